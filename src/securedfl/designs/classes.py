@@ -1,0 +1,46 @@
+"""Partitions as arrays: what the constructions build, before it becomes a `Design`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Classes = npt.NDArray[np.int32]
+"""Shape (partitions, groups, group size): the members of every group of every partition."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A construction that is known to work: how many partitions it gives, its name, and how to carry it out.
+
+    Planning is arithmetic only, so that the best of many constructions can be chosen before one is built.
+    """
+
+    gap: int
+    method: str
+    build: Callable[[], Classes]
+
+
+def labels_of(classes: Classes) -> npt.NDArray[np.int32]:
+    """Return the group number of every peer, shape (partitions, peers)."""
+    gap, groups, size = classes.shape
+    labels = np.full((gap, groups * size), -1, dtype=np.int32)
+    numbers = np.repeat(np.arange(groups, dtype=np.int32), size)
+    for row, members in zip(labels, classes, strict=True):
+        row[members.reshape(-1)] = numbers
+    return labels
+
+
+def as_classes(blocks: npt.ArrayLike) -> Classes:
+    """Return an integer array as `Classes`."""
+    return np.asarray(blocks, dtype=np.int32)
+
+
+def copies(classes: Classes, points: npt.ArrayLike) -> Classes:
+    """Lay one copy of a design over each row of ``points`` and join the copies partition by partition."""
+    rows = np.asarray(points, dtype=np.int32)
+    gap, _, size = classes.shape
+    return as_classes(rows[:, classes].transpose(1, 0, 2, 3).reshape(gap, -1, size))

@@ -1,0 +1,120 @@
+"""Finite fields GF(q), with arithmetic on whole numpy arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """GF(q). Elements are 0..q-1: the digits in base p are the coefficients of a polynomial over GF(p).
+
+    ``power[i]`` is the i-th power of a primitive element and ``log`` its inverse (``log[0]`` is unused).
+    """
+
+    q: int
+    p: int
+    digits: Integers
+    power: Integers
+    log: Integers
+
+    def add(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Integers:
+        """Return a + b, element by element."""
+        return self._number(self.digits[np.asarray(a)] + self.digits[np.asarray(b)])
+
+    def negative(self, a: npt.ArrayLike) -> Integers:
+        """Return -a, element by element."""
+        return self._number(-self.digits[np.asarray(a)])
+
+    def multiply(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Integers:
+        """Return a b, element by element."""
+        x, y = np.broadcast_arrays(np.asarray(a), np.asarray(b))
+        result = self.power[(self.log[x] + self.log[y]) % (self.q - 1)]
+        return np.where((x == 0) | (y == 0), 0, result)
+
+    def exponential(self, i: npt.ArrayLike) -> Integers:
+        """Return the i-th power of the primitive element, for any integer i."""
+        return self.power[np.asarray(i) % (self.q - 1)]
+
+    def _number(self, digits: Integers) -> Integers:
+        weights = self.p ** np.arange(digits.shape[-1], dtype=np.int64)
+        return np.asarray((digits % self.p) @ weights, dtype=np.int64)
+
+
+@lru_cache(maxsize=64)
+def field(q: int) -> Field:
+    """Return GF(q) for a prime power q."""
+    p, degree = prime_power(q) or (0, 0)
+    if not p:
+        raise ValueError(f"{q} is not a prime power")
+    digits = np.stack([np.arange(q) // p**i % p for i in range(degree)], axis=1).astype(np.int64)
+    power = _powers(p, degree)
+    log = np.zeros(q, dtype=np.int64)
+    log[power] = np.arange(q - 1)
+    return Field(q, p, digits, power, log)
+
+
+def _powers(p: int, degree: int) -> Integers:
+    """Powers of a primitive element, found by trying: of a prime field, or of GF(p)[x] / (polynomial)."""
+    q = p**degree
+    if degree == 1:
+        for root in range(1, p):
+            powers = [1]
+            while (following := powers[-1] * root % p) != 1:
+                powers.append(following)
+            if len(powers) == q - 1:
+                return np.array(powers, dtype=np.int64)
+    for tail in product(range(p), repeat=degree):
+        # x is primitive modulo x^degree + tail exactly if its powers visit every nonzero element.
+        element = [1] + [0] * (degree - 1)
+        numbers: list[int] = []
+        while True:
+            numbers.append(sum(c * p**i for i, c in enumerate(element)))
+            carry = element[-1]
+            shifted = [0, *element[:-1]]
+            element = [(c - carry * t) % p for c, t in zip(shifted, tail, strict=True)]
+            if len(numbers) == q - 1 or element == [1] + [0] * (degree - 1) or not any(element):
+                break
+        if len(set(numbers)) == q - 1:
+            return np.array(numbers, dtype=np.int64)
+    raise AssertionError("every finite field has a primitive element")
+
+
+@lru_cache(maxsize=None)
+def factors(v: int) -> tuple[tuple[int, int], ...]:
+    """Return the prime factorisation as (prime, exponent) pairs, ascending."""
+    found, p = [], 2
+    while p * p <= v:
+        exponent = 0
+        while v % p == 0:
+            v //= p
+            exponent += 1
+        if exponent:
+            found.append((p, exponent))
+        p += 1
+    if v > 1:
+        found.append((v, 1))
+    return tuple(found)
+
+
+def prime_power(q: int) -> tuple[int, int] | None:
+    """Return (p, k) with q = p^k, or None."""
+    if q < 2:
+        return None
+    parts = factors(q)
+    return parts[0] if len(parts) == 1 else None
+
+
+def divisors(v: int) -> list[int]:
+    """Return all divisors, ascending."""
+    result = [1]
+    for p, exponent in factors(v):
+        result = [d * p**i for d in result for i in range(exponent + 1)]
+    return sorted(result)

@@ -1,0 +1,54 @@
+"""Starters: one base partition whose translates are all the others; found by search, shipped as data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+import numpy as np
+
+from securedfl.designs.classes import Classes, as_classes
+
+
+@dataclass(frozen=True)
+class Starter:
+    """A base partition of Z_m x {0..levels-1} plus fixed points.
+
+    Point ``p < levels * m`` has level ``p // m`` and residue ``p % m``; the points after these stay fixed.
+    Adding 1..m to all residues turns the base partition into ``m`` partitions.
+    """
+
+    s: int
+    m: int
+    levels: int
+    fixed: int
+    blocks: tuple[tuple[int, ...], ...]
+
+    @property
+    def n(self) -> int:
+        """The number of points."""
+        return self.levels * self.m + self.fixed
+
+    def develop(self) -> Classes:
+        """Return the ``m`` translates of the base partition."""
+        base = np.array(self.blocks, dtype=np.int64)
+        turn = np.arange(self.m)[:, None, None]
+        moved = base // self.m * self.m + (base % self.m + turn) % self.m
+        return as_classes(np.where(base >= self.levels * self.m, base, moved))
+
+
+@lru_cache(maxsize=1)
+def starters() -> dict[tuple[int, int], Starter]:
+    """Return the shipped starters by (n, s)."""
+    text = resources.files("securedfl.designs").joinpath("data/starters.jsonl").read_text(encoding="utf-8")
+    found = {}
+    for line in text.splitlines():
+        item = json.loads(line)
+        # The file has the members of all blocks in one list, to stay small.
+        flat, s = item["base"], item["s"]
+        blocks = tuple(tuple(flat[i : i + s]) for i in range(0, len(flat), s))
+        starter = Starter(s, item["m"], item["levels"], item["fixed"], blocks)
+        found[starter.n, s] = starter
+    return found

@@ -1,0 +1,51 @@
+"""Errors that a user can act on; each kind has a stable exit code (docs/errors.md)."""
+
+from __future__ import annotations
+
+
+class SecuredFLError(Exception):
+    """Base of every error that this package raises on purpose; its text says what to do next."""
+
+    exit_code = 1
+
+
+class InvalidInputError(SecuredFLError, ValueError):
+    """Values that cannot be averaged or trained on: NaN, wrong shape, empty data, zero weight."""
+
+    exit_code = 3
+
+
+class ConfigError(SecuredFLError, ValueError):
+    """A configuration that is unknown, contradictory or impossible."""
+
+    exit_code = 4
+
+
+class DesignError(SecuredFLError, ValueError):
+    """A design that does not exist or is not valid."""
+
+    exit_code = 5
+
+
+class PrivacyError(SecuredFLError):
+    """The settings would let a coalition learn more than the federation allows."""
+
+    exit_code = 6
+
+
+class PeerLostError(SecuredFLError):
+    """A message that the protocol needs did not arrive."""
+
+    exit_code = 7
+
+
+class RunFolderError(SecuredFLError):
+    """A run folder that is missing, corrupt or belongs to another configuration."""
+
+    exit_code = 8
+
+
+class MissingDependencyError(SecuredFLError, ImportError):
+    """An optional package is needed; the text gives the command that installs it."""
+
+    exit_code = 9

@@ -1,0 +1,154 @@
+"""Averaging by ADMM: within groups (SecureAggregation of Algorithm 3) and all-to-all (Algorithm 1).
+
+The names are the paper's: w private parameters, x local variable, y message, z consensus, lam dual variable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from securedfl.designs.design import Design, Group, Partition
+from securedfl.errors import ConfigError
+from securedfl.protocols.base import Array, Draw, Outbox, Steps, total
+from securedfl.protocols.randomness import secret_uniform
+
+Finish = Literal["exact", "literal"]
+
+DEFAULT_RHO = 0.0625
+"""Masks 16 wide, far wider than a network's parameters, for an error of about 1e-6 in float32 (docs/protocols.md)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The penalty per iteration: ``start * decay ** (i // period)`` for i = 0, 1, ... (DESIGN: the authors' rho)."""
+
+    start: Any
+    decay: Any = 1
+    period: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("start", "decay"):
+            value = getattr(self, name)
+            if not (value > 0 and math.isfinite(value)):
+                raise ConfigError(f"rho's {name} must be a positive finite number, not {value!r}")
+        if self.period < 1:
+            raise ConfigError(f"rho's period must be at least 1 iteration, not {self.period!r}")
+
+    def __getitem__(self, iteration: int) -> Any:
+        return self.start * self.decay ** (iteration // self.period)
+
+
+def grouped(
+    me: int,
+    w: Array,
+    design: Design,
+    *,
+    rho: float | Schedule = DEFAULT_RHO,
+    iterations: int = 2,
+    finish: Finish = "exact",
+    round: int = 0,
+    draw: Draw = secret_uniform,
+) -> Steps:
+    """Average by ADMM, talking only within the groups of a design (SecureAggregation of Algorithm 3).
+
+    Parameters
+    ----------
+    me, w, design
+        This peer, its private parameters, and who meets whom.
+    rho
+        The penalty: constant, or a `Schedule`. The first message hides w behind a mask ``1/rho`` wide: a small rho
+        hides more and rounds more.
+    iterations
+        Two suffice with the exact finish; more only reveal more.
+    finish
+        ``"exact"`` solves for the mean, because z - mean shrinks by the known factor q in every iteration after the
+        first. ``"literal"`` returns the last z, as the paper does.
+    round
+        The round of federated learning. Each round goes on with the partitions after those of the round before.
+    draw
+        Where lam^0 ~ U[0, 1) comes from.
+    """
+    schedule = check_options(rho=rho, iterations=iterations, finish=finish)
+    n = design.n
+    u, z = draw(w), np.zeros(1, dtype=w.dtype)
+    u *= 1 / schedule[0]  # u = lam/rho, the scaled dual variable
+    for i in range(iterations):
+        at = round * iterations + i
+        pi, g = design.partition(at), design.group(me, at)
+        c, q = factors(schedule[i])
+
+        y = w + u  # y = x + lam/rho = c (w + lam/rho) + q z, with x from the x minimisation
+        y *= c
+        y += q * z
+        received = yield {v: y for v in g if v != me}
+        z_g = total([y if v == me else received[v] for v in g])
+        z_g *= 1 / n  # partial z sum
+
+        sums = {g: z_g}
+        if len(pi) > 1:
+            received = yield _relay(me, g, pi, z_g)
+            sums |= _collect(me, g, pi, received)
+        z_before, z = z, total([sums[h] for h in pi])  # final z sum
+
+        if i + 1 < iterations:
+            u = y - z  # lam + rho (x - z) = rho (y - z)
+            if schedule[i] != schedule[i + 1]:
+                u *= schedule[i] / schedule[i + 1]
+
+    if finish == "exact":
+        z = z - q * z_before  # z - mean = q (z_before - mean) is an equality: solve it for the mean
+        z *= 1 / c
+    return z
+
+
+def classic(
+    me: int,
+    w: Array,
+    design: Design,
+    *,
+    rho: float | Schedule = DEFAULT_RHO,
+    iterations: int = 2,
+    finish: Finish = "exact",
+    round: int = 0,
+    draw: Draw = secret_uniform,
+) -> Steps:
+    """Average by ADMM with everybody in one group (Algorithm 1). Two iterations reveal all parameters to everybody."""
+    everyone = Design.everyone(design.n)
+    return grouped(me, w, everyone, rho=rho, iterations=iterations, finish=finish, round=round, draw=draw)
+
+
+def factors(rho: Any) -> tuple[Any, Any]:
+    """Return c and q of the recurrence z = c mean + q z_before that holds from the second iteration on."""
+    return 2 / (2 + rho), rho / (2 + rho)
+
+
+def check_options(
+    *, rho: float | Schedule = DEFAULT_RHO, iterations: int = 2, finish: str = "exact"
+) -> Schedule:
+    """Return rho as a schedule; raise `ConfigError` for options that make no average."""
+    if finish not in ("exact", "literal"):
+        raise ConfigError(f'finish must be "exact" or "literal", not {finish!r}')
+    least = 2 if finish == "exact" else 1
+    if iterations < least:
+        raise ConfigError(
+            f"{iterations} iterations are too few: finish={finish!r} needs at least {least}"
+            + (' (use finish="literal" for one iteration)' if iterations == 1 else "")
+        )
+    return rho if isinstance(rho, Schedule) else Schedule(start=rho)
+
+
+def _relay(me: int, g: Group, pi: Partition, z_g: Array) -> Outbox:
+    """Send z_g to the other groups; the members share the work: each serves the peers of its own rank."""
+    rank = g.index(me)
+    return {v: z_g for h in pi if h != g for j, v in enumerate(h) if j % len(g) == rank}
+
+
+def _collect(me: int, g: Group, pi: Partition, received: Mapping[int, Array]) -> dict[Group, Array]:
+    """Receive the other groups' sums, each from the member that serves this peer's rank."""
+    rank = g.index(me)
+    return {h: received[h[rank % len(h)]] for h in pi if h != g}

@@ -1,0 +1,42 @@
+"""What a protocol is: a generator that yields what a peer sends and is sent what the peer received.
+
+A protocol does no input or output. It is called as ``protocol(me, w, design, round=..., draw=..., **options)``,
+yields one ``{receiver: array}`` per step, is sent the ``{sender: array}`` of that step, and returns the average.
+Drivers (`securedfl.transport`, `securedfl.privacy`) give it life: they move the messages, cut vectors into chunks
+and choose where random masks come from. Two rules follow for whoever writes a protocol:
+
+- parameters lie along axis 0, and the arithmetic is element-wise and ignores any further axes (the audit uses one);
+- a message that was yielded or received is read-only: drivers pass references, not copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from securedfl.errors import PeerLostError
+
+Array = npt.NDArray[Any]
+Outbox = dict[int, Array]
+Steps = Generator[Outbox, Mapping[int, Array], Array]
+Draw = Callable[[Array], Array]
+"""Returns fresh random numbers, uniform in [0, 1), in the shape and dtype of its argument."""
+
+
+class Inbox(dict[int, Array]):
+    """What a peer received in one step; reading a message that did not arrive raises `PeerLostError`."""
+
+    def __missing__(self, sender: int) -> Array:
+        raise PeerLostError(f"nothing arrived from peer {sender}")
+
+
+def total(arrays: Sequence[Array]) -> Array:
+    """Add arrays in the given order, so that all who add the same arrays get the same bits."""
+    if len(arrays) == 1:
+        return arrays[0].copy()
+    result = arrays[0] + arrays[1]
+    for array in arrays[2:]:
+        result += array
+    return result

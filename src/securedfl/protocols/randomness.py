@@ -1,0 +1,77 @@
+"""Random masks: AES-256 in counter mode as a keystream, keyed by the operating system or, for experiments, by a seed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from functools import lru_cache
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from securedfl.errors import InvalidInputError
+from securedfl.protocols.base import Array
+
+_BLOCK = 16  # bytes of one AES block, the unit of the counter
+_PIECE = 1 << 20  # bytes encrypted at a time, so that the zeros stay in the cache
+
+
+def keystream(key: bytes, nbytes: int, *, start: int = 0) -> Array:
+    """Return ``nbytes`` of the AES-256-CTR keystream of a 32-byte key, from byte ``start`` on, as uint8."""
+    skip = start % _BLOCK
+    counter = (start // _BLOCK).to_bytes(_BLOCK, "big")
+    encryptor = Cipher(algorithms.AES256(key), modes.CTR(counter)).encryptor()
+    stream = np.empty(skip + nbytes, dtype=np.uint8)
+    for at in range(0, stream.size, _PIECE):
+        piece = stream[at : at + _PIECE]
+        encryptor.update_into(_zeros(piece.size), piece)
+    return stream[skip:]
+
+
+def secret_uniform(like: Array) -> Array:
+    """Draw U[0, 1) from a keystream under a fresh key of the operating system. Nobody can draw the same again."""
+    return _uniform(os.urandom(32), like, start=0)
+
+
+class InsecureSeededDraw:
+    """Draws that anyone with the seed can repeat: for experiments and tests, never for private parameters.
+
+    The numbers depend on (seed, peer, round, number of the draw) and the place in the vector, so that neither the
+    chunk size nor the order of work changes them.
+
+    Parameters
+    ----------
+    seed, peer, round
+        What the stream is derived from.
+    offset
+        The place of this chunk in the whole vector.
+    """
+
+    def __init__(self, seed: int, *, peer: int, round: int = 0, offset: int = 0) -> None:
+        self._name = f"securedfl insecure draw {seed} {round} {peer}"
+        self._offset = offset
+        self._count = 0
+
+    def __call__(self, like: Array) -> Array:
+        key = hashlib.sha256(f"{self._name} {self._count}".encode()).digest()
+        self._count += 1
+        per_row = like.dtype.itemsize * (like.size // max(len(like), 1))
+        return _uniform(key, like, start=self._offset * per_row)
+
+
+def _uniform(key: bytes, like: Array, *, start: int) -> Array:
+    """Turn keystream into uniform floats: 24 random bits for float32, 53 for float64."""
+    if like.dtype not in (np.float32, np.float64):
+        raise InvalidInputError(f"masks are drawn for float32 and float64, not {like.dtype}; convert the vector first")
+    # signed integers convert to floats twice as fast; after the shift none is negative
+    word, signed, bits = (np.uint32, np.int32, 24) if like.dtype == np.float32 else (np.uint64, np.int64, 53)
+    words = keystream(key, like.nbytes, start=start).view(word)
+    words >>= 8 * like.dtype.itemsize - bits
+    uniform: Array = words.view(signed).astype(like.dtype)
+    uniform *= 2.0**-bits
+    return uniform.reshape(like.shape)
+
+
+@lru_cache(maxsize=8)
+def _zeros(size: int) -> bytes:
+    return bytes(size)
