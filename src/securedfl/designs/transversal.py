@@ -6,20 +6,17 @@ it is the same thing as k - 1 mutually orthogonal Latin squares of order v.
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache
-from importlib import resources
-
 import numpy as np
 
 from securedfl.designs.classes import Classes, Plan, as_classes, copies
 from securedfl.designs.fields import factors, field
+from securedfl.designs.latin import orders, orthogonal_squares
 
 
 def row_limit(v: int) -> int:
     """Return the largest k for which `transversal` builds RTD(k, v) (MacNeish 1922, and shipped squares)."""
     smallest = min((p**exponent for p, exponent in factors(v)), default=v)
-    return max(smallest, _by_quasi_difference(v))
+    return 3 if smallest == 2 and _euler_order(v) else smallest
 
 
 def transversal(k: int, v: int) -> Classes:
@@ -41,19 +38,16 @@ def _coordinates(k: int, v: int) -> Classes:
 
 def _parts(k: int, v: int) -> list[tuple[int, Classes]]:
     """Split v into orders for which RTD(k, order) is known directly."""
-    parts = []
-    rest = v
-    for order in sorted(_squares(), reverse=True):
-        if k == 3 and rest % order == 0 and _needs_squares(rest) and not _needs_squares(rest // order):
-            parts.append((order, _quasi_difference(order)))
-            rest //= order
-    for p, exponent in factors(rest):
+    euler = _euler_order(v) if k == 3 and v % 4 == 2 else 0
+    parts = [(euler, orthogonal_squares(euler))] if euler else []
+    for p, exponent in factors(v // max(euler, 1)):
         parts.append((p**exponent, _over_field(k, p**exponent)))
     return parts
 
 
-def _needs_squares(v: int) -> bool:
-    return any(p**exponent < 3 for p, exponent in factors(v))
+def _euler_order(v: int) -> int:
+    """Return the largest shipped order that divides v = 2 mod 4 (the rest is odd), or 0."""
+    return max((order for order in orders() if v % order == 0), default=0)
 
 
 def _over_field(k: int, q: int) -> Classes:
@@ -61,54 +55,6 @@ def _over_field(k: int, q: int) -> Classes:
     numbers = field(q)
     x, y, a = np.ogrid[:q, :q, :k]
     return as_classes(numbers.add(y, numbers.multiply(a, x)))
-
-
-def _by_quasi_difference(v: int) -> int:
-    """Return 3 if a pair of shipped orthogonal squares makes RTD(3, v) where v = 2 mod 4, else 0."""
-    if v % 4 != 2:
-        return 0
-    return 3 if any(v % order == 0 for order in _squares()) else 0
-
-
-@lru_cache(maxsize=1)
-def _squares() -> dict[int, tuple[int, int, tuple[tuple[int, ...], ...]]]:
-    """Return the shipped quasi-difference matrices by order: (m, infinite points, columns)."""
-    text = resources.files("securedfl.designs").joinpath("data/squares.jsonl").read_text(encoding="utf-8")
-    found = {}
-    for line in text.splitlines():
-        item = json.loads(line)
-        flat = item["columns"]
-        columns = tuple(tuple(flat[i : i + 4]) for i in range(0, len(flat), 4))
-        found[item["m"] + item["infinite"]] = (item["m"], item["infinite"], columns)
-    return found
-
-
-@lru_cache(maxsize=8)
-def _quasi_difference(order: int) -> Classes:
-    """Develop a quasi-difference matrix into RTD(3, order); its fourth row numbers the partitions.
-
-    Columns have entries of Z_m or -1 for "infinite"; developed modulo m, the t-th column with an infinite
-    entry in a row stands for the t-th infinite point, and a small RTD fills what is left at infinity.
-    """
-    m, infinite, columns = _squares()[order]
-    blocks = []
-    seen = [0, 0, 0, 0]
-    for column in columns:
-        points = list(column)
-        for row, entry in enumerate(points):
-            if entry < 0:
-                points[row] = m + seen[row]
-                seen[row] += 1
-        base = np.array(points)
-        turn = np.arange(m)[:, None]
-        blocks.append(np.where(base >= m, base, (base + turn) % m))
-    corner = _coordinates(3, infinite) if infinite > 1 else np.zeros((infinite, infinite, 3), dtype=np.int64)
-    for i, partition in enumerate(corner):
-        for group in partition:
-            blocks.append(np.array([[*(m + group), m + i]]))
-    table = np.concatenate(blocks)
-    table = table[np.argsort(table[:, 3], kind="stable")]
-    return as_classes(table[:, :3].reshape(order, order, 3))
 
 
 def filled(n: int, s: int, plan_within: Plan | None) -> Plan | None:

@@ -1,0 +1,118 @@
+"""The one-liner: average vectors or models of all peers in one process, by any protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from securedfl.designs import Design, best
+from securedfl.errors import DesignError, InvalidInputError
+from securedfl.protocols import by_name
+from securedfl.protocols.base import Array
+from securedfl.protocols.parameters import Tree, flatten_all
+from securedfl.transport.memory import Draws, NotFiniteError, Outcome, run
+
+
+def average(
+    inputs: Sequence[Tree],
+    weights: Sequence[float] | None = None,
+    protocol: str = "grouped",
+    *,
+    design: Design | None = None,
+    group_size: int = 3,
+    seed: int = 0,
+    round: int = 0,
+    max_weight: float | None = None,
+    dtype: str | None = None,
+    draws: Draws | None = None,
+    chunk: int | None = None,
+    threads: int | None = None,
+    **options: Any,
+) -> Tree:
+    """Return the average of one vector, array or dict of arrays (a ``state_dict``) per peer.
+
+    Parameters
+    ----------
+    inputs
+        One per peer, all of the same structure. Whole-number arrays are averaged and rounded.
+    weights
+        How much each peer counts, for instance its number of samples. They stay as private as the parameters.
+    protocol, **options
+        ``"grouped"`` (rho, iterations, finish), ``"classic"`` (the same) or ``"plain"``.
+    design, group_size, seed
+        Who meets whom; by default the best known design for that many peers, group size and seed.
+    round
+        Which partitions are used rotates with it.
+    max_weight
+        The largest weight that any peer may have, known to all; by default the largest of ``weights``.
+    dtype
+        Of the vectors that travel: ``"float32"`` or ``"float64"``; by default float64 if an input has it.
+    draws, chunk, threads
+        See `securedfl.transport.run`.
+
+    Examples
+    --------
+    >>> import numpy as np, securedfl
+    >>> securedfl.average([np.full(4, k, dtype=np.float64) for k in range(9)]).round(9).tolist()
+    [4.0, 4.0, 4.0, 4.0]
+    """
+    schema, vectors = flatten_all(inputs, dtype=dtype)
+    n = len(vectors)
+    if weights is not None:
+        vectors = add_weights(vectors, weights, max_weight)
+    elif max_weight is not None:
+        raise InvalidInputError("max_weight is given but weights are not; pass one weight per peer")
+    peer_protocol = partial(by_name(protocol), design=design_for(n, design, group_size, seed), round=round, **options)
+    try:
+        outcome = run(peer_protocol, vectors, draws=draws, chunk=chunk, threads=threads)
+    except NotFiniteError as error:
+        raise NotFiniteError(error.peer, error.index, error.value, schema.name_at(error.index)) from None
+    mean = outcome.average if weights is None else remove_weight(outcome.average)
+    return schema.unflatten(mean, inputs[0])
+
+
+def design_for(n: int, design: Design | None, group_size: int, seed: int) -> Design:
+    """Return the given design if it is for n peers, else the best known one."""
+    if design is None:
+        return best(n, group_size, seed)
+    if design.n != n:
+        raise DesignError(f"the design is for {design.n} peers, but {n} take part")
+    return design
+
+
+def add_weights(vectors: Sequence[Array], weights: Sequence[float], max_weight: float | None = None) -> list[Array]:
+    """Turn each w into (a w, a), a = weight / max_weight, so that masks cover the weights too.
+
+    Raises `InvalidInputError` for weights that are negative, not finite, above the maximum or all zero.
+    """
+    if len(weights) != len(vectors):
+        raise InvalidInputError(f"{len(weights)} weights for {len(vectors)} peers; pass one per peer")
+    largest = max(weights) if max_weight is None else max_weight
+    for peer, weight in enumerate(weights):
+        if not (np.isfinite(weight) and 0 <= weight <= largest):
+            raise InvalidInputError(f"peer {peer} has weight {weight}; weights must lie between 0 and {largest}")
+    if not sum(weights):
+        raise InvalidInputError("all weights are zero, so there is no average; give at least one peer a weight")
+    return [weigh(w, weight / largest) for w, weight in zip(vectors, weights, strict=True)]
+
+
+def weigh(w: Array, a: float) -> Array:
+    """Return (a w, a) as one vector."""
+    result = np.empty(len(w) + 1, dtype=w.dtype)
+    np.multiply(w, a, out=result[:-1])
+    result[-1] = a
+    return result
+
+
+def remove_weight(mean: Array) -> Array:
+    """Turn the averages of (a w, a) into the weighted average of w."""
+    if not mean[-1] > 0:
+        raise InvalidInputError("the weights add up to zero, so there is no average; give at least one peer a weight")
+    result: Array = mean[:-1] / mean[-1]
+    return result
+
+
+__all__ = ["Outcome", "average"]
