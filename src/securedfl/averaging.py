@@ -65,7 +65,9 @@ def average(
         vectors = add_weights(vectors, weights, max_weight)
     elif max_weight is not None:
         raise InvalidInputError("max_weight is given but weights are not; pass one weight per peer")
-    peer_protocol = partial(by_name(protocol), design=design_for(n, design, group_size, seed), round=round, **options)
+    peer_protocol = partial(
+        by_name(protocol), design=design_for(n, design, group_size, seed), round=round, **options
+    )
     try:
         outcome = run(peer_protocol, vectors, draws=draws, chunk=chunk, threads=threads)
     except NotFiniteError as error:
@@ -83,7 +85,9 @@ def design_for(n: int, design: Design | None, group_size: int, seed: int) -> Des
     return design
 
 
-def add_weights(vectors: Sequence[Array], weights: Sequence[float], max_weight: float | None = None) -> list[Array]:
+def add_weights(
+    vectors: Sequence[Array], weights: Sequence[float], max_weight: float | None = None
+) -> list[Array]:
     """Turn each w into (a w, a), a = weight / max_weight, so that masks cover the weights too.
 
     Raises `InvalidInputError` for weights that are negative, not finite, above the maximum or all zero.
@@ -93,9 +97,13 @@ def add_weights(vectors: Sequence[Array], weights: Sequence[float], max_weight: 
     largest = max(weights) if max_weight is None else max_weight
     for peer, weight in enumerate(weights):
         if not (np.isfinite(weight) and 0 <= weight <= largest):
-            raise InvalidInputError(f"peer {peer} has weight {weight}; weights must lie between 0 and {largest}")
+            raise InvalidInputError(
+                f"peer {peer} has weight {weight}; weights must lie between 0 and {largest}"
+            )
     if not sum(weights):
-        raise InvalidInputError("all weights are zero, so there is no average; give at least one peer a weight")
+        raise InvalidInputError(
+            "all weights are zero, so there is no average; give at least one peer a weight"
+        )
     return [weigh(w, weight / largest) for w, weight in zip(vectors, weights, strict=True)]
 
 
@@ -110,7 +118,9 @@ def weigh(w: Array, a: float) -> Array:
 def remove_weight(mean: Array) -> Array:
     """Turn the averages of (a w, a) into the weighted average of w."""
     if not mean[-1] > 0:
-        raise InvalidInputError("the weights add up to zero, so there is no average; give at least one peer a weight")
+        raise InvalidInputError(
+            "the weights add up to zero, so there is no average; give at least one peer a weight"
+        )
     result: Array = mean[:-1] / mean[-1]
     return result
 

@@ -87,7 +87,7 @@ def grouped(
         y += q * z
         received = yield {v: y for v in g if v != me}
         z_g = total([y if v == me else received[v] for v in g])
-        z_g *= 1 / n  # partial z sum
+        z_g /= n  # partial z sum
 
         sums = {g: z_g}
         if len(pi) > 1:

@@ -61,13 +61,16 @@ class Schema:
     def of(cls, tree: Tree, *, dtype: str | None = None) -> Schema:
         """Describe a tree; ``dtype`` overrides that of the flat vector."""
         leaves = tuple(
-            Leaf(name, tuple(int(k) for k in value.shape), _dtype_name(name, value)) for name, value in _items(tree)
+            Leaf(name, tuple(int(k) for k in value.shape), _dtype_name(name, value))
+            for name, value in _items(tree)
         )
         if not sum(leaf.size for leaf in leaves):
             raise InvalidInputError("there are no parameters to average: the model or array is empty")
         if dtype not in (None, "float32", "float64"):
             raise InvalidInputError(f"the flat vector can be float32 or float64, not {dtype}")
-        return cls(leaves, dtype or ("float64" if any(leaf.dtype == "float64" for leaf in leaves) else "float32"))
+        return cls(
+            leaves, dtype or ("float64" if any(leaf.dtype == "float64" for leaf in leaves) else "float32")
+        )
 
     @property
     def size(self) -> int:
@@ -148,7 +151,9 @@ def _as_array(value: Any, name: str) -> Any:
         return value.detach()
     array = np.asarray(value)
     if array.dtype.kind not in "fiub":
-        raise InvalidInputError(f"parameter {name!r} has dtype {array.dtype}; only real numbers can be averaged")
+        raise InvalidInputError(
+            f"parameter {name!r} has dtype {array.dtype}; only real numbers can be averaged"
+        )
     return array
 
 

@@ -1,4 +1,4 @@
-"""Random masks: AES-256 in counter mode as a keystream, keyed by the operating system or, for experiments, by a seed."""
+"""Random masks: an AES-256-CTR keystream, keyed by the operating system or, for experiments, by a seed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def keystream(key: bytes, nbytes: int, *, start: int = 0) -> Array:
     stream = np.empty(skip + nbytes, dtype=np.uint8)
     for at in range(0, stream.size, _PIECE):
         piece = stream[at : at + _PIECE]
-        encryptor.update_into(_zeros(piece.size), piece)
+        encryptor.update_into(_zeros(piece.size), piece.data)
     return stream[skip:]
 
 
@@ -53,6 +53,7 @@ class InsecureSeededDraw:
         self._count = 0
 
     def __call__(self, like: Array) -> Array:
+        """Draw U[0, 1), the next array of this stream."""
         key = hashlib.sha256(f"{self._name} {self._count}".encode()).digest()
         self._count += 1
         per_row = like.dtype.itemsize * (like.size // max(len(like), 1))
@@ -62,9 +63,11 @@ class InsecureSeededDraw:
 def _uniform(key: bytes, like: Array, *, start: int) -> Array:
     """Turn keystream into uniform floats: 24 random bits for float32, 53 for float64."""
     if like.dtype not in (np.float32, np.float64):
-        raise InvalidInputError(f"masks are drawn for float32 and float64, not {like.dtype}; convert the vector first")
+        raise InvalidInputError(
+            f"masks are drawn for float32 and float64, not {like.dtype}; convert the vector first"
+        )
     # signed integers convert to floats twice as fast; after the shift none is negative
-    word, signed, bits = (np.uint32, np.int32, 24) if like.dtype == np.float32 else (np.uint64, np.int64, 53)
+    word, signed, bits = ("<u4", "<i4", 24) if like.dtype == np.float32 else ("<u8", "<i8", 53)
     words = keystream(key, like.nbytes, start=start).view(word)
     words >>= 8 * like.dtype.itemsize - bits
     uniform: Array = words.view(signed).astype(like.dtype)

@@ -1,0 +1,36 @@
+# Every target sets up its own virtual environment the first time. `make help` lists the targets.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 16
+
+demo: $(READY)  ## train 9 peers on real data, compare, certify, and write a report
+	$(BIN)/securedfl train --dataset digits --peers 9 --rounds 20 --seed 0 $(ARGS)
+
+test: $(READY)  ## run the tests
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+lint: $(READY)  ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## measure speed and memory, as ratios within one run
+	for script in benchmarks/*.py; do echo; echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,tensorboard,dev]'
+	touch $@

@@ -1,0 +1,166 @@
+"""Structured parameters: flat vectors and back, schemas that are compared, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+import securedfl
+from securedfl.errors import DesignError, InvalidInputError
+from securedfl.protocols.parameters import Schema, flatten_all
+
+dtypes = st.sampled_from([np.float16, np.float32, np.float64, np.int64, np.int8, np.uint8, np.bool_])
+
+
+def model(seed: int) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    layers = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.Linear(4, 2))
+    layers[1].num_batches_tracked += 10 * seed
+    return layers
+
+
+@given(st.data(), st.dictionaries(st.text(max_size=5), dtypes, min_size=1, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_any_dict_of_arrays_survives_flattening(data, kinds):
+    tree = {}
+    for name, dtype in kinds.items():
+        elements = st.integers(0, 1) if dtype == np.bool_ else st.integers(0, 100)
+        tree[name] = data.draw(arrays(dtype, array_shapes(max_dims=3, max_side=3), elements=elements))
+    schema = Schema.of(tree)
+    vector = schema.flatten(tree)
+    assert vector.dtype == schema.dtype
+    assert vector.shape == (schema.size,)
+    back = schema.unflatten(vector, tree)
+    assert list(back) == list(tree)
+    for name, array in tree.items():
+        assert back[name].dtype == array.dtype
+        np.testing.assert_array_equal(back[name], array)
+
+
+def test_a_flat_vector_is_not_copied():
+    vector = np.arange(5, dtype=np.float32)
+    assert Schema.of(vector).flatten(vector).base is vector or Schema.of(vector).flatten(vector) is vector
+
+
+def test_state_dicts_average_with_integer_buffers_and_keep_their_types():
+    states = [model(seed).state_dict() for seed in range(9)]
+    mean = securedfl.average(states)
+    assert list(mean) == list(states[0])
+    for name, tensor in mean.items():
+        assert tensor.dtype == states[0][name].dtype
+        expected = torch.stack([state[name].double() for state in states]).mean(0)
+        torch.testing.assert_close(tensor.double(), expected, rtol=0, atol=1e-5)
+    assert mean["1.num_batches_tracked"].item() == 40
+    model(0).load_state_dict(mean)
+
+
+def test_bfloat16_and_half_tensors_average_in_float32():
+    trees = [
+        {"a": torch.full((3,), float(k), dtype=torch.bfloat16), "b": torch.ones(2).half()} for k in range(9)
+    ]
+    mean = securedfl.average(trees)
+    assert mean["a"].dtype == torch.bfloat16
+    assert mean["a"].tolist() == [4, 4, 4]
+
+
+def test_weights_count_and_weight_zero_does_not():
+    vectors = [np.full(3, float(k)) for k in range(9)]
+    weights = [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    got = securedfl.average(vectors, weights=weights)
+    np.testing.assert_allclose(got, np.average(range(9), weights=weights), atol=1e-12)
+    np.testing.assert_allclose(securedfl.average(vectors, weights, max_weight=1000), got, atol=1e-10)
+    np.testing.assert_allclose(securedfl.average(vectors, weights, "plain"), got, atol=1e-12)
+
+
+def test_schema_hash_depends_on_names_order_shapes_and_dtypes():
+    base = {"a": np.zeros((2, 3), np.float32), "b": np.zeros(1, np.float32)}
+    variants = [
+        base,
+        {"a": base["a"], "c": base["b"]},
+        OrderedDict(reversed(base.items())),
+        {"a": base["a"].T, "b": base["b"]},
+        {"a": base["a"].astype(np.float16), "b": base["b"]},
+        {"a": base["a"].astype(np.float64), "b": base["b"]},
+    ]
+    assert len({Schema.of(tree).hash for tree in variants}) == len(variants)
+    assert (
+        Schema.of({name: torch.from_numpy(array) for name, array in base.items()}).hash
+        == Schema.of(base).hash
+    )
+
+
+GOOD = {"layer": np.ones((2, 2), np.float32), "count": np.array(3)}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (
+            {"layer": np.ones((2, 3), np.float32), "count": np.array(3)},
+            r"peer 4 has float32\[2, 3\] where peer 0",
+        ),
+        ({"layer": np.ones((2, 2)), "count": np.array(3)}, r"peer 4 has float64\[2, 2\]"),
+        ({"layer": GOOD["layer"]}, "peer 4 has nothing where peer 0 has .* parameter 'count'"),
+        ({"count": GOOD["count"], "layer": GOOD["layer"]}, "another order"),
+        (
+            {"layer": np.full((2, 2), np.nan, np.float32), "count": np.array(3)},
+            "peer 4 has nan at parameter 'layer'",
+        ),
+        (
+            {"layer": np.full((2, 2), np.inf, np.float32), "count": np.array(3)},
+            "peer 4 has inf at parameter 'layer'",
+        ),
+        ({"layer": GOOD["layer"], "count": np.array(2**24 + 1)}, "parameter 'count' .* pass dtype='float64'"),
+        ({"layer": GOOD["layer"] * 1j, "count": np.array(3)}, "'layer' has dtype complex64; only real"),
+        ({"layer": np.array([["a", "b"]] * 2), "count": np.array(3)}, "only real numbers"),
+    ],
+)
+def test_a_peer_that_differs_or_is_not_finite_is_named(bad, message):
+    peers = [GOOD] * 9
+    peers[4] = bad
+    with pytest.raises(InvalidInputError, match=message):
+        securedfl.average(peers)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "error", "message"),
+    [
+        ([], {}, InvalidInputError, "nothing to average"),
+        ([np.zeros(0)] * 9, {}, InvalidInputError, "no parameters"),
+        ([{}] * 9, {}, InvalidInputError, "no parameters"),
+        ([np.ones(2)] * 9, {"weights": [1] * 8}, InvalidInputError, "8 weights for 9 peers"),
+        ([np.ones(2)] * 9, {"weights": [0] * 9}, InvalidInputError, "all weights are zero"),
+        ([np.ones(2)] * 9, {"weights": [-1] + [1] * 8}, InvalidInputError, "peer 0 has weight -1"),
+        ([np.ones(2)] * 9, {"weights": [float("nan")] + [1] * 8}, InvalidInputError, "peer 0 has weight nan"),
+        ([np.ones(2)] * 9, {"weights": [2] * 9, "max_weight": 1}, InvalidInputError, "between 0 and 1"),
+        ([np.ones(2)] * 9, {"max_weight": 1}, InvalidInputError, "weights are not"),
+        ([np.ones(2)] * 9, {"design": securedfl.Design.everyone(8)}, DesignError, "for 8 peers, but 9"),
+        ([np.ones(2)] * 9, {"protocol": "magic"}, securedfl.SecuredFLError, "known: classic, grouped, plain"),
+        ([np.ones(2)] * 9, {"dtype": "float16"}, InvalidInputError, "float32 or float64"),
+        ([np.ones(2)] * 2, {}, DesignError, "3"),
+        ([np.ones(2)] * 9, {"group_size": 10}, DesignError, "10"),
+        ([np.full(2, 3e38, np.float32)] * 9, {}, InvalidInputError, "overflows float32"),
+    ],
+)
+def test_what_cannot_be_averaged_is_an_error_that_says_why(inputs, options, error, message):
+    with pytest.raises(error, match=message):
+        securedfl.average(inputs, **options)
+
+
+def test_flatten_all_promotes_everybody_alike():
+    schema, vectors = flatten_all([np.ones(3, np.float32)] * 3, dtype="float64")
+    assert schema.dtype == "float64"
+    assert {vector.dtype for vector in vectors} == {np.dtype("float64")}
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, securedfl; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
