@@ -106,6 +106,7 @@ def run(
             raise _not_finite(pieces, start)
         _check_agreement(done)
         average[start : start + chunk] = done.average
+        done.results.clear()  # free the memory for the next chunk
         return done
 
     threads = threads or os.cpu_count() or 1
