@@ -179,7 +179,7 @@ def _like(array: Array, template: Any) -> Any:
     if _is_tensor(template):
         torch = sys.modules["torch"]  # loaded, because a tensor exists
         return torch.from_numpy(np.array(array)).to(dtype=template.dtype, device=template.device)
-    return array.astype(template.dtype)
+    return np.asarray(array).astype(template.dtype)
 
 
 def _check_exact(name: str, array: npt.NDArray[Any], dtype: str) -> None:
