@@ -1,0 +1,219 @@
+"""The audit driver: runs a protocol's own generators on symbols and tells what a coalition can compute.
+
+Every peer gets one symbol per coordinate as its parameters, and every draw returns fresh symbols. The arithmetic is
+linear, so each message *is* a row of coefficients. A coalition knows its members' symbols and the rows they
+received. Eliminating the honest peers' masks leaves all linear functions of the honest peers' parameters that it can
+compute, and no others (docs/privacy.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from securedfl.errors import PeerLostError, PrivacyError
+from securedfl.privacy.exact import Arithmetic, Matrix, PrimeField, eliminate, reduce
+from securedfl.privacy.symbols import Form, exactly
+from securedfl.protocols.base import Array, Inbox, Outbox, Steps
+
+PeerProtocol = Callable[..., Steps]
+"""A protocol with its design and options filled in: called as ``protocol(me, w, draw=draw)``."""
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a coalition can compute about the honest peers, beyond the total that everybody learns.
+
+    Attributes
+    ----------
+    coalition
+        Its members.
+    exposed
+        The honest peers of whose parameters at least one coordinate can be computed.
+    sums
+        Sets of honest peers, neither one nor all, whose sum can be computed.
+    dimension
+        How many independent linear functions can be computed that do not follow from the total.
+    """
+
+    coalition: tuple[int, ...]
+    exposed: tuple[int, ...]
+    sums: tuple[tuple[int, ...], ...]
+    dimension: int
+
+
+class View:
+    """All messages of one average as rows of coefficients, and who owns which symbol.
+
+    Columns are ordered masks first, then parameters peer by peer.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        coordinates: int,
+        ring: Arithmetic,
+        owners: Sequence[int],
+        received: Sequence[Sequence[Sequence[Form]]],
+    ) -> None:
+        self.n, self.coordinates, self.ring = n, coordinates, ring
+        self._received = received  # [step][peer] -> forms
+        params = n * coordinates
+        self.masks = len(owners) - 1 - params
+        # symbol 0 is the constant, which everybody knows and no column is needed for
+        self._columns = np.concatenate([np.arange(1 + params, len(owners)), np.arange(1, 1 + params)])
+        self._owners = np.asarray(owners)[self._columns]
+        self._bases: dict[tuple[int, int], Matrix] = {}
+
+    @property
+    def steps(self) -> int:
+        """How many times peers sent and then waited."""
+        return len(self._received)
+
+    def rows(self, peer: int, step: int) -> Matrix:
+        """Return what a peer received in a step, one row per number."""
+        forms = self._received[step][peer]
+        table = np.zeros((len(forms), len(self._columns) + 1), dtype=self.ring.dtype)
+        for row, form in zip(table, forms, strict=True):
+            row[: len(form.row)] = form.row
+        return table[:, self._columns]
+
+    def basis(self, peer: int, steps: int) -> Matrix:
+        """Return a basis of what a peer received in the first steps."""
+        if steps == 0:
+            return np.zeros((0, len(self._columns)), dtype=self.ring.dtype)
+        if (peer, steps) not in self._bases:
+            before = self.basis(peer, steps - 1)
+            new = self.rows(peer, steps - 1)
+            self._bases[peer, steps] = reduce(np.vstack([before, new]), self.ring) if len(new) else before
+        return self._bases[peer, steps]
+
+    @cached_property
+    def totals(self) -> Matrix:
+        """Return the total of all parameters, one row per coordinate."""
+        return np.tile(np.eye(self.coordinates, dtype=self.ring.dtype), self.n)
+
+    def functions(self, coalition: Iterable[int], steps: int | None = None) -> Matrix:
+        """Return a basis of the functions of honest parameters that a coalition can compute, total included."""
+        members = sorted(set(coalition))
+        until = self.steps if steps is None else steps
+        known = np.isin(self._owners, members)
+        rows = np.vstack([self.basis(member, until) for member in members])
+        rows[:, known] = 0  # the coalition subtracts what it knows itself
+        computable = eliminate(rows, self.masks, self.ring)
+        totals = self.totals * ~known[self.masks :]
+        return reduce(np.vstack([computable, totals]), self.ring)
+
+    def knowledge(self, coalition: Iterable[int], steps: int | None = None) -> Knowledge:
+        """Return what a coalition learns from the first steps, or from all, together with the total."""
+        members = tuple(sorted(set(coalition)))
+        if not members or not all(0 <= member < self.n for member in members) or len(members) >= self.n:
+            raise PrivacyError(
+                f"{list(members)} is no coalition: name 1 to {self.n - 1} of the peers 0 to {self.n - 1}"
+            )
+        basis = self.functions(members, steps)
+        honest = self.n - len(members)
+        sums = {subset for row in basis if (subset := self._sum(row)) is not None}
+        return Knowledge(
+            coalition=members,
+            exposed=tuple(sorted(subset[0] for subset in sums if len(subset) == 1)),
+            sums=tuple(sorted(subset for subset in sums if 1 < len(subset) < honest)),
+            dimension=len(basis) - self.coordinates,
+        )
+
+    def _sum(self, row: Array) -> tuple[int, ...] | None:
+        """Return the peers whose sum at one coordinate the row is, if it is one."""
+        places = np.flatnonzero(row)
+        if (row[places] != row[places[0]]).any() or len(set((places % self.coordinates).tolist())) != 1:
+            return None
+        return tuple((places // self.coordinates).tolist())
+
+
+def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arithmetic | None = None) -> View:
+    """Run the generators of n peers on symbols and return all that was received.
+
+    Parameters
+    ----------
+    protocol
+        Called as ``protocol(me, w, draw=draw)``; ``w`` is an object array of `Form`. Give real-valued options as
+        fractions (`exact_options`), so that the arithmetic stays exact.
+    n
+        The number of peers.
+    coordinates
+        How many parameters; more than one where a protocol treats slices differently.
+    ring
+        `TwoAdic` for protocols over Z_2^b; by default a prime field, for protocols over the real numbers.
+    """
+    ring = ring or PrimeField.chosen_by(f"{n} {coordinates}")
+    owners = [-1]
+
+    def draw_for(peer: int) -> Callable[[Array], Array]:
+        def draw(like: Array) -> Array:
+            fresh = np.empty(np.shape(like), dtype=object)
+            for place in np.ndindex(fresh.shape):
+                fresh[place] = Form.unit(len(owners), ring)
+                owners.append(peer)
+            return fresh
+
+        return draw
+
+    parameters = [draw_for(peer)(np.empty(coordinates)) for peer in range(n)]
+    peers = [protocol(me, w, draw=draw_for(me)) for me, w in enumerate(parameters)]
+    received = [[list(_forms(inbox, ring)) for inbox in inboxes] for inboxes in _lockstep(peers)]
+    return View(n, coordinates, ring, owners, received)
+
+
+def exact_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return protocol options with floats (also inside a schedule) replaced by the fractions they stand for."""
+    from securedfl.protocols.admm import Schedule
+
+    result = {}
+    for name, value in options.items():
+        if isinstance(value, Schedule):
+            value = Schedule(start=exactly(value.start), decay=exactly(value.decay), period=value.period)
+        elif isinstance(value, float):
+            value = exactly(value)
+        result[name] = value
+    return result
+
+
+def _lockstep(peers: Sequence[Steps]) -> Iterator[list[Inbox]]:
+    """Let every peer send, deliver, repeat; yield the inboxes of each step."""
+    inboxes: list[Inbox] | None = None
+    running = dict(enumerate(peers))
+    while running:
+        outboxes: dict[int, Outbox] = {}
+        for me, peer in list(running.items()):
+            try:
+                outboxes[me] = next(peer) if inboxes is None else peer.send(inboxes[me])
+            except StopIteration:
+                del running[me]
+            except PeerLostError as error:
+                raise PrivacyError(
+                    f"the protocol cannot be audited: peer {me} waits for a message: {error}"
+                ) from None
+        if not outboxes:
+            return
+        inboxes = [Inbox() for _ in peers]
+        for sender, outbox in outboxes.items():
+            for receiver, message in outbox.items():
+                inboxes[receiver][sender] = message
+        yield inboxes
+
+
+def _forms(inbox: Inbox, ring: Arithmetic) -> Iterator[Form]:
+    """Return the forms among what was received; numbers are public constants and reveal nothing."""
+    seen: set[int] = set()
+    for message in inbox.values():
+        for entry in np.asarray(message, dtype=object).flat:
+            if isinstance(entry, Form) and id(entry) not in seen:
+                seen.add(id(entry))
+                yield entry
+            elif not isinstance(entry, Form) and exactly(entry) is None:
+                raise PrivacyError(
+                    f"a message holds {type(entry).__name__}, of which the audit cannot tell what it reveals"
+                )
