@@ -1,0 +1,1 @@
+"""Evaluation: what a run showed, as tables, figures and an HTML report."""

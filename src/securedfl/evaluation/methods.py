@@ -1,0 +1,65 @@
+"""How methods are named, ordered and drawn, the same in every table and figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+LABELS = {
+    "local": "Local-Only",
+    "fedavg": "FedAvg",
+    "secured": "SecureD-FL",
+    "shares": "SecureD-FL shares",
+}
+LONGEST_LABEL = 40
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one method is drawn; curves that coincide stay apart by width, dashes and marker, not by colour alone."""
+
+    colour: str
+    width: float
+    dashes: str | tuple[float, tuple[float, ...]]
+    marker: str
+
+
+# FedAvg is a broad band, SecureD-FL a narrower dashed one and every other method a thin line, so that each is
+# still seen where all of them coincide, as they should.
+_LOOKS = {
+    "local": Look("#6b7280", 1.6, "-", "^"),
+    "fedavg": Look("#c98300", 7.0, "-", ""),
+    "secured": Look("#0b57a4", 3.0, (0.0, (2.6, 1.2)), "o"),
+    "shares": Look("#00835f", 1.4, (0.0, (1.2, 1.8)), "s"),
+}
+_SPARE_LOOKS = (
+    Look("#b5487f", 1.4, (0.0, (6.0, 1.5, 1.2, 1.5)), "D"),
+    Look("#c2410c", 1.4, (0.0, (2.5, 1.2)), "v"),
+    Look("#2f8fc4", 1.4, (0.0, (8.0, 2.0)), "P"),
+    Look("#6a4fb3", 1.4, (0.0, (5.0, 1.5, 1.2, 1.5, 1.2, 1.5)), "X"),
+)
+
+
+def label(method: str) -> str:
+    """Return the name that people read; an unknown method keeps its own, cut to a length that fits."""
+    plain = "".join(c if c.isprintable() else " " for c in LABELS.get(method, method)).strip() or "(no name)"
+    return plain if len(plain) <= LONGEST_LABEL else plain[: LONGEST_LABEL - 1] + "…"
+
+
+def ordered(methods: Iterable[str]) -> list[str]:
+    """Return each method once: the known ones in the paper's order, then the others as they came."""
+    found = dict.fromkeys(methods)
+    return [m for m in LABELS if m in found] + [m for m in found if m not in LABELS]
+
+
+def looks(methods: Iterable[str]) -> Mapping[str, Look]:
+    """Return how each method is drawn; unknown ones take the spare looks in turn."""
+    names = ordered(methods)
+    spare = [m for m in names if m not in _LOOKS]
+    extra = {m: _SPARE_LOOKS[i % len(_SPARE_LOOKS)] for i, m in enumerate(spare)}
+    return {m: _LOOKS.get(m) or extra[m] for m in names}
+
+
+def palette() -> tuple[str, ...]:
+    """Return every colour that a method can have, so that a page can restate them for a dark background."""
+    return tuple(look.colour for look in (*_LOOKS.values(), *_SPARE_LOOKS))

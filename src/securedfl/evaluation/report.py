@@ -1,0 +1,91 @@
+"""Write a run's report: one HTML file that needs nothing but a browser."""
+
+from __future__ import annotations
+
+import os
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from securedfl.evaluation import assurance, meetings, parts, sections
+from securedfl.evaluation.runs import Run, read_run
+
+_CONTENTS = {
+    "accuracy": "Accuracy",
+    "averaging": "Averaging",
+    "design": "Design",
+    "privacy": "Privacy",
+    "repeat": "Repeat this run",
+}
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write ``report.html`` into a run folder, from that folder's files alone.
+
+    The same files give the same page, byte for byte. An unfinished run is labelled as such.
+
+    Parameters
+    ----------
+    run_dir
+        What ``securedfl train --out`` wrote.
+
+    Returns
+    -------
+    Path
+        The report.
+
+    Raises
+    ------
+    RunFolderError
+        A file of the run is missing or damaged; an older report is left as it is.
+    """
+    page = render(read_run(run_dir))
+    path = Path(run_dir) / "report.html"
+    unfinished = path.with_suffix(".html.part")
+    unfinished.write_text(page, encoding="utf-8")
+    os.replace(unfinished, path)
+    return path
+
+
+def render(run: Run) -> str:
+    """Return the report as text."""
+    files = resources.files("securedfl.evaluation")
+    page = Template((files / "report.html").read_text(encoding="utf-8"))
+    style = Template((files / "report.css").read_text(encoding="utf-8"))
+    title = f"{run.dataset or 'Training'} with {run.peers} peers"
+    return page.substitute(
+        title=parts.text(title[:1].upper() + title[1:]),
+        name=parts.text(run.name),
+        status=_status(run),
+        result=parts.text(sections.result(run)),
+        banners=assurance.exposure_banner(run) + _unfinished_banner(run),
+        tiles=sections.key_figures(run),
+        contents="".join(f'<a href="#{anchor}">{heading}</a>' for anchor, heading in _CONTENTS.items()),
+        sections="\n".join(
+            [
+                sections.accuracy_section(run),
+                sections.averaging_section(run),
+                meetings.design_section(run),
+                assurance.privacy_section(run),
+                sections.repeat_section(run),
+            ]
+        ),
+        style=style.substitute(dark=parts.dark_colours()),
+    )
+
+
+def _status(run: Run) -> str:
+    if run.finished:
+        return parts.badge("finished")
+    return parts.badge(f"unfinished: {run.rounds_done} of {run.rounds} rounds", "warn")
+
+
+def _unfinished_banner(run: Run) -> str:
+    if run.finished:
+        return ""
+    done = ", ".join(f"{method.label} {method.rounds_done}" for method in run.methods) or "none"
+    return parts.banner(
+        "This run is unfinished.",
+        f"Rounds done, of {run.rounds}: {done}. The figures may still change; "
+        "continue the run with securedfl train --resume.",
+    )
