@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,8 @@ class Knowledge:
 class View:
     """All messages of one average as rows of coefficients, and who owns which symbol.
 
-    Columns are ordered masks first, then parameters peer by peer.
+    Columns are ordered masks first, then parameters peer by peer. Symbols that no message connects are treated
+    apart, because a protocol with element-wise arithmetic never mixes coordinates: `Block` is one such part.
     """
 
     def __init__(
@@ -61,76 +61,93 @@ class View:
         received: Sequence[Sequence[Sequence[Form]]],
     ) -> None:
         self.n, self.coordinates, self.ring = n, coordinates, ring
-        self._received = received  # [step][peer] -> forms
+        self.steps = len(received)
         params = n * coordinates
-        self.masks = len(owners) - 1 - params
         # symbol 0 is the constant, which everybody knows and no column is needed for
-        self._columns = np.concatenate([np.arange(1 + params, len(owners)), np.arange(1, 1 + params)])
-        self._owners = np.asarray(owners)[self._columns]
-        self._bases: dict[tuple[int, int], Matrix] = {}
+        columns = np.concatenate([np.arange(1 + params, len(owners)), np.arange(1, 1 + params)])
+        rows = [[_table(forms, len(owners), ring)[:, columns] for forms in step] for step in received]
+        masks = len(columns) - params
+        places = np.concatenate([np.full(masks, -1), np.arange(params)])
+        parts = _connected(rows, coordinates, masks, n) if coordinates > 1 else [np.arange(len(columns))]
+        self._blocks = [
+            Block(coordinates, ring, np.asarray(owners)[columns], places, rows, part) for part in parts
+        ]
 
-    @property
-    def steps(self) -> int:
-        """How many times peers sent and then waited."""
-        return len(self._received)
+    def functions(self, coalition: Iterable[int], steps: int | None = None) -> list[tuple[Array, Matrix]]:
+        """Return bases of the functions of honest parameters that a coalition can compute, total included.
 
-    def rows(self, peer: int, step: int) -> Matrix:
-        """Return what a peer received in a step, one row per number."""
-        forms = self._received[step][peer]
-        table = np.zeros((len(forms), len(self._columns) + 1), dtype=self.ring.dtype)
-        for row, form in zip(table, forms, strict=True):
-            row[: len(form.row)] = form.row
-        return table[:, self._columns]
-
-    def basis(self, peer: int, steps: int) -> Matrix:
-        """Return a basis of what a peer received in the first steps."""
-        if steps == 0:
-            return np.zeros((0, len(self._columns)), dtype=self.ring.dtype)
-        if (peer, steps) not in self._bases:
-            before = self.basis(peer, steps - 1)
-            new = self.rows(peer, steps - 1)
-            self._bases[peer, steps] = reduce(np.vstack([before, new]), self.ring) if len(new) else before
-        return self._bases[peer, steps]
-
-    @cached_property
-    def totals(self) -> Matrix:
-        """Return the total of all parameters, one row per coordinate."""
-        return np.tile(np.eye(self.coordinates, dtype=self.ring.dtype), self.n)
-
-    def functions(self, coalition: Iterable[int], steps: int | None = None) -> Matrix:
-        """Return a basis of the functions of honest parameters that a coalition can compute, total included."""
+        One basis per block, with the places (peer times coordinates plus coordinate) that its columns stand for.
+        """
         members = sorted(set(coalition))
         until = self.steps if steps is None else steps
-        known = np.isin(self._owners, members)
-        rows = np.vstack([self.basis(member, until) for member in members])
-        rows[:, known] = 0  # the coalition subtracts what it knows itself
-        computable = eliminate(rows, self.masks, self.ring)
-        totals = self.totals * ~known[self.masks :]
-        return reduce(np.vstack([computable, totals]), self.ring)
+        return [(block.places, block.functions(members, until)) for block in self._blocks]
 
     def knowledge(self, coalition: Iterable[int], steps: int | None = None) -> Knowledge:
         """Return what a coalition learns from the first steps, or from all, together with the total."""
         members = tuple(sorted(set(coalition)))
         if not members or not all(0 <= member < self.n for member in members) or len(members) >= self.n:
-            raise PrivacyError(
-                f"{list(members)} is no coalition: name 1 to {self.n - 1} of the peers 0 to {self.n - 1}"
-            )
-        basis = self.functions(members, steps)
+            last = self.n - 1
+            raise PrivacyError(f"{list(members)} is no coalition: name 1 to {last} of the peers 0 to {last}")
+        bases = self.functions(members, steps)
         honest = self.n - len(members)
-        sums = {subset for row in basis if (subset := self._sum(row)) is not None}
+        sums = {
+            found for places, basis in bases for row in basis if (found := self._sum(row, places)) is not None
+        }
         return Knowledge(
             coalition=members,
             exposed=tuple(sorted(subset[0] for subset in sums if len(subset) == 1)),
             sums=tuple(sorted(subset for subset in sums if 1 < len(subset) < honest)),
-            dimension=len(basis) - self.coordinates,
+            dimension=sum(len(basis) for _, basis in bases) - self.coordinates,
         )
 
-    def _sum(self, row: Array) -> tuple[int, ...] | None:
+    def _sum(self, row: Array, places: Array) -> tuple[int, ...] | None:
         """Return the peers whose sum at one coordinate the row is, if it is one."""
-        places = np.flatnonzero(row)
-        if (row[places] != row[places[0]]).any() or len(set((places % self.coordinates).tolist())) != 1:
+        entries = np.flatnonzero(row)
+        at = places[entries]
+        if (row[entries] != row[entries[0]]).any() or len(set((at % self.coordinates).tolist())) != 1:
             return None
-        return tuple((places // self.coordinates).tolist())
+        return tuple((at // self.coordinates).tolist())
+
+
+class Block:
+    """Symbols that messages connect with each other but with no others."""
+
+    def __init__(
+        self,
+        coordinates: int,
+        ring: Arithmetic,
+        owners: Array,
+        places: Array,
+        rows: Sequence[Sequence[Matrix]],
+        part: Array,
+    ) -> None:
+        self._ring = ring
+        self._owners = owners[part]
+        self.masks = int((places[part] < 0).sum())
+        self.places = places[part][self.masks :]
+        self._width = len(part)
+        self._rows = [[_touching(table, part) for table in step] for step in rows]
+        self._bases: dict[tuple[int, int], Matrix] = {}
+        own = np.unique(self.places % coordinates)
+        self._totals = (self.places % coordinates == own[:, None]).astype(ring.dtype)
+
+    def basis(self, peer: int, steps: int) -> Matrix:
+        """Return a basis of what a peer received in the first steps."""
+        if steps == 0:
+            return np.zeros((0, self._width), dtype=self._ring.dtype)
+        if (peer, steps) not in self._bases:
+            before, new = self.basis(peer, steps - 1), self._rows[steps - 1][peer]
+            self._bases[peer, steps] = reduce(np.vstack([before, new]), self._ring) if len(new) else before
+        return self._bases[peer, steps]
+
+    def functions(self, members: Sequence[int], steps: int) -> Matrix:
+        """Return a basis of the functions of the block's honest parameters that the members can compute."""
+        known = np.isin(self._owners, members)
+        rows = np.vstack([self.basis(member, steps) for member in members])
+        rows[:, known] = 0  # the coalition subtracts what it knows itself
+        computable = eliminate(rows, self.masks, self._ring)
+        totals = self._totals * ~known[self.masks :]
+        return reduce(np.vstack([computable, totals]), self._ring)
 
 
 def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arithmetic | None = None) -> View:
@@ -163,7 +180,7 @@ def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arith
 
     parameters = [draw_for(peer)(np.empty(coordinates)) for peer in range(n)]
     peers = [protocol(me, w, draw=draw_for(me)) for me, w in enumerate(parameters)]
-    received = [[list(_forms(inbox, ring)) for inbox in inboxes] for inboxes in _lockstep(peers)]
+    received = [[list(_forms(inbox)) for inbox in inboxes] for inboxes in _lockstep(peers)]
     return View(n, coordinates, ring, owners, received)
 
 
@@ -205,7 +222,7 @@ def _lockstep(peers: Sequence[Steps]) -> Iterator[list[Inbox]]:
         yield inboxes
 
 
-def _forms(inbox: Inbox, ring: Arithmetic) -> Iterator[Form]:
+def _forms(inbox: Inbox) -> Iterator[Form]:
     """Return the forms among what was received; numbers are public constants and reveal nothing."""
     seen: set[int] = set()
     for message in inbox.values():
@@ -217,3 +234,35 @@ def _forms(inbox: Inbox, ring: Arithmetic) -> Iterator[Form]:
                 raise PrivacyError(
                     f"a message holds {type(entry).__name__}, of which the audit cannot tell what it reveals"
                 )
+
+
+def _table(forms: Sequence[Form], symbols: int, ring: Arithmetic) -> Matrix:
+    table = np.zeros((len(forms), symbols), dtype=ring.dtype)
+    for row, form in zip(table, forms, strict=True):
+        row[: len(form.row)] = form.row
+    return table
+
+
+def _touching(table: Matrix, part: Array) -> Matrix:
+    """Return the columns of a part, of the rows that are not zero there."""
+    columns: Matrix = table[:, part]
+    return columns[columns.any(axis=1)]
+
+
+def _connected(rows: Sequence[Sequence[Matrix]], coordinates: int, masks: int, n: int) -> list[Array]:
+    """Return the columns that messages, or the total of a coordinate, connect: union-find over columns."""
+    parent = list(range(masks + n * coordinates))
+
+    def find(column: int) -> int:
+        while parent[column] != column:
+            parent[column] = column = parent[parent[column]]
+        return column
+
+    tied = [np.flatnonzero(row).tolist() for step in rows for table in step for row in table]
+    tied += [list(range(masks + k, len(parent), coordinates)) for k in range(coordinates)]
+    for first, *rest in filter(None, tied):
+        for column in rest:
+            parent[find(column)] = find(first)
+    roots = np.array([find(column) for column in range(len(parent))])
+    # a mask that no parameter is tied to hides nothing, so its part can be left out
+    return [np.flatnonzero(roots == root) for root in np.unique(roots[masks:])]

@@ -1,0 +1,242 @@
+"""The certificate: what coalitions of a size can learn, as a value, as JSON and as sentences."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from securedfl.errors import PrivacyError
+from securedfl.privacy.scenario import Kind, Scenario
+from securedfl.privacy.survey import Survey
+
+Verdict = Literal["only the total", "partial sums", "exposed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """The answer to "what can any coalition of this size learn?", and how it was found.
+
+    Attributes
+    ----------
+    peers, protocol, options, design, gap, group_size
+        What was audited; ``design`` is its hash.
+    collusion
+        Members of a coalition.
+    verdict
+        ``only the total``, ``partial sums`` (some linear functions of several peers' parameters), or ``exposed``.
+    kind
+        Of the masks: ``perfect``, ``bounded`` or ``none``.
+    width, narrowest
+        Of a bounded mask: 1/rho, and the interval that the most telling single message leaves for a parameter.
+    rounds, meetings
+        Rounds of the run, and the most often that the same two peers meet in them.
+    worst_coalition, exposed, partial_sums, dimension
+        The coalition that learns most, and what: the peers whose parameters it computes, sets of peers whose sum it
+        computes, and the number of independent functions beyond the total.
+    exposed_by_iteration, dimension_by_iteration
+        The same counts for the worst coalition after each iteration.
+    safe_iterations
+        How many iterations expose nobody.
+    paper_bound
+        How many the paper's Theorem III.1 calls safe: 2 gap - 1.
+    exhaustive, examined, breaking
+        Whether all coalitions (in all rounds) were examined, how many, and how many of them expose somebody.
+    rounds_examined
+        Rounds with different partitions that were examined.
+    method
+        ``symbols`` (the protocol's code run on symbols) or ``components`` (the graph that tests prove equal to it).
+    arithmetic
+        In which the code was run.
+    """
+
+    peers: int
+    protocol: str
+    options: Mapping[str, Any]
+    design: str | None
+    gap: int | None
+    group_size: int | None
+    collusion: int
+    verdict: Verdict
+    kind: Kind
+    width: float | None
+    narrowest: float | None
+    rounds: int
+    meetings: int | None
+    worst_coalition: tuple[int, ...]
+    exposed: tuple[int, ...]
+    partial_sums: tuple[tuple[int, ...], ...]
+    dimension: int
+    exposed_by_iteration: tuple[int, ...]
+    dimension_by_iteration: tuple[int, ...]
+    safe_iterations: int
+    paper_bound: int | None
+    exhaustive: bool
+    examined: int
+    breaking: int
+    rounds_examined: int
+    method: Literal["symbols", "components"]
+    arithmetic: str
+
+    @property
+    def sentence(self) -> str:
+        """What a data-protection officer needs to know, in words."""
+        who = (
+            "Any single peer"
+            if self.collusion == 1
+            else f"Any {self.collusion} peers who pool what they received"
+        )
+        if self.verdict == "exposed":
+            who = (
+                "One single peer"
+                if self.collusion == 1
+                else f"{self.collusion} peers who pool what they received"
+            )
+            what = (
+                f"can compute the private parameters of {_count(len(self.exposed))} "
+                f"({_list(self.exposed)}): for instance {_peers(self.worst_coalition)}."
+            )
+            return f"These settings do not protect the peers. {who} {what}"
+        if self.verdict == "partial sums":
+            who = who.replace("Any", "No", 1)
+            what = (
+                f"can compute the parameters of any other peer, but {_peers(self.worst_coalition)} can compute "
+                f"{self.dimension} linear function{'s' * (self.dimension > 1)} of several peers' parameters beyond the "
+                "total that everybody learns."
+            )
+        else:
+            what = "learns the total over all peers, which is the purpose of the average, and no other function of the"
+            what += " others' parameters." if self.kind == "perfect" else " others' parameters exactly."
+            what = what if self.collusion == 1 else what.replace("learns", "learn", 1)
+        return " ".join(filter(None, [f"{who} {what}", self._masks, self._proof]))
+
+    @property
+    def _masks(self) -> str:
+        if self.kind == "perfect":
+            return (
+                "Whatever else they see is uniformly random and says nothing, whatever their computing power."
+            )
+        if self.kind == "none":
+            return "Parameters travel without masks."
+        if self.narrowest is None:
+            return "Masks are of bounded width, so single messages narrow parameters down to intervals."
+        again = (
+            f" The same two peers meet up to {self.meetings} times in {self.rounds} rounds, which narrows it "
+            "further where parameters move slowly."
+            if self.meetings is not None and self.meetings > 1
+            else ""
+        )
+        return (
+            f"A single message still narrows a parameter down to an interval of width {self.narrowest:.3g} "
+            f"(masks are {self.width:.3g} wide).{again}"
+        )
+
+    @property
+    def _proof(self) -> str:
+        if self.exhaustive:
+            return "This was computed for every such coalition."
+        return (
+            f"Not every such coalition was examined: {self.examined} were, chosen by a search for the worst."
+        )
+
+    def meets(self, collusion: int, *, promise: Verdict = "partial sums") -> bool:
+        """Tell whether it promises at least this much against that many colluders."""
+        order = ("exposed", "partial sums", "only the total")
+        return self.collusion >= collusion and order.index(self.verdict) >= order.index(promise)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, sentence included."""
+        return {**asdict(self), "sentence": self.sentence}
+
+    def to_json(self) -> str:
+        """Return JSON; `from_json` reads it back."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
+        """Read `to_dict`'s values; what is missing is an error, what is unknown (remarks of a run) is left out."""
+        names = {field.name for field in fields(cls)}
+        missing = names - set(data)
+        if missing:
+            raise PrivacyError(f"not a certificate: it lacks {', '.join(sorted(missing))}")
+        values = {name: _frozen(data[name]) for name in names}
+        return cls(**values)
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """Read `to_json`'s text."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise PrivacyError(f"not a certificate: {error}") from None
+        if not isinstance(data, dict):
+            raise PrivacyError("not a certificate: expected a JSON object")
+        return cls.from_dict(data)
+
+
+def certify(
+    scenario: Scenario, *, collusion: int = 1, rounds: int = 1, seed: int = 0
+) -> tuple[Certificate, Survey]:
+    """Examine the coalitions of a size over the rounds of a run; return the certificate and who learns about whom."""
+    survey, worst_round, examined = scenario.survey(collusion, rounds=rounds, seed=seed)
+    learned = scenario.learns(survey.worst, worst_round)
+    design = scenario.design
+    safe = next(
+        (i for i, count in enumerate(survey.exposed_by_iteration) if count), len(survey.exposed_by_iteration)
+    )
+    certificate = Certificate(
+        peers=scenario.n,
+        protocol=scenario.protocol,
+        options=dict(scenario.options),
+        design=design.hash if design is not None else None,
+        gap=design.gap if design is not None else None,
+        group_size=design.group_size if design is not None else None,
+        collusion=collusion,
+        verdict=_verdict(survey),
+        kind=scenario.kind,
+        width=scenario.widths[0] if scenario.widths else None,
+        narrowest=min(scenario.widths) if scenario.widths else None,
+        rounds=rounds,
+        meetings=scenario.meetings(rounds),
+        worst_coalition=survey.worst,
+        exposed=learned.exposed,
+        partial_sums=learned.sums,
+        dimension=learned.dimension,
+        exposed_by_iteration=survey.exposed_by_iteration,
+        dimension_by_iteration=survey.dimension_by_iteration,
+        safe_iterations=safe,
+        paper_bound=2 * design.gap - 1 if design is not None else None,
+        exhaustive=survey.exhaustive and examined == scenario.distinct(rounds),
+        examined=survey.examined,
+        breaking=survey.breaking,
+        rounds_examined=examined,
+        method="components" if scenario.graph is not None else "symbols",
+        arithmetic="union of groups" if scenario.graph is not None else scenario.ring.name,
+    )
+    return certificate, survey
+
+
+def _verdict(survey: Survey) -> Verdict:
+    if survey.exposed_by_iteration[-1]:
+        return "exposed"
+    return "partial sums" if survey.dimension_by_iteration[-1] else "only the total"
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(entry) for entry in value) if isinstance(value, list) else value
+
+
+def _count(number: int) -> str:
+    return "one other peer" if number == 1 else f"{number} other peers"
+
+
+def _peers(peers: tuple[int, ...]) -> str:
+    return f"peer {peers[0]}" if len(peers) == 1 else f"peers {_list(peers)}"
+
+
+def _list(peers: tuple[int, ...], most: int = 12) -> str:
+    words = [str(peer) for peer in peers[:most]]
+    if len(peers) > most:
+        return ", ".join(words) + f" and {len(peers) - most} more"
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

@@ -1,0 +1,120 @@
+"""Enforcement: a federation states what it must withstand, and does not start with settings that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from securedfl.designs import Design, best
+from securedfl.errors import ConfigError, DesignError, PrivacyError
+from securedfl.privacy.certificate import Certificate, Verdict, certify
+from securedfl.privacy.scenario import scenario
+from securedfl.privacy.survey import Survey
+
+DEFAULT_COLLUSION = 1
+DEFAULT_PROMISE: Verdict = "partial sums"
+"""By default nobody may be exposed; what else a coalition learns is in the certificate."""
+
+
+def enforce(
+    protocol: str,
+    design: Design,
+    options: Mapping[str, Any] | None = None,
+    *,
+    collusion: int = DEFAULT_COLLUSION,
+    rounds: int = 1,
+    promise: Verdict = DEFAULT_PROMISE,
+    allow_exposure: bool = False,
+    seed: int = 0,
+) -> tuple[Certificate, Survey]:
+    """Return the certificate if it promises enough; else raise `PrivacyError` with what would.
+
+    Parameters
+    ----------
+    protocol, design, options
+        What the federation wants to run.
+    collusion
+        How many peers may pool what they received.
+    rounds
+        Of the run.
+    promise
+        ``partial sums`` (no peer exposed) or ``only the total``.
+    allow_exposure
+        Return the certificate in any case; the caller must show it.
+    seed
+        Of the design, for suggestions.
+    """
+    certificate, survey = certify(scenario(protocol, design, options), collusion=collusion, rounds=rounds)
+    if certificate.meets(collusion, promise=promise) or allow_exposure:
+        return certificate, survey
+    raise PrivacyError(refusal(certificate, design, options or {}, promise=promise, seed=seed))
+
+
+def refusal(
+    certificate: Certificate, design: Design, options: Mapping[str, Any], *, promise: Verdict, seed: int = 0
+) -> str:
+    """Return why settings are refused and the nearest that would do."""
+    collusion = certificate.collusion
+    reason = certificate.sentence
+    if certificate.verdict == "partial sums":
+        reason += f" The federation demands: {promise}."
+    found = list(suggestions(certificate, design, options, promise=promise, seed=seed))
+    advice = (
+        "These would do: " + "; ".join(found)
+        if found
+        else f"No other settings were found that withstand {collusion} of {design.n} peers; demand less collusion"
+    )
+    return f"{reason} {advice}. --allow-exposure starts all the same, and says so in the log, summary and report."
+
+
+def suggestions(
+    certificate: Certificate, design: Design, options: Mapping[str, Any], *, promise: Verdict, seed: int = 0
+) -> Iterator[str]:
+    """Yield settings that are close to the refused ones and withstand the same coalitions, nearest first."""
+    collusion, rounds, n = certificate.collusion, certificate.rounds, design.n
+    if collusion >= n - 1:
+        return
+
+    def holds(protocol: str, other: Design, changed: Mapping[str, Any]) -> bool:
+        try:
+            found, _ = certify(scenario(protocol, other, changed), collusion=collusion, rounds=rounds)
+        except (ConfigError, PrivacyError, DesignError):
+            return False
+        return found.meets(collusion, promise=promise)
+
+    if certificate.protocol == "grouped":
+        for iterations in range(options.get("iterations", 2) - 1, 1, -1):
+            if holds("grouped", design, {**options, "iterations": iterations}):
+                yield f"{iterations} iterations (--iterations {iterations})"
+                break
+    for strength in range(max(collusion, options.get("strength") or 0) + 1, design.gap + 1):
+        if holds("shares", design, {"strength": strength}):
+            yield f"shares of strength {strength} (--protocol shares --strength {strength})"
+            break
+    else:
+        for size in range(2, n):
+            if size != design.group_size and (other := _design(n, size, seed)) is not None:
+                strengths = range(collusion + 1, other.gap + 1)
+                strength = next((m for m in strengths if holds("shares", other, {"strength": m})), 0)
+                if strength:
+                    yield (
+                        f"shares of strength {strength} in groups of {size} "
+                        f"(--protocol shares --strength {strength} --group-size {size})"
+                    )
+                    break
+    if certificate.protocol in ("grouped", "classic"):
+        for size in sorted(range(2, min(n, 8)), key=lambda size: abs(size - design.group_size)):
+            if size == design.group_size and certificate.protocol == "grouped":
+                continue
+            other = _design(n, size, seed)
+            if other is not None and holds("grouped", other, {**options, "iterations": 2}):
+                how = f"--protocol grouped --group-size {size} --iterations 2"
+                yield f"grouped in groups of {size} with 2 iterations ({how})"
+                break
+
+
+def _design(n: int, size: int, seed: int) -> Design | None:
+    try:
+        return best(n, size, seed)
+    except DesignError:
+        return None

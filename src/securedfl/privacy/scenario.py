@@ -1,0 +1,291 @@
+"""A scenario: a protocol with its options on a design, and how what coalitions learn from it is computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from securedfl.designs import Design
+from securedfl.errors import ConfigError
+from securedfl.privacy.audit import Knowledge, PeerProtocol, View, exact_options, observe
+from securedfl.privacy.components import Labels, components, knowledge, levels
+from securedfl.privacy.exact import Arithmetic, PrimeField, TwoAdic
+from securedfl.privacy.survey import Coalitions, Evaluate, Levels, Survey, merge, survey
+from securedfl.protocols import Schedule, by_name
+from securedfl.protocols.admm import DEFAULT_RHO, check_options, factors
+from securedfl.protocols.fixedpoint import Symbols
+from securedfl.protocols.shares import check_strength
+
+Kind = Literal["perfect", "bounded", "none"]
+
+FAST_LIMIT, FAST_EFFORT = 300_000, 30_000
+SLOW_LIMIT, SLOW_EFFORT = 20_000, 900
+"""How many coalitions are examined: all up to the limit, else about ``effort`` (see `survey`)."""
+
+FAST_WORK = 50_000_000
+"""Coalitions times peers times rounds up to which the fast path examines every round (about a minute)."""
+
+SLOW_ROUNDS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """What is audited.
+
+    Parameters
+    ----------
+    n, protocol, options
+        Peers, the protocol's name and its options.
+    call
+        The generator function with everything but ``round`` filled in.
+    kind
+        Of the masks: ``perfect`` (uniform over the ring), ``bounded`` (of bounded width) or ``none``.
+    iterations
+        How many parts of equal numbers of steps the audit reports on.
+    coordinates
+        How many parameters the audit needs to tell slices apart.
+    widths
+        Of bounded masks: how wide the interval is that a message of each iteration leaves for a parameter.
+    design
+        Who meets whom.
+    graph
+        The partitions in use in a round, if their connected components say all (`securedfl.privacy.components`).
+    meets
+        The partitions in which single peers' messages are seen in a round.
+    rotation
+        After how many rounds the same partitions come again.
+    """
+
+    n: int
+    protocol: str
+    call: Callable[..., Any] = field(compare=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    kind: Kind = "bounded"
+    iterations: int = 1
+    coordinates: int = 1
+    widths: tuple[float, ...] = ()
+    design: Design | None = None
+    graph: Callable[[int], Labels] | None = field(default=None, compare=False)
+    meets: Callable[[int], Labels] | None = field(default=None, compare=False)
+    rotation: int = 1
+
+    @property
+    def ring(self) -> Arithmetic:
+        """The arithmetic that fits the masks."""
+        if self.kind == "perfect":
+            return TwoAdic()
+        content = self.design.hash if self.design is not None else ""
+        return PrimeField.chosen_by(f"{self.protocol} {sorted(self.options.items())} {self.n} {content}")
+
+    def view(self, round: int = 0) -> View:
+        """Run the protocol on symbols."""
+        call: PeerProtocol = partial(self.call, round=round)
+        return observe(call, self.n, coordinates=self.coordinates, ring=self.ring)
+
+    def learns(self, coalition: tuple[int, ...], round: int = 0) -> Knowledge:
+        """Return what one coalition learns in a round."""
+        if self.graph is not None:
+            return knowledge(self.graph(round), coalition)
+        return self.view(round).knowledge(coalition)
+
+    def evaluate(self, round: int = 0, *, fast: bool = True) -> Evaluate:
+        """Return the function that tells what many coalitions learn in a round."""
+        if fast and self.graph is not None:
+            return partial(_evaluate_graph, self.graph(round), self.iterations)
+        return partial(_evaluate_view, self.view(round), self.iterations)
+
+    def survey(self, size: int, *, rounds: int = 1, seed: int = 0) -> tuple[Survey, int, int]:
+        """Examine the coalitions of a size in the rounds of a run.
+
+        Returns
+        -------
+        survey, round, examined
+            The worst over all examined rounds, the round in which it is worst, and how many rounds were examined.
+            Rounds with the same partitions count once; if that is all of them, it is `distinct(rounds)`.
+        """
+        distinct = self.distinct(rounds)
+        fast = self.graph is not None
+        work = math.comb(self.n, size) * self.n
+        most = max(1, FAST_WORK // min(work, FAST_LIMIT * self.n)) if fast else SLOW_ROUNDS
+        chosen = range(distinct) if distinct <= most else sorted({k * distinct // most for k in range(most)})
+        limit, effort = (FAST_LIMIT, FAST_EFFORT) if fast else (SLOW_LIMIT, SLOW_EFFORT)
+        found = []
+        for round in chosen:
+            labels = self.meets(round) if self.meets is not None else None
+            found.append(
+                survey(
+                    self.n, size, self.evaluate(round), limit=limit, effort=effort, labels=labels, seed=seed
+                )
+            )
+        worst = max(
+            range(len(found)),
+            key=lambda k: (found[k].exposed_by_iteration[-1], found[k].dimension_by_iteration[-1]),
+        )
+        return merge(found), list(chosen)[worst], len(found)
+
+    def meetings(self, rounds: int) -> int | None:
+        """Return the most often that two peers see each other's messages in so many rounds."""
+        if self.meets is None or self.design is None:
+            return None
+        return -(-rounds * len(self.meets(0)) // self.design.gap)
+
+    def distinct(self, rounds: int) -> int:
+        """Return how many different choices of partitions occur in so many rounds."""
+        return max(1, min(rounds, self.rotation))
+
+
+def scenario(protocol: str, design: Design, options: Mapping[str, Any] | None = None) -> Scenario:
+    """Return the scenario of one of the package's own protocols.
+
+    Parameters
+    ----------
+    protocol
+        Its name.
+    design
+        Who meets whom.
+    options
+        As the protocol takes them (rho, iterations, finish; strength).
+    """
+    given = dict(options or {})
+    makers = {"grouped": _admm, "classic": _admm, "plain": _plain, "shares": _shares}
+    if protocol not in makers:
+        by_name(protocol)  # an unknown name is an error that lists the known ones
+        raise ConfigError(f"nothing is known about the masks of {protocol!r}; audit it with privacy.custom()")
+    return makers[protocol](protocol, design, given)
+
+
+def custom(
+    name: str, call: Callable[..., Any], n: int, *, kind: Kind = "bounded", coordinates: int = 1
+) -> Scenario:
+    """Return the scenario of a protocol of your own.
+
+    Parameters
+    ----------
+    name, call
+        What to call it, and the generator function, called as ``call(me, w, round=round, draw=draw)``.
+    n
+        The number of peers.
+    kind
+        ``perfect`` if it calculates in Z_2^b and masks are uniform there, else ``bounded`` or ``none``.
+    coordinates
+        More than one if it treats slices of the parameters differently.
+    """
+    return Scenario(n=n, protocol=name, call=call, kind=kind, coordinates=coordinates)
+
+
+def _admm(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
+    met = design if protocol == "grouped" else Design.everyone(design.n)
+    iterations = options.setdefault("iterations", 2)
+    options.setdefault("rho", DEFAULT_RHO)
+    schedule = check_options(**options)
+    exact = exact_options({**options, "finish": "literal"})  # sends the same messages, also in one iteration
+
+    def used(round: int) -> Labels:
+        return met.labels[[(round * iterations + i) % met.gap for i in range(iterations)]]
+
+    return Scenario(
+        n=design.n,
+        protocol=protocol,
+        call=partial(by_name(protocol), design=design, **exact),
+        options=_public(options),
+        kind="bounded",
+        iterations=iterations,
+        widths=interval_widths(schedule, iterations),
+        design=met,
+        graph=used if iterations == 2 else None,
+        meets=used,
+        rotation=met.gap // math.gcd(met.gap, iterations),
+    )
+
+
+def interval_widths(schedule: Schedule, iterations: int) -> tuple[float, ...]:
+    """Return how wide an interval each iteration's message leaves for a parameter.
+
+    Up to public terms, y^1 = c (w + lam/rho) and y^{i+1} = c (w + k y^i), k = rho_i / rho_{i+1}; lam is in [0, 1).
+    The later a message, the less of it is mask: with a small constant rho the second leaves half the first's width.
+    """
+    widths = []
+    of_w, of_mask, k = 0.0, 1 / float(schedule[0]), 1.0
+    for i in range(iterations):
+        c = float(factors(schedule[i])[0])
+        of_w, of_mask = c * (1 + k * of_w), c * k * of_mask
+        widths.append(of_mask / of_w)
+        k = float(schedule[i]) / float(schedule[i + 1])
+    return tuple(widths)
+
+
+def _plain(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
+    return Scenario(
+        n=design.n,
+        protocol=protocol,
+        call=partial(by_name(protocol), design=design, **options),
+        options=_public(options),
+        kind="none",
+        design=design,
+    )
+
+
+def _shares(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
+    m = check_strength(design, options.get("strength"), options.get("collusion"))
+
+    def used(round: int) -> Labels:
+        return design.labels[[(round * m + i) % design.gap for i in range(m)]]
+
+    return Scenario(
+        n=design.n,
+        protocol=protocol,
+        call=partial(by_name(protocol), design=design, strength=m, codec=Symbols()),
+        options={"strength": m, **{name: options[name] for name in ("bits", "range") if name in options}},
+        kind="perfect",
+        coordinates=math.lcm(design.n, *design.sizes),
+        design=design,
+        # Members own slices, so fewer shares are seen than this assumes; but a stand-in for a lost member may see any.
+        graph=used,
+        meets=used,
+        rotation=design.gap // math.gcd(design.gap, m),
+    )
+
+
+def _public(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as JSON can hold them."""
+    return {
+        name: {"start": float(value.start), "decay": float(value.decay), "period": value.period}
+        if isinstance(value, Schedule)
+        else value
+        for name, value in options.items()
+    }
+
+
+def _evaluate_view(
+    view: View, iterations: int, coalitions: Coalitions
+) -> tuple[Levels, npt.NDArray[np.int64]]:
+    """Evaluate coalitions one by one with the exact audit."""
+    level = np.zeros((len(coalitions), iterations, view.n), dtype=np.int8)
+    dimension = np.zeros((len(coalitions), iterations), dtype=np.int64)
+    for k, coalition in enumerate(coalitions.tolist()):
+        for i in range(iterations):
+            learned = view.knowledge(coalition, view.steps * (i + 1) // iterations)
+            if learned.dimension:
+                level[k, i] = 1
+                level[k, i, coalition] = 0
+            level[k, i, list(learned.exposed)] = 2
+            dimension[k, i] = learned.dimension
+    return level, dimension
+
+
+def _evaluate_graph(
+    labels: Labels, iterations: int, coalitions: Coalitions
+) -> tuple[Levels, npt.NDArray[np.int64]]:
+    """Evaluate coalitions all at once by components; before the last iteration only the total is known."""
+    level = np.zeros((len(coalitions), iterations, labels.shape[1]), dtype=np.int8)
+    dimension = np.zeros((len(coalitions), iterations), dtype=np.int64)
+    level[:, -1], dimension[:, -1] = levels(components(labels, coalitions), coalitions)
+    if labels.shape[1] - coalitions.shape[1] == 1:  # the total of one is that one
+        level[:] = level[:, -1:]
+    return level, dimension
