@@ -74,10 +74,13 @@ def tiles(entries: Sequence[tuple[str, str]]) -> str:
     return f'<dl class="tiles" aria-label="Key figures">{cells}</dl>' if entries else ""
 
 
-def banner(heading: str, message: str, *, bad: bool = False) -> str:
-    """Return a message that nobody overlooks."""
+def banner(heading: str, message: str, *, command: str = "", bad: bool = False) -> str:
+    """Return a message that nobody overlooks, and the command that helps."""
     kind = "banner bad" if bad else "banner"
-    return f'<div class="{kind}" role="alert"><strong>{text(heading)}</strong><p>{text(message)}</p></div>'
+    then = f" <code>{text(command)}</code>" if command else ""
+    return (
+        f'<div class="{kind}" role="alert"><strong>{text(heading)}</strong><p>{text(message)}{then}</p></div>'
+    )
 
 
 def badge(words: str, kind: str = "") -> str:
