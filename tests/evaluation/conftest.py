@@ -13,7 +13,7 @@ import pytest
 from securedfl.designs import randomized
 
 PEERS = 9
-CONFIG = '[protocol]\nname = "grouped"\nfinish = "exact"\n'
+CONFIG = 'protocol = "grouped"\nfinish = "exact"\n'
 
 
 def metric(method: str, number: int) -> dict[str, Any]:

@@ -217,11 +217,13 @@ def test_certificates_of_several_methods(make_run: MakeRun) -> None:
     assert "SecureD-FL shares ✗ Parameters can be exposed" in words
 
 
-@pytest.mark.parametrize("place", ["summary", "certificate"])
+@pytest.mark.parametrize("place", ["summary", "certificate", "config"])
 def test_allowed_exposure_is_a_warning_nobody_overlooks(make_run: MakeRun, place: str) -> None:
     folder = make_run(**({"allow_exposure": True} if place == "summary" else {}))
     if place == "certificate":
         (folder / "certificate.json").write_text(json.dumps(CERTIFICATE | {"exposure_allowed": True}))
+    if place == "config":
+        (folder / "config.toml").write_text("allow_exposure = true\n")
     page = page_of(folder)
     assert "Exposure was allowed in this run." in page.words
     assert page.source.index('class="banner bad" role="alert"') < page.source.index("<main>")

@@ -29,7 +29,7 @@ _KINDS = {
 
 def exposure_allowed(run: Run) -> bool:
     """Tell whether the run was started although its certificate did not meet its own demand."""
-    places = (run.summary, run.summary.get("privacy"), run.certificate, run.ledger)
+    places = (run.settings, run.summary, run.summary.get("privacy"), run.certificate, run.ledger)
     return any(
         place.get(key) is True
         for place in places

@@ -203,13 +203,13 @@ def _methods(path: Path, summary: Mapping[str, Any], rows: list[RoundResult]) ->
 def _method(name: str, rows: list[RoundResult], stated: Mapping[str, Any]) -> MethodResult:
     """Join the summary's figures with the rounds; what an unfinished summary lacks comes from the rounds."""
     result = MethodResult(name, tuple(rows))
-    accuracy, error = result.series("accuracy")[1], result.series("error_mse")[1]
-    traffic = [row.bytes_per_peer for row in rows if row.round > 0 and math.isfinite(row.bytes_per_peer)]
+    trained = MethodResult(name, tuple(row for row in rows if row.round > 0))
+    accuracy = result.series("accuracy")[1]
     computed = {
         "best_accuracy": max(accuracy, default=NAN),
         "final_accuracy": accuracy[-1] if accuracy else NAN,
-        "mean_error": _mean(error),
-        "bytes_per_peer_per_round": _mean(traffic),
+        "mean_error": _mean(trained.series("error_mse")[1]),
+        "bytes_per_peer_per_round": _mean(trained.series("bytes_per_peer")[1]),
         "train_seconds": sum(result.series("train_seconds")[1]) if rows else NAN,
         "average_seconds": sum(result.series("average_seconds")[1]) if rows else NAN,
     }

@@ -133,7 +133,7 @@ def _error_chart(run: Run) -> str:
     if not error:
         return ""
     caption = "Against the true mean of all peers' parameters."
-    if _setting(run.settings, "finish") == "exact":
+    if run.settings.get("finish") == "exact" and run.settings.get("protocol") in ("grouped", "classic"):
         caption += " With the exact finish only rounding remains."
     return _chart(
         "Error of the average", caption, figures.error_curves(error), "error",
@@ -261,11 +261,3 @@ def _series(run: Run, key: str) -> dict[str, Series]:
 
 def _finite(run: Run, key: str) -> dict[str, float]:
     return {m.name: getattr(m, key) for m in run.methods if math.isfinite(getattr(m, key))}
-
-
-def _setting(settings: Mapping[str, object], key: str) -> object:
-    """Return a setting wherever it stands in the configuration."""
-    if key in settings:
-        return settings[key]
-    inner = (_setting(value, key) for value in settings.values() if isinstance(value, Mapping))
-    return next((found for found in inner if found is not None), None)
