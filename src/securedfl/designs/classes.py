@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Classes = npt.NDArray[np.int32]
+Classes = npt.NDArray[np.integer[Any]]
 """Shape (partitions, groups, group size): the members of every group of every partition."""
 
 

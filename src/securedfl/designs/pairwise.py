@@ -63,23 +63,49 @@ def truncated(s: int, m: int, t: int) -> list[Blocks]:
     return [part for part in result if part.size]
 
 
-def cyclic(r: int, infinite: int, triples: list[list[int]], quads: list[list[int]]) -> list[Blocks]:
-    """Return blocks of 4 and one of ``infinite`` on r points, from base blocks over Z_g, g = r - infinite.
+def inflated(classes: Classes, m: int) -> list[Blocks]:
+    """Return m (v - 1) + 1 points from a design of v points that meets every pair once (Wilson 1972).
 
-    A base triple with different residues modulo 3 splits into three partitions of Z_g, as the multiples of
-    g/3 form one: each takes an infinite point.
+    The design loses its last point, whose groups become rows; every other point becomes m points, each
+    remaining block a transversal design, and one new point joins all rows.
     """
-    g = r - infinite
-    turn = np.arange(g)[:, None]
-    parts = [(np.array(base) + turn) % g for base in quads]
-    point = g
-    for base in triples:
-        translates = (np.array(base) + turn) % g
-        parts.append(np.concatenate([translates, point + turn % 3], axis=1))
-        point += 3
-    third = np.arange(g // 3)[:, None]
-    short = np.concatenate([third, third + g // 3, third + 2 * (g // 3), np.full((g // 3, 1), point)], axis=1)
-    return [as_classes(np.concatenate([*parts, short])), as_classes(g + np.arange(infinite)[None, :])]
+    _, groups, size = classes.shape
+    lost = groups * size - 1
+    blocks = classes.reshape(-1, size)
+    through = (blocks == lost).any(axis=1)
+    whole = blocks[~through].astype(np.int32)
+    row, place = np.divmod(transversal_blocks(size, m), m)
+    rest = np.sort(blocks[through], axis=1)[:, :-1].astype(np.int32)
+    rows = (rest[:, :, None] * m + np.arange(m)).reshape(len(rest), -1)
+    new = np.full((len(rest), 1), lost * m)
+    return [
+        as_classes((whole[:, row] * m + place).reshape(-1, size)),
+        as_classes(np.concatenate([rows, new], axis=1)),
+    ]
+
+
+def thirty_four() -> list[Blocks]:
+    """Return 34 points with blocks of 4 and one block of 7, the one order that no recursion here reaches.
+
+    Over Z_9 x Z_3, point (x, y) being 3x + y, one base quadruple and two base triples (found by search), and
+    the cosets of Z_3. A triple has different values under a map to Z_3, so its translates split into three
+    partitions; each, and the cosets, take one of seven new points.
+    """
+    x, y = np.divmod(np.arange(27), 3)
+
+    def translates(*base: tuple[int, int]) -> Blocks:
+        return as_classes(np.stack([(x + a) % 9 * 3 + (y + b) % 3 for a, b in base], axis=1))
+
+    def joined(triples: Blocks, new: npt.NDArray[np.int64]) -> Blocks:
+        return as_classes(np.concatenate([triples, new[:, None]], axis=1))
+
+    blocks = [
+        translates((0, 0), (1, 0), (2, 1), (4, 0)),
+        joined(translates((0, 0), (1, 2), (4, 1)), 27 + y),
+        joined(translates((0, 0), (2, 0), (5, 1)), 30 + (x + 2 * y) % 3),
+        joined(as_classes(np.arange(27).reshape(9, 3)), np.full(9, 33)),
+    ]
+    return [as_classes(np.concatenate(blocks)), as_classes(np.arange(27, 34)[None, :])]
 
 
 def _punctured_plane(s: int) -> Blocks:
@@ -127,7 +153,7 @@ def close(r: int, s: int, parts: list[Blocks], template: Callable[[int], Classes
                 local, shift = owner[position, index], copy[position, index]
                 result[sorted_partition, slot] = members[order][:, local] * width + shift
             filled += count * small.shape[1]
-    return result.view() if result.dtype == np.int32 else result
+    return result
 
 
 def standard_form(classes: Classes, s: int) -> Classes:

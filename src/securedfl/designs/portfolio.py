@@ -2,10 +2,132 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import numpy as np
+
+from securedfl.designs import cache
+from securedfl.designs.classes import labels_of
+from securedfl.designs.deletion import delete
 from securedfl.designs.design import Design
-from securedfl.designs.randomized import randomized
+from securedfl.designs.exact import plan
+from securedfl.designs.local_search import local_search
+from securedfl.designs.relabel import permutation
+from securedfl.designs.sizes import check, group_sizes, upper_bound
+from securedfl.designs.transversal import row_limit, transversal
+from securedfl.errors import DesignError
+
+SEARCH_UP_TO = 150
+"""Peers up to which local search competes with a construction that is far from the bound."""
 
 
-def best(n: int, s: int = 3, seed: int = 0) -> Design:
-    """Return the design with the most partitions that the portfolio finds."""
-    return randomized(n, s, seed)
+def best(n: int, s: int = 3, seed: int = 0, *, partitions: int | None = None) -> Design:
+    """Return the design with the most partitions that the portfolio finds, verified.
+
+    Groups have ``s`` peers, or ``s`` and ``s - 1`` where ``s`` does not divide ``n`` (see `group_sizes` for the
+    few peers that allow neither). With ``s = 2`` and an odd number of peers, one sits out in each partition: a
+    group of one, which the method mentions.
+
+    Parameters
+    ----------
+    n, s
+        Peers and group size.
+    seed
+        Relabels the peers: other seeds give other designs, equally good. A design is a function of ``(n, s,
+        seed)``, the same on every machine.
+    partitions
+        Return just so many partitions; `DesignError` names the nearest possible if there are not enough.
+    """
+    check(n, s)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise DesignError(f"the seed must be a whole number, not {seed!r}")
+    if partitions is not None and partitions < 1:
+        raise DesignError(f"a design has at least 1 partition, not {partitions}")
+    design = _recalled(n, s, seed) if n >= cache.FROM_PEERS else _relabelled(n, s, seed)
+    if partitions is None:
+        return design
+    if partitions > design.gap:
+        raise DesignError(_nearest(n, s, partitions, design))
+    return design.first(partitions)
+
+
+def _recalled(n: int, s: int, seed: int) -> Design:
+    known = cache.recall(n, s, seed)
+    if known is None:
+        known = _relabelled(n, s, seed)
+        cache.remember(known, s, seed)
+    return known
+
+
+def _relabelled(n: int, s: int, seed: int) -> Design:
+    found = _searched(n, s)
+    design = Design(found.labels[:, permutation(n, seed)], method=found.method)
+    design.verify()
+    return design
+
+
+@lru_cache(maxsize=8)
+def _searched(n: int, s: int) -> Design:
+    """Return the best construction, or what local search finds if that is better."""
+    found = constructed(n, s)
+    bound = upper_bound(group_sizes(n, s))
+    promising = found.gap < bound and (n <= SEARCH_UP_TO // 3 or found.gap < 0.8 * bound)
+    if n <= SEARCH_UP_TO and promising:
+        found = max(found, local_search(n, s), key=lambda design: design.gap)
+    return found
+
+
+def constructed(n: int, s: int) -> Design:
+    """Return the design of the best construction, without search and without relabelling."""
+    sizes = group_sizes(n, s)
+    if len(sizes) < max(sizes):
+        labels = np.repeat(np.arange(len(sizes)), sizes)[None, :]
+        return Design(labels, method="a single partition: with so few groups a second one does not exist")
+    groups = -(-n // s)
+    missing = groups * s - n
+    chosen = plan(groups * s, s)
+    wide = _widest(n, s) if missing else 0
+    if wide > chosen.gap:
+        labels = labels_of(transversal(s, wide))[:, :n]
+        return Design(labels, method=f"transversal design RTD({s},{wide}), last row cut to {n - (s - 1) * wide}")
+    labels = delete(labels_of(chosen.build()), missing)
+    method = chosen.method
+    if missing:
+        sits_out = "; one peer sits out in each partition" if s == 2 else ""
+        method = f"{method}, {missing} point{'s' * (missing > 1)} deleted{sits_out}"
+    return Design(labels, method=method)
+
+
+def _widest(n: int, s: int) -> int:
+    """Return the largest v for which RTD(s, v) with a shortened last row has n points, or 0."""
+    for v in range((n - 1) // (s - 1), -(-n // s) - 1, -1):
+        if row_limit(v) >= s and v >= s:
+            return v
+    return 0
+
+
+def estimate(n: int, s: int) -> int:
+    """Return how many partitions `constructed` gives, at least, without building anything."""
+    sizes = group_sizes(n, s)
+    if len(sizes) < max(sizes):
+        return 1
+    groups = -(-n // s)
+    missing = groups * s - n
+    return max(plan(groups * s, s).gap - (missing > 1), _widest(n, s) if missing else 0, 1)
+
+
+def _nearest(n: int, s: int, wish: int, design: Design) -> str:
+    """Say what is possible instead of a wish for more partitions than there are."""
+    sizes = " and ".join(str(size) for size in reversed(design.sizes))
+    limit = "exist" if design.gap >= design.bound else f"are known (no more than {design.bound} can exist)"
+    offers = [f"{design.gap} partition{'s' * (design.gap > 1)} of {n} peers in groups of {sizes}"]
+    smaller = next((size for size in range(s - 1, 1, -1) if estimate(n, size) >= wish), None)
+    if smaller:
+        offers.append(f"{wish} partitions of {n} peers in groups of {smaller}")
+    larger = next((m for m in range(n + 1, 4 * s * max(wish, s) + n) if estimate(m, s) >= wish), None)
+    if larger:
+        offers.append(f"{wish} partitions of {larger} peers in groups of {s}")
+    return (
+        f"{wish} partitions of {n} peers in groups of {s} are not possible: only {design.gap} {limit}; "
+        f"the nearest that work: {'; '.join(offers)}"
+    )

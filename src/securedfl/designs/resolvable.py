@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-
-import numpy as np
+from functools import lru_cache, partial
 
 from securedfl.designs import pairwise
 from securedfl.designs.affine import affine_geometry
@@ -16,12 +14,6 @@ from securedfl.designs.fields import divisors, prime_power
 from securedfl.designs.kirkman import thrice, twice_plus_one
 from securedfl.designs.pairwise import Blocks
 from securedfl.designs.transversal import row_limit
-
-CYCLIC = {
-    34: ([[0, 1, 5], [0, 2, 10]], [[0, 3, 9, 20]]),
-}
-"""Base triples and quadruples over Z_{r-7} for orders that no recursion reaches; see `pairwise.cyclic`."""
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -53,18 +45,53 @@ def _direct(r: int, s: int) -> Recipe | None:
 
 
 def _closure(r: int, s: int) -> Recipe | None:
-    """Find a pairwise balanced design on r points whose block sizes are all known here."""
-    for name, build in _balanced(r, s):
-        method = f"closure (Ray-Chaudhuri, Wilson 1971) over {name}"
-        return Recipe(method, lambda build=build: pairwise.close(r, s, build(), lambda k: block_design(k, s)))
+    """Find a pairwise balanced design on r points all of whose block sizes have a recipe."""
+    for name, sizes, build in _balanced(r, s):
+        if all(recipe(k, s) for k in sizes):
+            return Recipe(f"closure over {name} (Ray-Chaudhuri, Wilson 1971)", partial(_closed, r, s, build))
     return None
 
 
-def _balanced(r: int, s: int) -> list[tuple[str, Callable[[], list[Blocks]]]]:
-    known = lambda k: recipe(k, s) is not None  # noqa: E731
-    if not known(s + 1):
-        return []
-    return []
+def _closed(r: int, s: int, build: Callable[[], list[Blocks]]) -> Classes:
+    return pairwise.close(r, s, build(), lambda k: block_design(k, s))
+
+
+def _balanced(r: int, s: int) -> Iterator[tuple[str, set[int], Callable[[], list[Blocks]]]]:
+    """Propose pairwise balanced designs on r points: their name, block sizes, and how to build them."""
+    if (r - 1) % s == 0 and recipe(u := (r - 1) // s, s):
+        yield f"a completed design of {u} partitions", {s + 1, u}, lambda: pairwise.completed(block_design(u, s))
+    for k in divisors(r):
+        if k % s == 1 and 1 < k <= row_limit(r // k) + 1:
+            m = r // k
+            yield f"TD({k},{m})", {k, m}, partial(pairwise.with_rows, k, m, extra=False)
+    for k in divisors(r - 1):
+        m = (r - 1) // k
+        if k % s == 1 and 1 < k <= row_limit(m) + 1:
+            yield f"TD({k},{m}) and a point", {k, m + 1}, partial(pairwise.with_rows, k, m, extra=True)
+    if (r, s) == (34, 3):
+        yield "34 points in blocks of 4 and 7", {4, 7}, pairwise.thirty_four
+    yield from _truncated(r, s)
+    for m in divisors(r - 1):
+        v = (r - 1) // m + 1
+        if v % (s * (s + 1)) == s + 1 and row_limit(m) >= s and recipe((v - 1) // s, s + 1):
+            blocks = partial(block_design, (v - 1) // s, s + 1)
+            build = partial(_inflated, blocks, m)
+            yield f"a design of {v} points, {m}-fold", {s + 1, s * m + 1}, build
+
+
+def _inflated(blocks: Callable[[], Classes], m: int) -> list[Blocks]:
+    return pairwise.inflated(blocks(), m)
+
+
+def _truncated(r: int, s: int) -> Iterator[tuple[str, set[int], Callable[[], list[Blocks]]]]:
+    if not (prime_power(s) and prime_power(s + 1)):
+        return
+    total = (r - 1) // s
+    for m in range(-(-total // (s + 2)), total // (s + 1) + 1):
+        t = total - (s + 1) * m
+        if row_limit(m) >= s + 1:
+            sizes = {s + 1, s * m + 1} | ({s * t + 1} if t else set())
+            yield f"TD({s + 2},{m}) truncated to {t}", sizes, partial(pairwise.truncated, s, m, t)
 
 
 def block_design(r: int, s: int) -> Classes:

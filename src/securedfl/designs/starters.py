@@ -31,6 +31,11 @@ class Starter:
         """The number of points."""
         return self.levels * self.m + self.fixed
 
+    @property
+    def gap(self) -> int:
+        """The number of partitions."""
+        return self.m
+
     def develop(self) -> Classes:
         """Return the ``m`` translates of the base partition."""
         base = np.array(self.blocks, dtype=np.int64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from securedfl.designs.classes import Classes, Plan, as_classes, copies
-from securedfl.designs.fields import factors, field
+from securedfl.designs.fields import divisors, factors, field
 from securedfl.designs.latin import orders, orthogonal_squares
 
 
@@ -72,3 +72,21 @@ def filled(n: int, s: int, plan_within: Plan | None) -> Plan | None:
         return np.concatenate([across, copies(plan_within.build(), rows)])
 
     return Plan(v + within, f"transversal design RTD({s},{v})" + (", rows filled" if within else ""), build)
+
+
+def cyclic(n: int, s: int) -> Plan | None:
+    """Plan what arithmetic modulo v = n/s gives where no field helps: v / (largest divisor below s) partitions.
+
+    Group y of partition x has place y + a x in row a. Two rows differ by a - b < s, so two partitions x, x' share
+    a pair only if (a - b)(x - x') is a multiple of v, which small enough x exclude.
+    """
+    v = n // s
+    if n % s or v < s:
+        return None
+    gap = v // max(d for d in divisors(v) if d < s)
+
+    def build() -> Classes:
+        x, y, a = np.ogrid[:gap, :v, :s]
+        return as_classes((y + a * x) % v + v * a)
+
+    return Plan(gap, f"cyclic transversal design modulo {v}", build)

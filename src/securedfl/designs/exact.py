@@ -1,0 +1,57 @@
+"""The best plan for groups of one size: every construction proposes, the most partitions win."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from securedfl.designs.classes import Plan, as_classes
+from securedfl.designs.doubling import doubled
+from securedfl.designs.fields import divisors
+from securedfl.designs.nearly_kirkman import from_frame
+from securedfl.designs.product import weighted
+from securedfl.designs.resolvable import recipe
+from securedfl.designs.round_robin import round_robin
+from securedfl.designs.starters import starters
+from securedfl.designs.transversal import cyclic, filled
+
+
+@lru_cache(maxsize=4096)
+def plan(n: int, s: int) -> Plan:
+    """Return the best plan for n peers in groups of s, which must divide n; arithmetic only, nothing is built."""
+    bound = (n - 1) // (s - 1) if n // s >= s else 1
+    best = Plan(1, "a single partition", lambda: as_classes(np.arange(n).reshape(1, -1, s)))
+    for candidate in _candidates(n, s):
+        if candidate.gap > best.gap:
+            best = candidate
+        if best.gap >= bound:
+            break
+    return best
+
+
+def _candidates(n: int, s: int) -> Iterator[Plan]:
+    """Propose plans, the simplest first."""
+    if n // s < s:
+        return
+    if s == 2:
+        yield Plan(n - 1, "round robin (Kirkman 1847)", lambda: round_robin(n))
+        return
+    r, rest = divmod(n - 1, s - 1)
+    if rest == 0 and (block := recipe(r, s)):
+        yield Plan(r, block.method, block.build)
+    if starter := starters().get((n, s)):
+        yield Plan(starter.gap, "starter found by search", starter.develop)
+    v = n // s
+    if transversal := filled(n, s, plan(v, s) if v % s == 0 else None):
+        yield transversal
+    for u in divisors(n):
+        if s < u < n and u % s == 0 and (product := weighted(u, n // u, s, plan(u, s), plan(n // u * s, s))):
+            yield product
+    if s == 3 and n % 6 == 0:
+        if frame := from_frame(n, lambda points: plan(points, 3)):
+            yield frame
+        yield doubled(plan(n // 2, 3))
+    if modular := cyclic(n, s):
+        yield modular
