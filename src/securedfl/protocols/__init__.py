@@ -6,11 +6,20 @@ from collections.abc import Callable
 
 from securedfl.errors import ConfigError
 from securedfl.protocols.admm import DEFAULT_RHO, Schedule, classic, grouped
-from securedfl.protocols.base import Array, Draw, Inbox, Outbox, Steps
+from securedfl.protocols.base import Array, Committed, Draw, Inbox, Outbox, Steps
+from securedfl.protocols.components import components, design_withstanding, strength_for, withstands
+from securedfl.protocols.fixedpoint import FixedPoint, Symbols, UnencodableError
+from securedfl.protocols.masks import Mask
 from securedfl.protocols.plain import plain
 from securedfl.protocols.randomness import InsecureSeededDraw, secret_uniform
+from securedfl.protocols.shares import shares
 
-PROTOCOLS: dict[str, Callable[..., Steps]] = {"classic": classic, "grouped": grouped, "plain": plain}
+PROTOCOLS: dict[str, Callable[..., Steps]] = {
+    "classic": classic,
+    "grouped": grouped,
+    "plain": plain,
+    "shares": shares,
+}
 
 
 def by_name(name: str) -> Callable[..., Steps]:
@@ -25,15 +34,25 @@ __all__ = [
     "DEFAULT_RHO",
     "PROTOCOLS",
     "Array",
+    "Committed",
     "Draw",
+    "FixedPoint",
     "Inbox",
     "InsecureSeededDraw",
+    "Mask",
     "Outbox",
     "Schedule",
     "Steps",
+    "Symbols",
+    "UnencodableError",
     "by_name",
     "classic",
+    "components",
+    "design_withstanding",
     "grouped",
     "plain",
     "secret_uniform",
+    "shares",
+    "strength_for",
+    "withstands",
 ]

@@ -12,6 +12,7 @@ and choose where random masks come from. Two rules follow for whoever writes a p
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -19,17 +20,34 @@ import numpy.typing as npt
 from securedfl.errors import PeerLostError
 
 Array = npt.NDArray[Any]
-Outbox = dict[int, Array]
-Steps = Generator[Outbox, Mapping[int, Array], Array]
+Message = Any
+"""An array, or a `securedfl.protocols.masks.Mask`: an array that can travel as a seed. Both have ``nbytes``."""
+Outbox = dict[int, Message]
+Steps = Generator[Outbox, Mapping[int, Message], Any]
+"""A running protocol; it returns the average, or `Committed` if it may have gone on without some peers."""
 Draw = Callable[[Array], Array]
-"""Returns fresh random numbers, uniform in [0, 1), in the shape and dtype of its argument."""
+"""Returns fresh random numbers in the shape and dtype of its argument: uniform in [0, 1) for floats, uniform over the
+whole ring for unsigned integers. A draw with a method ``seed()`` can also name 32-byte seeds for masks that travel."""
 
 
-class Inbox(dict[int, Array]):
+@dataclass(frozen=True)
+class Committed:
+    """An average and the peers that it is of."""
+
+    average: Array
+    members: tuple[int, ...]
+    attempts: int = 1
+
+
+class Inbox(dict[int, Message]):
     """What a peer received in one step; reading a message that did not arrive raises `PeerLostError`."""
 
-    def __missing__(self, sender: int) -> Array:
+    def __missing__(self, sender: int) -> Message:
         raise PeerLostError(f"nothing arrived from peer {sender}")
+
+
+class PeerExcludedError(PeerLostError):
+    """The other peers agreed to go on without this one, because something that it sent did not arrive."""
 
 
 def total(arrays: Sequence[Array]) -> Array:

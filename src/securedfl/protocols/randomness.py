@@ -28,9 +28,19 @@ def keystream(key: bytes, nbytes: int, *, start: int = 0) -> Array:
     return stream[skip:]
 
 
-def secret_uniform(like: Array) -> Array:
-    """Draw U[0, 1) from a keystream under a fresh key of the operating system. Nobody can draw the same again."""
-    return _uniform(os.urandom(32), like, start=0)
+class SecretDraw:
+    """Draws from a keystream under a fresh key of the operating system. Nobody can draw the same again."""
+
+    def __call__(self, like: Array) -> Array:
+        """Return uniform numbers in the shape and dtype of ``like``."""
+        return _uniform(self.seed(), like, start=0)
+
+    def seed(self) -> bytes:
+        """Return 32 fresh bytes, to be expanded into a mask here and by the peer that they are sent to."""
+        return os.urandom(32)
+
+
+secret_uniform = SecretDraw()
 
 
 class InsecureSeededDraw:
@@ -54,10 +64,17 @@ class InsecureSeededDraw:
 
     def __call__(self, like: Array) -> Array:
         """Draw U[0, 1), the next array of this stream."""
-        key = hashlib.sha256(f"{self._name} {self._count}".encode()).digest()
-        self._count += 1
+        key = self._key(str(self._count))
         per_row = like.dtype.itemsize * (like.size // max(len(like), 1))
         return _uniform(key, like, start=self._offset * per_row)
+
+    def seed(self) -> bytes:
+        """Return the next 32-byte seed; another one in every chunk, because a mask must never cover two of them."""
+        return self._key(f"{self._count} seed at {self._offset}")
+
+    def _key(self, name: str) -> bytes:
+        self._count += 1
+        return hashlib.sha256(f"{self._name} {name}".encode()).digest()
 
 
 def _uniform(key: bytes, like: Array, *, start: int) -> Array:

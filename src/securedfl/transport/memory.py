@@ -7,14 +7,17 @@ reference (read-only), and chunks run on several threads, because numpy and AES 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from securedfl.errors import InvalidInputError, PeerLostError
-from securedfl.protocols.base import Array, Draw, Inbox, Outbox, Steps
+from securedfl.protocols.base import Array, Committed, Draw, Inbox, Outbox, PeerExcludedError, Steps
+from securedfl.protocols.fixedpoint import UnencodableError
+from securedfl.protocols.masks import values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.transport.faults import Fault, Weather
 from securedfl.transport.transcript import Transcript
@@ -38,13 +41,19 @@ class Outcome:
     average
         The result, which all peers hold bit for bit alike.
     sent
-        Bytes of parameters that each peer sent.
+        Bytes of parameters that each peer sent, masks that travel as seeds counted as such.
     steps
         How many times peers sent and then waited.
     seconds
         Simulated time lost to injected delays.
     transcript
         Who received what and when, if recorded.
+    members
+        The peers that the average is of.
+    holders
+        The peers that hold the result: all that neither crashed nor were excluded.
+    attempts
+        How often a protocol that survives crashes had to start.
     """
 
     average: Array
@@ -52,6 +61,9 @@ class Outcome:
     steps: int
     seconds: float = 0.0
     transcript: Transcript | None = None
+    members: tuple[int, ...] = ()
+    holders: tuple[int, ...] = ()
+    attempts: int = 1
 
 
 def run(
@@ -94,14 +106,18 @@ def run(
     size = check_alike(vectors)
     chunk = max(size, 1) if faults else (chunk or CHUNK)
     starts = range(0, max(size, 1), chunk)
-    weather = Weather(faults, deadline)
+    weather = Weather(faults, deadline) if faults else None
     average = np.empty_like(vectors[0])
+    _keep_freed_memory()
 
     def work(start: int) -> _Chunk:
         pieces = [vector[start : start + chunk] for vector in vectors]
         peers = [protocol(me, w, draw=draws(me, start)) for me, w in enumerate(pieces)]
-        with np.errstate(over="ignore", invalid="ignore"):
-            done = _lockstep(peers, weather, record=record)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                done = _lockstep(peers, weather, record=record)
+        except UnencodableError as error:
+            raise _first_not_finite(pieces, start) or error.at(start=start) from None
         if done.average.dtype.kind == "f" and not np.isfinite(done.average).all():
             raise _not_finite(pieces, start)
         _check_agreement(done)
@@ -119,9 +135,20 @@ def run(
         average=average,
         sent=tuple(int(count) for count in np.sum([done.sent for done in chunks], axis=0)),
         steps=chunks[0].steps,
-        seconds=weather.seconds,
+        seconds=weather.seconds if weather else 0.0,
         transcript=Transcript.join([done.transcript for done in chunks]) if record else None,
+        members=chunks[0].members,
+        holders=tuple(sorted(chunks[0].results)),
+        attempts=max(done.attempts for done in chunks),
     )
+
+
+def _keep_freed_memory() -> None:
+    """Let the allocator keep what chunks free instead of returning it, at the price of touching every page again.
+
+    glibc raises its limits to the size of the largest block freed so far, up to 32 MiB; elsewhere this does nothing.
+    """
+    np.empty(31 << 20, dtype=np.uint8)
 
 
 def check_alike(vectors: Sequence[Array]) -> int:
@@ -148,46 +175,78 @@ class _Chunk:
     sent: list[int]
     steps: int
     transcript: Transcript
+    members: tuple[int, ...]
+    attempts: int
 
     @property
     def average(self) -> Array:
         return next(iter(self.results.values()))
 
 
-def _lockstep(peers: Sequence[Steps], weather: Weather, *, record: bool) -> _Chunk:
+def _lockstep(peers: Sequence[Steps], weather: Weather | None, *, record: bool) -> _Chunk:
     """Let every peer send, deliver, repeat, until all have returned."""
-    results: dict[int, Array] = {}
+    returned: dict[int, Any] = {}
     lost: dict[int, PeerLostError] = {}
     sent, transcript, step = [0] * len(peers), Transcript(), 0
-    inboxes: list[Inbox | None] = [None] * len(peers)
+    inboxes: list[Inbox] = [Inbox() for _ in peers]
     while True:
         outboxes: dict[int, Outbox] = {}
         for me, peer in enumerate(peers):
-            if me in results or me in lost or weather.crashed(me, step):
+            if me in returned or me in lost or (weather and weather.crashed(me, step)):
                 continue
             try:
-                outboxes[me] = next(peer) if step == 0 else peer.send(inboxes[me] or Inbox())
+                outboxes[me] = next(peer) if step == 0 else peer.send(inboxes[me])
             except StopIteration as stop:
-                results[me] = stop.value
+                returned[me] = stop.value
             except PeerLostError as error:
-                lost[me] = PeerLostError(f"peer {me}, step {step - 1}: {error}")
+                lost[me] = type(error)(f"peer {me}, step {step - 1}: {error}")
+            except UnencodableError as error:
+                raise error.at(peer=me) from None
         if not outboxes:
             break
         inboxes = [Inbox() for _ in peers]
         for sender, outbox in outboxes.items():
-            for receiver, array in outbox.items():
-                array.flags.writeable = False  # the receiver gets this very array
-                sent[sender] += array.nbytes
-                if weather.arrives(sender, receiver, step):
-                    inboxes[receiver][sender] = array  # type: ignore[index]
+            frozen = None  # the last message looked at: often the same one goes to many
+            for receiver, message in outbox.items():
+                if message is not frozen:
+                    frozen = message
+                    if isinstance(message, np.ndarray):
+                        message.flags.writeable = False  # the receiver gets this very array
+                sent[sender] += message.nbytes
+                if weather is None or weather.arrives(sender, receiver, step):
+                    inboxes[receiver][sender] = message
                     if record:
-                        transcript.add(step, sender, receiver, array)
-        weather.next_step()
+                        transcript.add(step, sender, receiver, values(message))
+        if weather:
+            weather.next_step()
         step += 1
-    if lost:
-        first = next(iter(lost.values()))
-        raise PeerLostError(f"{first}; the average is abandoned on all peers, nobody keeps a result")
-    return _Chunk(results, sent, step, transcript)
+    _raise_if_abandoned(lost, returned)
+    committed = {me: _committed(value, len(peers)) for me, value in returned.items()}
+    memberships = {value.members for value in committed.values()}
+    if len(memberships) > 1:
+        raise RuntimeError("the protocol let peers average over different members")
+    return _Chunk(
+        results={me: value.average for me, value in committed.items()},
+        sent=sent,
+        steps=step,
+        transcript=transcript,
+        members=memberships.pop(),
+        attempts=max(value.attempts for value in committed.values()),
+    )
+
+
+def _committed(value: Any, n: int) -> Committed:
+    """Name the members of an average: all, unless the protocol says otherwise."""
+    return value if isinstance(value, Committed) else Committed(value, tuple(range(n)))
+
+
+def _raise_if_abandoned(lost: Mapping[int, PeerLostError], returned: Mapping[int, Any]) -> None:
+    """Raise if a peer needed a message in vain; peers that the others agreed to go on without do not count."""
+    failed = [error for error in lost.values() if not isinstance(error, PeerExcludedError)]
+    if failed:
+        raise PeerLostError(f"{failed[0]}; the average is abandoned on all peers, nobody keeps a result")
+    if not returned:
+        raise PeerLostError("no peer is left that holds a result")
 
 
 def _check_agreement(done: _Chunk) -> None:
@@ -198,13 +257,17 @@ def _check_agreement(done: _Chunk) -> None:
 
 
 def _not_finite(pieces: Sequence[Array], start: int) -> InvalidInputError:
+    return _first_not_finite(pieces, start) or InvalidInputError(
+        f"the average overflows {pieces[0].dtype} near parameter {start}; scale the parameters or use float64"
+    )
+
+
+def _first_not_finite(pieces: Sequence[Array], start: int) -> NotFiniteError | None:
     for peer, piece in enumerate(pieces):
         bad = np.argwhere(~np.isfinite(piece))
         if bad.size:
             return NotFiniteError(peer, start + int(bad[0][0]), float(piece[tuple(bad[0])]))
-    return InvalidInputError(
-        f"the average overflows {pieces[0].dtype} near parameter {start}; scale the parameters or use float64"
-    )
+    return None
 
 
 class NotFiniteError(InvalidInputError):

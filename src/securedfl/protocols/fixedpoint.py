@@ -1,0 +1,165 @@
+"""Fixed point: numbers as elements of the ring Z_2^32 or Z_2^64, in which masks are perfectly uniform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.protocols.base import Array
+
+DEFAULT_RANGES = {32: 8.0, 64: 4096.0}
+"""Largest absolute value per ring width, such that the mean is off by less than 2^-20 or 2^-40 (docs/shares.md)."""
+
+
+class Codec(Protocol):
+    """Turns a peer's vector into ring elements and a sum of n of them into the mean."""
+
+    def encode(self, w: Array, n: int) -> Array:
+        """Return a fresh array that the protocol may overwrite."""
+
+    def decode(self, total: Array, n: int, like: Array) -> Array:
+        """Return the mean of n vectors from the sum of their codes, in the dtype of ``like``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedPoint:
+    """Round to a multiple of ``2**-fraction_bits`` and count in Z_2^bits; negative numbers wrap around.
+
+    The sum of n codes stays below half the ring, so that it never wraps unnoticed: n peers cost log2(n) bits of
+    resolution, and every value is checked against the range.
+
+    Parameters
+    ----------
+    bits
+        32 or 64; by default as wide as the vector's own numbers. Twice the bits are twice the bytes on the wire.
+    range
+        The largest absolute value that a parameter may have: a wider range means coarser steps. By default 8 for 32
+        bits and 4096 for 64 bits.
+    """
+
+    bits: int | None = None
+    range: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.bits not in (None, 32, 64):
+            raise ConfigError(f"the ring has 32 or 64 bits, not {self.bits!r}")
+        if self.range is not None and not (0 < self.range < float("inf")):
+            raise ConfigError(f"the range must be a positive finite number, not {self.range!r}")
+
+    def width(self, like: Array) -> int:
+        """Return the number of bits of a code for vectors of this dtype."""
+        if like.dtype not in (np.float32, np.float64):
+            raise InvalidInputError(
+                f"fixed point is for float32 and float64, not {like.dtype}; convert the vector"
+            )
+        return self.bits or 8 * like.dtype.itemsize
+
+    def limit(self, bits: int) -> float:
+        """Return the largest absolute value that can be encoded."""
+        return DEFAULT_RANGES[bits] if self.range is None else float(self.range)
+
+    def fraction_bits(self, bits: int, n: int) -> int:
+        """Return the largest f for which n values of the range, in steps of 2^-f, add up to less than half the ring."""
+        return _fraction_bits(self.limit(bits), bits, n)
+
+    def encode(self, w: Array, n: int) -> Array:
+        """Return w in steps of 2^-fraction_bits, rounded to nearest, as unsigned integers.
+
+        Raises `UnencodableError` with the index of the first value that is not finite or beyond the range.
+        """
+        bits = self.width(w)
+        limit = self.limit(bits)
+        # min and max are NaN if any value is, and a comparison with NaN is false
+        if w.size and not (-limit <= float(w.min()) and float(w.max()) <= limit):
+            raise _refusal(w, limit)
+        # float32 cannot hold the integers of a 64-bit code; scaling by a power of two is exact in either type
+        scaled = np.multiply(
+            w, 2.0 ** self.fraction_bits(bits, n), dtype=np.float64 if bits == 64 else w.dtype
+        )
+        np.rint(scaled, out=scaled)
+        signed, unsigned = (np.int32, np.uint32) if bits == 32 else (np.int64, np.uint64)
+        codes: Array = scaled.astype(signed).view(unsigned)
+        return codes
+
+    def decode(self, total: Array, n: int, like: Array) -> Array:
+        """Return total / n as a float: one rounding to float64, one division, one rounding to the result's dtype."""
+        bits = 8 * total.dtype.itemsize
+        mean = total.view(np.int32 if bits == 32 else np.int64).astype(np.float64)
+        mean /= n * 2.0 ** self.fraction_bits(bits, n)
+        return mean.astype(like.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """No encoding and no division, so that the protocol's arithmetic is + and - only: for the audit's symbols."""
+
+    def encode(self, w: Array, n: int) -> Array:  # noqa: ARG002
+        """Return a copy."""
+        return w.copy()
+
+    def decode(self, total: Array, n: int, like: Array) -> Array:  # noqa: ARG002
+        """Return the total itself: whoever knows n knows the mean."""
+        return total
+
+
+class UnencodableError(InvalidInputError):
+    """A value that the ring cannot hold, and where. The value is the peer's own secret, so it is not named."""
+
+    def __init__(self, index: int, reason: str, *, peer: int | None = None, name: str = "") -> None:
+        self.index, self.reason, self.peer, self.name = index, reason, peer, name
+        place = f"parameter {name!r} (index {index} of the flat vector)" if name else f"index {index}"
+        super().__init__(f"{'a peer' if peer is None else f'peer {peer}'} has a value {reason} at {place}")
+
+    def at(self, *, peer: int | None = None, start: int = 0, name: str = "") -> UnencodableError:
+        """Return the same error with what the caller knows: which peer, where the chunk starts, the parameter's name."""
+        known = self.peer if peer is None else peer
+        return UnencodableError(self.index + start, self.reason, peer=known, name=name or self.name)
+
+
+def _refusal(w: Array, limit: float) -> UnencodableError:
+    finite = np.isfinite(w)
+    if not finite.all():
+        return UnencodableError(_first(~finite), "that is not finite; only finite numbers can be averaged")
+    # compared in float64, because a limit rounded to float32 would be another limit
+    beyond = np.abs(w.astype(np.float64)) > limit
+    return UnencodableError(
+        _first(beyond), f"beyond the range of {limit:g}; pass a codec with a wider range or 64 bits"
+    )
+
+
+def _first(bad: Array) -> int:
+    return int(np.argwhere(bad)[0][0])
+
+
+@lru_cache(maxsize=64)
+def _fraction_bits(range: float, bits: int, n: int) -> int:  # noqa: A002
+    half = 2 ** (bits - 1) - 1
+    f = bits
+    while f >= 0 and n * _round_up(Fraction(range) * 2**f) > half:
+        f -= 1
+    if f < 0:
+        wider = " or bits=64" if bits == 32 else ""
+        raise ConfigError(
+            f"a range of {range:g} leaves no whole steps for {n} peers in {bits} bits; "
+            f"use a range of at most {half // n}{wider}"
+        )
+    return f
+
+
+def _round_up(value: Fraction) -> int:
+    return -int(-value // 1)
+
+
+def codec_of(codec: Any, *, bits: int | None, range: float | None) -> Codec:
+    """Return the codec, or fixed point with these settings; giving both is a contradiction."""
+    if codec is None:
+        return FixedPoint(bits=bits, range=range)
+    if bits is not None or range is not None:
+        raise ConfigError("give either a codec or bits and range, not both")
+    chosen: Codec = codec
+    return chosen

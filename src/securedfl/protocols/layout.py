@@ -1,0 +1,196 @@
+"""Who owns which coordinates: slices of the shares within groups, and segments of the total over all peers.
+
+Everything here is index arithmetic on public values, the same on every peer. Both slices and segments are dealt in
+one *home order* of the peers, which is chosen such that a peer owns about the same coordinates in all its groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, lru_cache, wraps
+from typing import Any, TypeVar
+
+from securedfl.designs.design import Design, Group
+
+Interval = tuple[int, int]
+"""Coordinates from the first up to, not including, the second."""
+
+T = TypeVar("T")
+_SWEEPS = 20
+
+
+def cache_per_peer(method: Callable[[Layout, int], T]) -> Callable[[Layout, int], T]:
+    """Keep a method's answers with the layout, because every chunk asks again."""
+
+    @wraps(method)
+    def cached(self: Layout, u: int) -> T:
+        key = (method.__name__, u)
+        if key not in self.answers:
+            self.answers[key] = method(self, u)
+        answer: T = self.answers[key]
+        return answer
+
+    return cached
+
+
+class Layout:
+    """The owners of all coordinates for one average.
+
+    Parameters
+    ----------
+    design
+        Who meets whom.
+    at
+        The partitions in use, one per share.
+    size
+        The number of coordinates.
+    """
+
+    def __init__(self, design: Design, at: tuple[int, ...], size: int) -> None:
+        self.n, self.size = design.n, size
+        self.answers: dict[tuple[str, int], Any] = {}
+        self.order = home_order(design, at)
+        self.rank = {u: j for j, u in enumerate(self.order)}
+        # A group of one holds no share: a share that only its owner ever touches hides nothing from anybody.
+        self.groups: list[dict[int, Group]] = [
+            {
+                i: tuple(sorted(group, key=self.rank.__getitem__))
+                for i, index in enumerate(at)
+                if len(group := design.group(u, index)) > 1
+            }
+            for u in range(design.n)
+        ]
+
+    def slice_of(self, group: Group, owner: int) -> Interval:
+        """Return the coordinates of a group's share that a member owns."""
+        return cut(self.size, len(group), group.index(owner))
+
+    def segment(self, u: int) -> Interval:
+        """Return the coordinates whose total a peer computes for everybody."""
+        return cut(self.size, self.n, self.rank[u])
+
+    @cached_property
+    def owned(self) -> list[tuple[Interval, ...]]:
+        """For each peer the coordinates that it owns in any of its groups, as disjoint intervals."""
+        whole = ((0, self.size),)
+        return [
+            union([self.slice_of(group, u) for group in groups.values()]) if groups else whole
+            for u, groups in enumerate(self.groups)
+        ]
+
+    @cache_per_peer
+    def sending(self, u: int) -> list[tuple[int, int, int, int]]:
+        """Return (receiver, share, first, end) for every slice that a peer sends away."""
+        return [
+            (v, i, *self.slice_of(group, v))
+            for i, group in self.groups[u].items()
+            for v in group
+            if v != u and len(range(*self.slice_of(group, v)))
+        ]
+
+    @cache_per_peer
+    def receiving(self, u: int) -> list[tuple[int, int, int]]:
+        """Return (sender, first, end) for every slice that a peer is sent."""
+        return [
+            (v, *self.slice_of(group, u))
+            for group in self.groups[u].values()
+            for v in group
+            if v != u and len(range(*self.slice_of(group, u)))
+        ]
+
+    @cache_per_peer
+    def explicit(self, u: int) -> int:
+        """Return the share that is not random: of those which a peer has, the one with the least to send."""
+        cost = dict.fromkeys(self.groups[u], 0)
+        for _, i, first, end in self.sending(u):
+            cost[i] += 0 if covers(self.owned[u], first, end) else end - first
+        return min(cost, key=lambda i: (cost[i], i), default=0)
+
+    @cache_per_peer
+    def reducing(self, u: int) -> list[tuple[int, tuple[Interval, ...]]]:
+        """Return (segment owner, intervals) for all that a peer adds to other peers' segments."""
+        parts = [(q, intersect(self.owned[u], *self.segment(q))) for q in self.order if q != u]
+        return [(q, pieces) for q, pieces in parts if pieces]
+
+    @cache_per_peer
+    def totalling(self, u: int) -> list[tuple[int, tuple[Interval, ...]]]:
+        """Return (peer, intervals) for all that is added to a peer's own segment, its own part included."""
+        parts = [(v, intersect(self.owned[v], *self.segment(u))) for v in range(self.n)]
+        return [(v, pieces) for v, pieces in parts if pieces]
+
+    @cached_property
+    def gathering(self) -> list[int]:
+        """The owners of segments that are not empty, in the order of the coordinates."""
+        return [q for q in self.order if len(range(*self.segment(q)))]
+
+
+@lru_cache(maxsize=64)
+def layout_for(design: Design, first: int, strength: int, size: int) -> Layout:
+    """Return the layout for ``strength`` partitions from the ``first`` on; kept, because every chunk asks for it."""
+    return Layout(design, tuple((first + i) % design.gap for i in range(strength)), size)
+
+
+@lru_cache(maxsize=64)
+def home_order(design: Design, at: tuple[int, ...]) -> tuple[int, ...]:
+    """Order the peers such that each tends to have the same rank in all of its groups.
+
+    A colouring in which the members of every group have different colours would make the ranks the same everywhere,
+    and a peer would then own one slice instead of several: fewer masks to expand and fewer bytes in the reduction.
+    Local search from a few starts comes close enough; any order is correct.
+    """
+    mates = [[v for index in at for v in design.group(u, index) if v != u] for u in range(design.n)]
+    colours = max(len(group) for index in at for group in design.partition(index))
+    starts = [[u // step % colours for u in range(design.n)] for step in (1, colours, colours**2)]
+    starts += [[(u + u // colours) % colours for u in range(design.n)]]
+    found = min(
+        (_settle(start, mates, colours) for start in starts), key=lambda colour: _clashes(colour, mates)
+    )
+    return tuple(sorted(range(design.n), key=lambda u: (found[u], u)))
+
+
+def _settle(colour: list[int], mates: Sequence[Sequence[int]], colours: int) -> list[int]:
+    """Move each peer to the colour that is rarest among those it meets, until nothing changes."""
+    colour = list(colour)
+    for _ in range(_SWEEPS):
+        changed = False
+        for u, others in enumerate(mates):
+            counts = [0] * colours
+            for v in others:
+                counts[colour[v]] += 1
+            if min(counts) < counts[colour[u]]:
+                colour[u], changed = counts.index(min(counts)), True
+        if not changed:
+            break
+    return colour
+
+
+def _clashes(colour: Sequence[int], mates: Sequence[Sequence[int]]) -> int:
+    return sum(colour[u] == colour[v] for u, others in enumerate(mates) for v in others)
+
+
+def cut(size: int, parts: int, j: int) -> Interval:
+    """Return the j-th of ``parts`` nearly equal pieces."""
+    return size * j // parts, size * (j + 1) // parts
+
+
+def union(intervals: Sequence[Interval]) -> tuple[Interval, ...]:
+    """Return the same coordinates as disjoint, ascending, non-empty intervals."""
+    result: list[Interval] = []
+    for first, end in sorted(intervals):
+        if first == end:
+            continue
+        if result and first <= result[-1][1]:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        else:
+            result.append((first, end))
+    return tuple(result)
+
+
+def intersect(intervals: Sequence[Interval], first: int, end: int) -> tuple[Interval, ...]:
+    """Return the parts of disjoint intervals that lie in [first, end)."""
+    return tuple((max(a, first), min(b, end)) for a, b in intervals if max(a, first) < min(b, end))
+
+
+def covers(intervals: Sequence[Interval], first: int, end: int) -> bool:
+    """Tell whether disjoint, merged intervals contain all of [first, end)."""
+    return any(a <= first and end <= b for a, b in intervals)

@@ -1,0 +1,66 @@
+"""Masks: random ring elements that can travel as the 32-byte seed they are expanded from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from securedfl.errors import InvalidInputError
+from securedfl.protocols.base import Array, Draw, Message
+from securedfl.protocols.randomness import keystream
+
+SEED_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A uniform array over the ring of an unsigned dtype, named by its seed.
+
+    Whether the seed travels or the array is the driver's business; ``nbytes`` is what travels at best. The seed is a
+    secret between the peer that drew it and the peer that it is sent to: it is kept out of ``repr``.
+    """
+
+    seed: bytes
+    shape: tuple[int, ...]
+    dtype: npt.DTypeLike
+
+    def __post_init__(self) -> None:
+        if len(self.seed) != SEED_BYTES or np.dtype(self.dtype).kind != "u":
+            raise InvalidInputError(f"a mask needs {SEED_BYTES} bytes of seed and an unsigned dtype")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the wire."""
+        return SEED_BYTES
+
+    @cached_property
+    def array(self) -> Array:
+        """The mask itself, expanded on first use by AES-256 in counter mode; read-only."""
+        dtype = np.dtype(self.dtype)
+        array = keystream(self.seed, int(np.prod(self.shape, dtype=np.int64)) * dtype.itemsize).view(dtype)
+        array = array.reshape(self.shape)
+        array.flags.writeable = False
+        return array
+
+    def __repr__(self) -> str:
+        return f"Mask(shape={self.shape}, dtype={np.dtype(self.dtype)})"
+
+
+def mask(draw: Draw, like: Array) -> Message:
+    """Draw a mask for an array: one that can travel as a seed if the draw names seeds and the array is of a ring.
+
+    A draw that has no ``seed`` method, such as the audit's, gives its plain array.
+    """
+    seed: Any = getattr(draw, "seed", None)
+    if seed is None or like.dtype.kind != "u":
+        return draw(like)
+    return Mask(seed(), like.shape, like.dtype)
+
+
+def values(message: Message) -> Array:
+    """Return the array that a message stands for."""
+    return message.array if isinstance(message, Mask) else message

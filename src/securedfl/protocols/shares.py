@@ -1,0 +1,134 @@
+"""The share protocol: random shares over Z_2^32 or Z_2^64, one per partition (DESIGN 3.7).
+
+Three steps. *Sharing*: a peer splits its encoded parameters into one share per partition; each member of the group in
+that partition owns a slice of the coordinates and is sent that slice only. *Reducing*: every peer adds up what it owns,
+over all its groups, and sends the pieces to the owners of the segments. *Gathering*: segment owners decode the totals
+and send them to everybody.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from securedfl.designs.design import Design
+from securedfl.errors import ConfigError
+from securedfl.protocols.base import Array, Draw, Outbox, Steps
+from securedfl.protocols.components import strength_for
+from securedfl.protocols.fixedpoint import Codec, codec_of
+from securedfl.protocols.layout import Interval, Layout, covers, intersect, layout_for
+from securedfl.protocols.masks import mask, values
+from securedfl.protocols.randomness import secret_uniform
+
+DEFAULT_COLLUSION = 1
+"""Without a wish, one curious peer learns nothing but the total."""
+
+
+def shares(
+    me: int,
+    w: Array,
+    design: Design,
+    *,
+    strength: int | None = None,
+    collusion: int | None = None,
+    bits: int | None = None,
+    range: float | None = None,
+    codec: Codec | None = None,
+    round: int = 0,
+    draw: Draw = secret_uniform,
+) -> Steps:
+    """Average by random shares: exact up to one rounding per value, and private against coalitions below the strength.
+
+    Parameters
+    ----------
+    me, w, design
+        This peer, its private parameters, and who meets whom.
+    strength
+        Shares per peer, one for each partition used (m). More shares withstand more colluders and cost masks to
+        expand, but hardly any bytes.
+    collusion
+        Instead of the strength: how many colluders must learn nothing but the total. The smallest strength that
+        provides it is used; by default 1 colluder.
+    bits, range
+        See `FixedPoint`.
+    codec
+        Another encoding; `Symbols` for audits.
+    round
+        The round of federated learning. Each round goes on with the partitions after those of the round before.
+    draw
+        Where masks come from.
+    """
+    codec = codec_of(codec, bits=bits, range=range)
+    m = check_strength(design, strength, collusion)
+    layout = layout_for(design, round * m % design.gap, m, len(w))
+    n = design.n
+
+    x = codec.encode(w, n)
+    received = yield split(me, x, layout, draw)
+    for u, first, end in layout.receiving(me):
+        x[first:end] += values(received[u])
+
+    received = yield {q: join(x, pieces) for q, pieces in layout.reducing(me)}
+    start, stop = layout.segment(me)
+    total = np.zeros_like(x[start:stop])
+    for u, pieces in layout.totalling(me):
+        add(total, start, pieces, join(x, pieces) if u == me else values(received[u]))
+    mean = codec.decode(total, n, w)
+
+    others = [v for v in layout.order if v != me]
+    received = yield dict.fromkeys(others, mean) if start < stop else {}
+    return np.concatenate([mean if q == me else received[q] for q in layout.gathering] or [mean])
+
+
+def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
+    """Turn x into this peer's own part of its shares, in place, and return the slices for the others.
+
+    On every coordinate the shares add up to x, and all of them are uniform but one. That one is kept where this peer
+    owns the coordinate itself, in any of its groups; elsewhere it is sent in full, as one share.
+    """
+    own, remainder = layout.owned[me], layout.explicit(me)
+    outbox: Outbox = {}
+    in_full: list[tuple[int, int, int]] = []
+    for v, i, first, end in layout.sending(me):
+        if i == remainder and not covers(own, first, end):
+            in_full.append((v, first, end))
+            continue
+        outbox[v] = sent = mask(draw, x[first:end])
+        x[first:end] -= values(sent)
+    for v, first, end in in_full:
+        kept = intersect(
+            own, first, end
+        )  # with groups of different sizes a slice can be partly this peer's own
+        outbox[v] = piece = x[first:end].copy() if kept else x[first:end]
+        for a, b in kept:
+            piece[a - first : b - first] = sent = draw(x[a:b])
+            x[a:b] -= sent
+    return outbox
+
+
+def join(x: Array, pieces: tuple[Interval, ...]) -> Array:
+    """Return the coordinates of the intervals as one array, without a copy if they are in one piece."""
+    if len(pieces) == 1:
+        return x[pieces[0][0] : pieces[0][1]]
+    return np.concatenate([x[first:end] for first, end in pieces])
+
+
+def add(total: Array, start: int, pieces: tuple[Interval, ...], message: Array) -> None:
+    """Add a message made by `join` to a total that begins at coordinate ``start``, in place."""
+    at = 0
+    for first, end in pieces:
+        total[first - start : end - start] += message[at : at + end - first]
+        at += end - first
+
+
+def check_strength(design: Design, strength: int | None, collusion: int | None) -> int:
+    """Return the number of shares; raise `ConfigError` for one that the design does not have partitions for."""
+    if strength is None:
+        return strength_for(design, DEFAULT_COLLUSION if collusion is None else collusion)
+    if collusion is not None:
+        raise ConfigError("give either the strength or the collusion to withstand, not both")
+    if not 1 <= strength <= design.gap:
+        raise ConfigError(
+            f"a strength of {strength} needs that many partitions, but the design has {design.gap}; "
+            f"use 1 to {design.gap}, or a design with more partitions (smaller groups)"
+        )
+    return strength
