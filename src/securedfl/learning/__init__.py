@@ -1,0 +1,5 @@
+"""What a peer trains: data sets, partitions, models and local updates (PyTorch).
+
+Importing this package does not import torch; `securedfl.learning.datasets` and `securedfl.learning.partition` work
+without it.
+"""

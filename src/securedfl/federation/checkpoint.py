@@ -1,0 +1,138 @@
+"""Checkpoints: parameters, optimiser states and round of one method, as safetensors.
+
+A thread writes them while the next round trains; a run that is killed meanwhile goes on from the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from securedfl.errors import RunFolderError
+from securedfl.federation.files import replacing
+from securedfl.learning.update import Array, State
+
+FORMAT = 1
+PARAMETERS = "parameters"
+OPTIMIZER = "optimizer."
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a method stands after a round.
+
+    Attributes
+    ----------
+    method, round
+        Of what and when.
+    identity
+        Hashes of settings, design and model that the checkpoint belongs to.
+    parameters
+        One row per peer, or a single row that all peers hold.
+    states
+        The optimiser state of each peer.
+    """
+
+    method: str
+    round: int
+    identity: dict[str, str]
+    parameters: Array
+    states: list[State]
+
+
+def snapshot(parameters: Array) -> Array:
+    """Copy the rows, or only the first if all peers hold the same."""
+    same = all(np.array_equal(parameters[0], row) for row in parameters[1:])
+    return parameters[:1].copy() if same else parameters.copy()
+
+
+def save(path: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint; what was there before stays until the new one is on disk."""
+    arrays = {PARAMETERS: np.ascontiguousarray(checkpoint.parameters), **_stack(checkpoint.states)}
+    about = {
+        "format": FORMAT,
+        "method": checkpoint.method,
+        "round": checkpoint.round,
+        "peers": len(checkpoint.states),
+        "identity": checkpoint.identity,
+        "checksum": _checksum(arrays),
+    }
+    with replacing(path) as temporary:
+        save_file(arrays, temporary, metadata={"securedfl": json.dumps(about)})
+
+
+def load(path: Path) -> Checkpoint:
+    """Read a checkpoint; a damaged one is a `RunFolderError`."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads((file.metadata() or {})["securedfl"])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        if about["format"] != FORMAT:
+            raise RunFolderError(
+                f"the checkpoint {path} has format {about['format']}, this version reads {FORMAT}"
+            )
+        if about["checksum"] != _checksum(arrays):
+            raise ValueError("its checksum does not match")
+        states = _unstack(arrays, int(about["peers"]))
+        return Checkpoint(
+            str(about["method"]), int(about["round"]), dict(about["identity"]), arrays[PARAMETERS], states
+        )
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"the checkpoint {path} is damaged ({error}); delete it to train this method again from the start"
+        ) from None
+
+
+class Writer:
+    """Writes checkpoints in the background, one at a time; an error surfaces at the next call."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+
+    def save(self, path: Path, checkpoint: Checkpoint) -> None:
+        """Wait for the checkpoint before, then start on this one."""
+        self.finish()
+        self._pending = self._pool.submit(save, path, checkpoint)
+
+    def finish(self) -> None:
+        """Wait until everything is on disk."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            try:
+                pending.result()
+            except OSError as error:
+                raise RunFolderError(
+                    f"cannot write a checkpoint: {error}; free some space and use --resume"
+                ) from None
+
+    def close(self) -> None:
+        """Let the last checkpoint finish and end the thread."""
+        self._pool.shutdown(wait=True)
+
+
+def _stack(states: Sequence[State]) -> dict[str, Array]:
+    """Turn states of all peers, which have the same names and shapes, into one array per name."""
+    return {f"{OPTIMIZER}{name}": np.stack([state[name] for state in states]) for name in states[0]}
+
+
+def _unstack(arrays: dict[str, Array], peers: int) -> list[State]:
+    stacked = {name.removeprefix(OPTIMIZER): value for name, value in arrays.items() if name != PARAMETERS}
+    if any(len(value) != peers for value in stacked.values()):
+        raise ValueError(f"it does not hold {peers} optimiser states")
+    return [{name: value[peer] for name, value in stacked.items()} for peer in range(peers)]
+
+
+def _checksum(arrays: dict[str, Array]) -> int:
+    checksum = 0
+    for name in sorted(arrays):
+        checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).data, zlib.crc32(name.encode(), checksum))
+    return checksum

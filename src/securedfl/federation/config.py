@@ -1,0 +1,177 @@
+"""Settings of a training run: from TOML and the command line, checked, and written back as TOML."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from securedfl.errors import ConfigError
+from securedfl.learning.datasets import source
+from securedfl.protocols import DEFAULT_RHO, Schedule
+
+FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "tensorboard"})
+"""Settings that change no number, so that a resumed run may have others."""
+
+
+def _names(value: Any) -> Any:
+    """Read "local, fedavg" as the list that TOML would have."""
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _path(value: Any) -> Any:
+    return Path(value).expanduser() if isinstance(value, str) else value
+
+
+PathOption = Annotated[Path, BeforeValidator(_path)]
+
+
+class RhoSchedule(BaseModel):
+    """rho as ``start * decay ** (i // period)`` at iteration i = 0, 1, ..."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    start: float = Field(gt=0, allow_inf_nan=False)
+    decay: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    period: int = Field(default=1, ge=1)
+
+
+class TrainConfig(BaseModel):
+    """Everything that decides a run. Each field is a key of the TOML file and an option of ``securedfl train``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    dataset: str = Field("digits", description="Data set to train on.")
+    data_dir: PathOption | None = Field(
+        None, description="Folder that holds the data set, where it needs one."
+    )
+    peers: int = Field(9, ge=2, description="Number of peers.")
+    rounds: int = Field(20, ge=1, description="Rounds of federated learning.")
+    methods: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
+        ("local", "fedavg", "secured"), min_length=1, description="Methods to compare, in this order."
+    )
+    seed: int = Field(0, ge=0, description="Seed of all randomness: same seed, same numbers.")
+    out: PathOption | None = Field(None, description="Run folder; by default runs/DATASET-PEERS-TIME.")
+
+    partition: Literal["even", "natural", "dirichlet"] = Field(
+        "even", description="How samples are dealt to peers; the default depends on the data set."
+    )
+    alpha: float = Field(
+        0.5,
+        gt=0,
+        allow_inf_nan=False,
+        description="Of the Dirichlet partition: small is uneven, large is even.",
+    )
+    model: str = Field("cnn-small", description="Model to train; the default depends on the data set.")
+    epochs: int = Field(1, ge=1, description="Local epochs per round.")
+    batch_size: int = Field(32, ge=1, description="Samples per mini-batch.")
+    optimizer: Literal["rmsprop", "adam", "sgd"] = Field("rmsprop", description="Local optimiser.")
+    learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="Step size of the optimiser.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of rmsprop and sgd.")
+    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False, description="Weight decay of the optimiser.")
+
+    group_size: int = Field(3, ge=2, description="Peers per group.")
+    design: str = Field("best", description="best, randomized (the paper's Algorithm 2), or a design file.")
+    protocol: str = Field("grouped", description="Averaging protocol of the method secured.")
+    iterations: int = Field(2, ge=1, description="ADMM iterations per average.")
+    finish: Literal["exact", "literal"] = Field(
+        "exact", description="exact solves for the mean; literal returns the last z, as the paper does."
+    )
+    rho: float | RhoSchedule = Field(
+        DEFAULT_RHO, description="ADMM penalty (masks are 1/rho wide), or a schedule START,DECAY,PERIOD."
+    )
+    weighted: bool = Field(False, description="Weight each peer by its number of training samples.")
+    masks: Literal["seeded", "secret"] = Field(
+        "seeded",
+        description="seeded repeats the same masks with the same seed; secret draws them from the system.",
+    )
+    collusion: int = Field(1, ge=0, description="Colluding peers that the federation must withstand.")
+    allow_exposure: bool = Field(False, description="Train even if the settings do not withstand that.")
+
+    workers: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
+        "auto", description="Processes that train peers; auto measures what is fastest."
+    )
+    checkpoint_every: int = Field(1, ge=1, description="Rounds between checkpoints.")
+    tensorboard: bool = Field(False, description="Also write TensorBoard events.")
+
+    @classmethod
+    def resolve(cls, values: Mapping[str, Any], *, where: str = "the settings") -> Self:
+        """Check settings and fill in defaults, first those of the data set; `ConfigError` says what is wrong."""
+        _check_keys(values, cls.model_fields, where)
+        rho = values.get("rho")
+        if isinstance(rho, Mapping):
+            _check_keys(rho, RhoSchedule.model_fields, f"rho in {where}")
+        dataset = values.get("dataset", cls.model_fields["dataset"].default)
+        defaults = source(dataset).defaults if isinstance(dataset, str) else {}
+        try:
+            config = cls.model_validate({**defaults, **values})
+        except ValidationError as error:
+            raise ConfigError(_explain(error, where)) from None
+        config.schedule()
+        if len(set(config.methods)) < len(config.methods):
+            raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
+        return config
+
+    def schedule(self) -> Schedule:
+        """Return rho as the protocols take it."""
+        if isinstance(self.rho, RhoSchedule):
+            return Schedule(start=self.rho.start, decay=self.rho.decay, period=self.rho.period)
+        return Schedule(start=self.rho)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as JSON and TOML hold them; what is not set is left out."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_toml(self) -> str:
+        """Return the settings as TOML that `read_toml` and `resolve` turn into the same settings."""
+        return tomli_w.dumps(self.to_dict())
+
+    def fingerprint(self) -> str:
+        """Short hash of all settings that change numbers."""
+        decisive = {key: value for key, value in self.to_dict().items() if key not in FREE}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; a missing or malformed one is a `ConfigError`."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def _check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    for key in values:
+        if key not in known:
+            near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
+            raise ConfigError(f"unknown key {key!r} in {where}{hint}")
+
+
+def _explain(error: ValidationError, where: str) -> str:
+    """Turn pydantic's findings into lines that name the key, what is wrong and what was given."""
+    lines: dict[str, list[str]] = {}
+    given: dict[str, Any] = {}
+    for finding in error.errors():
+        key = str(finding["loc"][0])
+        inner = [str(part) for part in finding["loc"][1:] if part in RhoSchedule.model_fields]
+        name = ".".join([key, *inner])
+        message = finding["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+        lines.setdefault(name, []).append(message)
+        given.setdefault(name, finding["input"])
+    texts = []
+    for name, messages in lines.items():
+        wanted = " or ".join(dict.fromkeys(messages))
+        texts.append(f"{name} = {given[name]!r} in {where}: must be {wanted}")
+    return "; ".join(texts)

@@ -1,0 +1,95 @@
+"""The methods that are compared, and how each one averages."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from securedfl.designs import Design, best, randomized
+from securedfl.errors import ConfigError, DesignError
+from securedfl.federation.config import TrainConfig
+from securedfl.protocols import by_name
+from securedfl.protocols.admm import check_options
+from securedfl.protocols.base import Steps
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One line of the comparison.
+
+    Attributes
+    ----------
+    label
+        As tables and figures call it.
+    protocol
+        Gives the name of the averaging protocol for a configuration; None trains without communication.
+    """
+
+    label: str
+    protocol: Callable[[TrainConfig], str] | None
+
+
+METHODS: dict[str, Method] = {
+    "local": Method(label="Local-Only", protocol=None),
+    "fedavg": Method(label="FedAvg", protocol=lambda _config: "plain"),
+    "secured": Method(label="SecureD-FL", protocol=lambda config: config.protocol),
+}
+"""All methods by name; add an entry to add a method."""
+
+
+def _admm(config: TrainConfig) -> Options:
+    options: Options = {"rho": config.schedule(), "iterations": config.iterations, "finish": config.finish}
+    check_options(**options)
+    return options
+
+
+OPTIONS: dict[str, Callable[[TrainConfig], Options]] = {
+    "classic": _admm,
+    "grouped": _admm,
+    "plain": lambda _config: {},
+}
+"""Which settings each protocol takes, as keyword arguments; add an entry with the protocol."""
+
+
+def method(name: str) -> Method:
+    """Return the method of that name; an unknown one is an error that names the nearest."""
+    if name not in METHODS:
+        near = difflib.get_close_matches(name, METHODS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"unknown method {name!r}{hint} (known: {', '.join(METHODS)})")
+    return METHODS[name]
+
+
+def protocol_of(config: TrainConfig, name: str) -> str | None:
+    """Return the name of the protocol that a method averages with, or None."""
+    chosen = method(name).protocol
+    return None if chosen is None else chosen(config)
+
+
+def averaging(config: TrainConfig, name: str, design: Design) -> Callable[..., Steps] | None:
+    """Return a method's protocol with design and options filled in, or None if it does not communicate."""
+    protocol = protocol_of(config, name)
+    if protocol is None:
+        return None
+    generator = by_name(protocol)
+    options = OPTIONS[protocol](config) if protocol in OPTIONS else {}
+    return partial(generator, design=design, **options)
+
+
+def make_design(config: TrainConfig) -> Design:
+    """Return the design that the configuration names, verified and for the right number of peers."""
+    if config.design == "best":
+        design = best(config.peers, config.group_size, config.seed)
+    elif config.design == "randomized":
+        design = randomized(config.peers, config.group_size, config.seed)
+    else:
+        design = Design.load(config.design)
+    if design.n != config.peers:
+        raise DesignError(f"the design {config.design} is for {design.n} peers, but {config.peers} take part")
+    design.verify()
+    return design

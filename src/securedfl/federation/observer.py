@@ -1,0 +1,27 @@
+"""Being told what happens in a run: the base of progress displays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from securedfl.federation.config import TrainConfig
+
+
+class Observer:
+    """Override what you want to be told; an exception from any of it stops the run as Ctrl-C does."""
+
+    def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
+        """Hear that training begins."""
+
+    def method_started(self, method: str, after: int | None) -> None:
+        """Hear that a method begins, or goes on after a round."""
+
+    def peers_trained(self, count: int) -> None:
+        """Hear that so many peers have finished their update of this round."""
+
+    def round_finished(self, row: dict[str, Any]) -> None:
+        """Hear that a round is done."""
+
+    def method_finished(self, method: str) -> None:
+        """Hear that a method is done."""

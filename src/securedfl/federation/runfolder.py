@@ -1,0 +1,170 @@
+"""The run folder: everything that a run leaves on disk, and what a resumed run finds there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from securedfl.designs import Design
+from securedfl.errors import ConfigError, DesignError, RunFolderError
+from securedfl.federation.config import FREE, TrainConfig, read_toml
+from securedfl.federation.files import write_text
+
+Row = dict[str, Any]
+
+CONFIG = "config.toml"
+
+
+class RunFolder:
+    """One run on disk; create it with `create` or `open`.
+
+    ===========================  =====================================================
+    config.toml                  the resolved settings
+    design.json                  who meets whom
+    metrics.jsonl, metrics.csv   one row per method and round
+    checkpoints/                 one safetensors file per method
+    summary.json                 the result
+    report.html                  the result, for people
+    tensorboard/                 events, if asked for
+    ===========================  =====================================================
+    """
+
+    def __init__(self, path: Path, config: TrainConfig, design: Design) -> None:
+        self.path, self.config, self.design = path, config, design
+        self._lock: TextIO | None = None
+        self._metrics: TextIO | None = None
+
+    @classmethod
+    def create(cls, path: Path, config: TrainConfig, design: Design) -> RunFolder:
+        """Start a new run; a folder that already holds one is never overwritten."""
+        if (path / CONFIG).exists():
+            raise RunFolderError(
+                f"{path} already holds a run; continue it with --resume {path}, or choose another --out"
+            )
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"{path} is a file, not a folder; choose another --out")
+        folder = cls(path, config, design)
+        try:
+            (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+            folder._take()
+            design.save(path / "design.json")
+            write_text(path / CONFIG, config.to_toml())  # last: its presence marks a run
+        except OSError as error:
+            raise RunFolderError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
+        return folder
+
+    @classmethod
+    def open(cls, path: Path, changes: Mapping[str, Any] | None = None) -> RunFolder:
+        """Continue a run, with other values only for settings that change no number."""
+        if not (path / CONFIG).is_file():
+            raise RunFolderError(f"there is no run to resume in {path}: it has no {CONFIG}")
+        try:
+            values = read_toml(path / CONFIG)
+            saved = TrainConfig.resolve(values, where=str(path / CONFIG))
+            design = Design.load(path / "design.json")
+        except (ConfigError, DesignError) as error:
+            raise RunFolderError(f"the run in {path} cannot be resumed: {error}") from None
+        config = TrainConfig.resolve({**values, **(changes or {})})
+        before, now = saved.to_dict(), config.to_dict()
+        for key in sorted(before.keys() | now.keys()):
+            if key not in FREE and before.get(key) != now.get(key):
+                raise RunFolderError(
+                    f"the run in {path} has {key} = {before.get(key)!r}, not {now.get(key)!r}; "
+                    "resume it without that option, or start a new run with another --out"
+                )
+        if design.n != config.peers:
+            raise RunFolderError(
+                f"design.json in {path} is for {design.n} peers, but the run has {config.peers}"
+            )
+        folder = cls(path, config, design)
+        folder._take()
+        return folder
+
+    def checkpoint(self, method: str) -> Path:
+        """Where a method's checkpoint is."""
+        return self.path / "checkpoints" / f"{method}.safetensors"
+
+    def rows(self) -> list[Row]:
+        """Read all whole rows of metrics; a last line cut short by a kill is left out."""
+        return read_rows(self.path)
+
+    def keep(self, rows: Iterable[Row]) -> None:
+        """Replace the metrics by the rows that a resumed run builds on."""
+        self._close_metrics()
+        write_text(self.path / "metrics.jsonl", "".join(_line(row) for row in rows))
+
+    def append(self, row: Row) -> None:
+        """Add a row; it is with the operating system when this returns."""
+        if self._metrics is None:
+            self._metrics = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
+        self._metrics.write(_line(row))
+        self._metrics.flush()
+
+    def finish(self, summary: Mapping[str, Any], columns: Iterable[str]) -> None:
+        """Write metrics.csv and summary.json."""
+        self._close_metrics()
+        text = io.StringIO()
+        table = csv.DictWriter(text, list(columns), extrasaction="ignore", lineterminator="\n")
+        table.writeheader()
+        table.writerows(self.rows())
+        write_text(self.path / "metrics.csv", text.getvalue())
+        write_text(self.path / "summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+    def close(self) -> None:
+        """Close files and let go of the folder."""
+        self._close_metrics()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _close_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+
+    def _take(self) -> None:
+        """Hold the folder, so that two processes never write to one run; the system lets go if we are killed."""
+        if sys.platform == "win32":
+            return
+        import fcntl
+
+        self._lock = (self.path / ".lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            self._lock = None
+            raise RunFolderError(
+                f"another process is working on the run in {self.path}; wait or stop it"
+            ) from None
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read the metrics of a run folder; a last line cut short by a kill is left out."""
+    file = path / "metrics.jsonl"
+    if not file.exists():
+        return []
+    lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    rows: list[Row] = []
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            continue
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict) or not {"method", "round"} <= row.keys():
+                raise ValueError("not a row of metrics")
+        except ValueError as error:
+            if number == len(lines):
+                break
+            raise RunFolderError(f"line {number} of {file} is damaged: {error}") from None
+        rows.append(row)
+    return rows
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row, allow_nan=False) + "\n"
