@@ -95,7 +95,7 @@ def test_needs_nothing_from_elsewhere(make_run: MakeRun) -> None:
     assert all(link.startswith(("#", "data:")) for link in page.links)
     assert not re.search(r"https?://|@import|@font-face", page.source)
     assert page.tags["script"] == page.tags["link"] == page.tags["iframe"] == 0
-    assert "Who can learn about whom" in page.words
+    assert "Exposure Computed from the messages" in re.sub(" +", " ", page.words)
 
 
 def test_ids_are_unique_and_every_reference_has_its_target(make_run: MakeRun) -> None:
@@ -143,6 +143,16 @@ def test_escapes_whatever_the_user_wrote(make_run: MakeRun, evil: str) -> None:
     assert page.tags["script"] == 0
     assert page.tags["img"] == sum(link.startswith("data:") for link in page.links)
     assert evil[:9] in page.words
+
+
+def test_repeating_never_writes_into_the_same_folder(make_run: MakeRun) -> None:
+    folder = make_run(name="my run")
+    (folder / "config.toml").write_text('out = "my run"\n')
+    assert "securedfl train config.toml --out ../'my run-again'" in page_of(folder).words
+
+
+def test_certificate_that_only_the_summary_has(make_run: MakeRun) -> None:
+    assert CERTIFICATE["sentence"] in page_of(make_run(certificate=CERTIFICATE)).words
 
 
 def test_a_method_nobody_knows_is_shown_by_its_name(make_run: MakeRun) -> None:
@@ -217,9 +227,13 @@ def test_certificates_of_several_methods(make_run: MakeRun) -> None:
     assert "SecureD-FL shares ✗ Parameters can be exposed" in words
 
 
-@pytest.mark.parametrize("place", ["summary", "certificate", "config"])
+@pytest.mark.parametrize("place", ["summary", "summary certificate", "certificate", "config"])
 def test_allowed_exposure_is_a_warning_nobody_overlooks(make_run: MakeRun, place: str) -> None:
-    folder = make_run(**({"allow_exposure": True} if place == "summary" else {}))
+    summaries = {
+        "summary": {"allow_exposure": True},
+        "summary certificate": {"certificate": {"allow_exposure": True}},
+    }
+    folder = make_run(**summaries.get(place, {}))
     if place == "certificate":
         (folder / "certificate.json").write_text(json.dumps(CERTIFICATE | {"exposure_allowed": True}))
     if place == "config":

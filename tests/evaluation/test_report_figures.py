@@ -98,6 +98,7 @@ def test_every_peer_is_a_dot(peers: int) -> None:
     ).axes[0]
     dots = [line for line in axes.lines if line.get_marker() == "o"]
     assert [len(line.get_xdata()) for line in dots] == [peers, peers]
+    assert all(len({(x, y) for x, y in line.get_xydata().tolist()}) == peers for line in dots)
 
 
 def test_import_does_not_need_matplotlib_or_torch() -> None:

@@ -29,7 +29,7 @@ _KINDS = {
 
 def exposure_allowed(run: Run) -> bool:
     """Tell whether the run was started although its certificate did not meet its own demand."""
-    places = (run.settings, run.summary, run.summary.get("privacy"), run.certificate, run.ledger)
+    places = (run.settings, run.summary, run.summary.get("certificate"), run.certificate, run.ledger)
     return any(
         place.get(key) is True
         for place in places
@@ -62,20 +62,20 @@ def privacy_section(run: Run) -> str:
     picture = ""
     if run.exposure_svg is not None:
         picture = parts.picture(
-            "Who can learn about whom", "Computed from the messages that the protocol really sends.",
+            "Exposure", "Computed from the messages that the protocol really sends.",
             run.exposure_svg, "Heat map of which peers can learn about which.",
         )  # fmt: skip
     ledger = _ledger(run.ledger) if run.ledger is not None else ""
     return parts.section(
-        "privacy", "Privacy", parts.grid(*cards), picture, ledger,
+        "privacy", "Privacy", parts.grid(*cards, picture), ledger,
         lead="What peers who pool everything they received can learn about the others.",
     )  # fmt: skip
 
 
 def certificates(run: Run) -> list[tuple[str, Mapping[str, Any]]]:
     """Return (heading, certificate) pairs; the file has either one certificate or one per method."""
-    data = run.certificate
-    if data is None:
+    data = run.certificate or run.summary.get("certificate")
+    if not isinstance(data, Mapping):
         return []
     if "verdict" in data:
         protocol = str(data.get("protocol", ""))

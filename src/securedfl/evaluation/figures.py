@@ -81,7 +81,8 @@ def accuracy_curves(curves: Mapping[str, Series], *, closeup: bool = False) -> F
 
     def finish(axes: Axes) -> None:
         low, high = axes.get_ylim()
-        axes.set_ylim(_closeup_floor(percent) if closeup else max(low, 0), min(high, 100.5))
+        floor = _closeup_floor(percent) if closeup else max(low, 0)
+        axes.set_ylim(floor, min(high, 100 + 0.03 * (100 - floor)))
 
     return _curves(percent, "test accuracy, %", finish)
 
@@ -176,7 +177,7 @@ def peer_strip(accuracy: Mapping[str, Sequence[float]]) -> Figure:
             middle = (
                 values[len(values) // 2] if len(values) % 2 else sum(values[len(values) // 2 - 1 :][:2]) / 2
             )
-            axes.plot([middle, middle], [row - 0.27, row + 0.27], color=INK, linewidth=2.2, zorder=4)
+            axes.plot([middle, middle], [row - 0.33, row + 0.33], color=INK, linewidth=2.2, zorder=2)
         _name_rows(axes, list(looks(accuracy)), offset=-0.33)
         axes.set_ylim(max(len(accuracy), 1) - 0.6, -0.75)
         axes.set_xlabel("test accuracy of each peer, %")
@@ -291,11 +292,13 @@ def _few_log_ticks(axes: Axes) -> None:
 
 def _stacked(values: Sequence[float]) -> list[float]:
     """Return a small height for each of the ascending values, so that equal ones stay visible."""
-    width = (values[-1] - values[0]) / 40 or 1.0
-    heights: list[float] = []
-    column, start = 0, -math.inf
+    width = (values[-1] - values[0]) / 40
+    piles: list[int] = []
+    start = -math.inf
     for value in values:
-        column = column + 1 if value - start < width else 0
-        start = start if column else value
-        heights.append((-1) ** column * ((column + 1) // 2) * 0.11 if column < 5 else (column % 5 - 2) * 0.11)
-    return heights
+        if value - start > width:
+            piles.append(0)
+            start = value
+        piles[-1] += 1
+    steps = [min(0.11, 0.5 / max(pile - 1, 1)) for pile in piles]
+    return [(i - (pile - 1) / 2) * step for pile, step in zip(piles, steps, strict=True) for i in range(pile)]

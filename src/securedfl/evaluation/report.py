@@ -86,6 +86,6 @@ def _unfinished_banner(run: Run) -> str:
     done = ", ".join(f"{method.label} {method.rounds_done}" for method in run.methods) or "none"
     return parts.banner(
         "This run is unfinished.",
-        f"Rounds done, of {run.rounds}: {done}. The figures may still change. Continue the run with",
-        command="securedfl train --resume",
+        f"Rounds done, of {run.rounds}: {done}. The figures may still change. In its folder, continue with",
+        command="securedfl train --resume .",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -167,15 +168,14 @@ def _time_chart(run: Run) -> str:
 
 def repeat_section(run: Run) -> str:
     """Return command, seed, versions and configuration."""
-    command = (
-        f"<p>In this run's folder:</p><pre><code>{parts.text('securedfl train config.toml')}</code></pre>"
-    )
+    elsewhere = f" --out ../{shlex.quote(run.name + '-again')}" if "out" in run.settings else ""
+    command = f"<pre><code>{parts.text(f'securedfl train config.toml{elsewhere}')}</code></pre>"
     versions = run.summary.get("versions")
     about: dict[str, object] = {"Seed": run.seed if run.seed is not None else NONE}
     if isinstance(versions, Mapping):
         about |= {str(name): version for name, version in versions.items()}
     config = parts.folded("Configuration (config.toml)", f"<pre><code>{parts.text(run.config)}</code></pre>")
-    content = f'<div class="card">{command}{parts.facts(about)}{config}</div>'
+    content = f'<div class="card"><p>In this run\'s folder:</p>{command}{parts.facts(about)}{config}</div>'
     return parts.section("repeat", "Repeat this run", content)
 
 
