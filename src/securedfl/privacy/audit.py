@@ -73,14 +73,17 @@ class View:
             Block(coordinates, ring, np.asarray(owners)[columns], places, rows, part) for part in parts
         ]
 
-    def functions(self, coalition: Iterable[int], steps: int | None = None) -> list[tuple[Array, Matrix]]:
-        """Return bases of the functions of honest parameters that a coalition can compute, total included.
+    def functions(
+        self, coalition: Iterable[int], steps: int | None = None, *, total: bool = True
+    ) -> list[tuple[Array, Matrix]]:
+        """Return bases of the functions of honest parameters that a coalition can compute.
 
         One basis per block, with the places (peer times coordinates plus coordinate) that its columns stand for.
+        ``total=False`` leaves out the total where the messages do not give it, as in an aborted average.
         """
         members = sorted(set(coalition))
         until = self.steps if steps is None else steps
-        return [(block.places, block.functions(members, until)) for block in self._blocks]
+        return [(block.places, block.functions(members, until, total=total)) for block in self._blocks]
 
     def knowledge(self, coalition: Iterable[int], steps: int | None = None) -> Knowledge:
         """Return what a coalition learns from the first steps, or from all, together with the total."""
@@ -140,14 +143,15 @@ class Block:
             self._bases[peer, steps] = reduce(np.vstack([before, new]), self._ring) if len(new) else before
         return self._bases[peer, steps]
 
-    def functions(self, members: Sequence[int], steps: int) -> Matrix:
+    def functions(self, members: Sequence[int], steps: int, *, total: bool) -> Matrix:
         """Return a basis of the functions of the block's honest parameters that the members can compute."""
         known = np.isin(self._owners, members)
         rows = np.vstack([self.basis(member, steps) for member in members])
         rows[:, known] = 0  # the coalition subtracts what it knows itself
         computable = eliminate(rows, self.masks, self._ring)
-        totals = self._totals * ~known[self.masks :]
-        return reduce(np.vstack([computable, totals]), self._ring)
+        if total:
+            computable = np.vstack([computable, self._totals * ~known[self.masks :]])
+        return reduce(computable, self._ring)
 
 
 def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arithmetic | None = None) -> View:
@@ -166,6 +170,28 @@ def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arith
         `TwoAdic` for protocols over Z_2^b; by default a prime field, for protocols over the real numbers.
     """
     ring = ring or PrimeField.chosen_by(f"{n} {coordinates}")
+    owners, steps = symbolic(protocol, n, coordinates, ring)
+    received = [
+        [
+            list({id(form): form for message in inbox.values() for form in message}.values())
+            for inbox in inboxes
+        ]
+        for inboxes in steps
+    ]
+    return View(n, coordinates, ring, owners, received)
+
+
+def symbolic(
+    protocol: PeerProtocol, n: int, coordinates: int, ring: Arithmetic
+) -> tuple[list[int], list[list[dict[int, list[Form]]]]]:
+    """Run a protocol on symbols.
+
+    Returns
+    -------
+    owners, steps
+        The owner of each symbol: the constant (-1), all parameters peer by peer, then draws in the order in which
+        they were made; and for each step and receiver the forms that each sender sent.
+    """
     owners = [-1]
 
     def draw_for(peer: int) -> Callable[[Array], Array]:
@@ -180,8 +206,11 @@ def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arith
 
     parameters = [draw_for(peer)(np.empty(coordinates)) for peer in range(n)]
     peers = [protocol(me, w, draw=draw_for(me)) for me, w in enumerate(parameters)]
-    received = [[list(_forms(inbox)) for inbox in inboxes] for inboxes in _lockstep(peers)]
-    return View(n, coordinates, ring, owners, received)
+    steps = [
+        [{sender: _forms(message) for sender, message in inbox.items()} for inbox in inboxes]
+        for inboxes in _lockstep(peers)
+    ]
+    return owners, steps
 
 
 def exact_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -222,18 +251,17 @@ def _lockstep(peers: Sequence[Steps]) -> Iterator[list[Inbox]]:
         yield inboxes
 
 
-def _forms(inbox: Inbox) -> Iterator[Form]:
-    """Return the forms among what was received; numbers are public constants and reveal nothing."""
-    seen: set[int] = set()
-    for message in inbox.values():
-        for entry in np.asarray(message, dtype=object).flat:
-            if isinstance(entry, Form) and id(entry) not in seen:
-                seen.add(id(entry))
-                yield entry
-            elif not isinstance(entry, Form) and exactly(entry) is None:
-                raise PrivacyError(
-                    f"a message holds {type(entry).__name__}, of which the audit cannot tell what it reveals"
-                )
+def _forms(message: Any) -> list[Form]:
+    """Return the forms of a message; numbers are public constants and reveal nothing."""
+    forms = []
+    for entry in np.asarray(message, dtype=object).flat:
+        if isinstance(entry, Form):
+            forms.append(entry)
+        elif exactly(entry) is None:
+            raise PrivacyError(
+                f"a message holds {type(entry).__name__}, of which the audit cannot tell what it reveals"
+            )
+    return forms
 
 
 def _table(forms: Sequence[Form], symbols: int, ring: Arithmetic) -> Matrix:

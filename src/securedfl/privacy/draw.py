@@ -38,10 +38,8 @@ def exposure_svg(levels: Levels, title: str = "Who can learn about whom", *, col
     for i, row in enumerate(shown):
         cuts = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist(), len(row)] if not gap else range(len(row) + 1)
         for first, end in zip(cuts, list(cuts)[1:], strict=False):
-            if i == first == end - 1 and tile == 1:
-                colour = "#9aa3ab"
-            else:
-                colour = _COLOURS[int(row[first])]
+            myself = i == first == end - 1 and tile == 1
+            colour = "#9aa3ab" if myself else _COLOURS[int(row[first])]
             about = f"{_span(i, tile, n)} about {_span(first, tile, n)}: {_NAMES[int(row[first])]}"
             parts.append(
                 f'<rect x="{left + first * cell:.2f}" y="{top + i * cell:.2f}" '

@@ -1,0 +1,180 @@
+"""The ledger of a run: how often peers met, what has been exposed so far, and how far bounded masks still hide.
+
+Rounds do not add up, because parameters and masks are fresh in each. Attempts do: an average that was aborted and
+tried again with the same parameters gives a coalition the messages of both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from securedfl.errors import PrivacyError, RunFolderError
+from securedfl.privacy.exact import reduce
+from securedfl.privacy.scenario import Scenario
+
+FILE = "ledger.json"
+_MOST_PEERS_LISTED = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One average that was begun.
+
+    Attributes
+    ----------
+    round
+        Of federated learning; decides the partitions.
+    parameters
+        Names what was averaged: attempts with the same name had the same parameters and add up. By default the
+        round's number.
+    steps
+        How many steps were taken before it was aborted; None if it was completed.
+    members
+        Whose average it was; None for everybody.
+    """
+
+    round: int
+    parameters: int | None = None
+    steps: int | None = None
+    members: tuple[int, ...] | None = None
+
+    @property
+    def content(self) -> int:
+        """The name of the parameters."""
+        return self.round if self.parameters is None else self.parameters
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """All attempts of a run so far. A value: `add` returns a new one."""
+
+    scenario: Scenario
+    attempts: tuple[Attempt, ...] = ()
+
+    def add(self, *attempts: Attempt) -> Ledger:
+        """Return the ledger with further attempts."""
+        return replace(self, attempts=self.attempts + attempts)
+
+    @property
+    def meetings(self) -> npt.NDArray[np.int64]:
+        """How often each pair of peers saw each other's masked messages."""
+        n = self.scenario.n
+        met = np.zeros((n, n), dtype=np.int64)
+        if self.scenario.meets is None:
+            return met
+        for attempt in self.attempts:
+            for row in self.scenario.meets(attempt.round):
+                met += row[:, None] == row
+        np.fill_diagonal(met, 0)
+        return met
+
+    def exposed(self, coalition: Iterable[int]) -> tuple[int, ...]:
+        """Return the peers of whom a coalition has computed the parameters of some round, retries added up."""
+        members = tuple(sorted(set(coalition)))
+        found: set[int] = set()
+        cache: dict[tuple[Any, ...], set[int]] = {}
+        for attempts in self._by_content().values():
+            key = tuple((self._rotation(a.round), a.steps, a.members) for a in attempts)
+            if key not in cache:
+                cache[key] = self._learned(attempts, members)
+            found |= cache[key]
+        return tuple(sorted(found))
+
+    def interval(self, meetings: int) -> float | None:
+        """Return the expected width of what so many messages leave of a parameter that did not move.
+
+        k masks uniform over a width W leave an intersection of 2 W / (k + 1) on average.
+        """
+        if not self.scenario.widths:
+            return None
+        return min(self.scenario.widths) * (1.0 if meetings < 1 else 2 / (meetings + 1))
+
+    def to_dict(self, coalition: Iterable[int] | None = None) -> dict[str, Any]:
+        """Return the ledger in plain values.
+
+        Parameters
+        ----------
+        coalition
+            Whose knowledge to add up, by default peer 0's; take the certificate's worst one.
+        """
+        members = tuple(coalition) if coalition is not None else (0,)
+        met = self.meetings
+        most = int(met.max()) if met.size else 0
+        off_diagonal = met[np.triu_indices(len(met), 1)]
+        times, pairs = np.unique(off_diagonal, return_counts=True)
+        repeated = sum(len(attempts) - 1 for attempts in self._by_content().values())
+        return {
+            "peers": self.scenario.n,
+            "protocol": self.scenario.protocol,
+            "kind": self.scenario.kind,
+            "averages": len(self._by_content()),
+            "attempts": len(self.attempts),
+            "retries_with_the_same_parameters": repeated,
+            "most_meetings_of_a_pair": most,
+            "pairs_by_meetings": {str(t): int(p) for t, p in zip(times, pairs, strict=True)},
+            "coalition": list(members),
+            "exposed_so_far": list(self.exposed(members)),
+            "mask_width": self.scenario.widths[0] if self.scenario.widths else None,
+            "interval_after_one_message": self.interval(1),
+            "interval_after_all_meetings": self.interval(most),
+            **({"meetings": met.tolist()} if len(met) <= _MOST_PEERS_LISTED else {}),
+        }
+
+    def save(self, folder: str | Path, coalition: Iterable[int] | None = None) -> Path:
+        """Write ledger.json into a run folder."""
+        path = Path(folder) / FILE
+        path.write_text(json.dumps(self.to_dict(coalition), indent=2) + "\n", encoding="utf-8")
+        return path
+
+    def _by_content(self) -> dict[int, list[Attempt]]:
+        groups: dict[int, list[Attempt]] = {}
+        for attempt in self.attempts:
+            groups.setdefault(attempt.content, []).append(attempt)
+        return groups
+
+    def _rotation(self, round: int) -> int:
+        return round % self.scenario.rotation
+
+    def _learned(self, attempts: list[Attempt], members: tuple[int, ...]) -> set[int]:
+        """Stack what each attempt gives; masks are fresh, so nothing else can be combined."""
+        if len(attempts) == 1 and attempts[0].steps is None and attempts[0].members is None:
+            return set(self.scenario.learns(members, attempts[0].round).exposed)
+        n, coordinates = self.scenario.n, self.scenario.coordinates
+        ring = self.scenario.ring
+        rows = [np.zeros((0, n * coordinates), dtype=ring.dtype)]
+        for attempt in attempts:
+            if attempt.members is None:
+                view = self.scenario.view(attempt.round)
+                for places, basis in view.functions(members, attempt.steps, total=attempt.steps is None):
+                    wide = np.zeros((len(basis), n * coordinates), dtype=ring.dtype)
+                    wide[:, places] = basis
+                    rows.append(wide)
+            elif attempt.steps is None:  # the total of fewer peers, which differs from the total of all
+                inside = np.isin(np.arange(n), attempt.members) & ~np.isin(np.arange(n), members)
+                rows.append(np.kron(inside, np.eye(coordinates)).astype(ring.dtype))
+        basis = reduce(np.vstack(rows), ring)
+        single = basis[(basis != 0).sum(axis=1) == 1]
+        return {int(np.flatnonzero(row)[0]) // coordinates for row in single}
+
+
+def load(folder: str | Path) -> Mapping[str, Any]:
+    """Read the ledger.json of a run folder."""
+    path = Path(folder) / FILE
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot read {path}: {error.strerror}; was this run made by securedfl train?"
+        ) from None
+    except ValueError as error:
+        raise RunFolderError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(data, dict) or "attempts" not in data:
+        raise PrivacyError(f"{path} is not a ledger")
+    return data
