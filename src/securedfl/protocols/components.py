@@ -84,7 +84,7 @@ def exhaustive(design: Design, strength: int, collusion: int) -> bool:
 
 @lru_cache(maxsize=256)
 def strength_for(design: Design, collusion: int) -> int:
-    """Return the smallest strength that withstands so many colluders; raise `PrivacyError` that says what can be met."""
+    """Return the smallest strength that withstands so many colluders; `PrivacyError` says what can be met."""
     if collusion < 0:
         raise ConfigError(f"the number of colluders to withstand cannot be negative, not {collusion}")
     if collusion > design.n - 2:
@@ -168,7 +168,7 @@ def _tables(design: Design, partitions: tuple[int, ...]) -> list[Array]:
 
 
 def _surrounding(design: Design, partitions: Sequence[int], collusion: int) -> list[tuple[int, ...]]:
-    """Return coalitions that try to cut off two or three peers who meet: one colluder for each of their other groups."""
+    """Return coalitions that try to cut off the peers of a group: one colluder in each of their other groups."""
     found: set[tuple[int, ...]] = set()
     for i in partitions:
         for group in design.partition(i):

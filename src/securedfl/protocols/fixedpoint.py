@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -116,7 +116,7 @@ class UnencodableError(InvalidInputError):
         super().__init__(f"{'a peer' if peer is None else f'peer {peer}'} has a value {reason} at {place}")
 
     def at(self, *, peer: int | None = None, start: int = 0, name: str = "") -> UnencodableError:
-        """Return the same error with what the caller knows: which peer, where the chunk starts, the parameter's name."""
+        """Return the same error with what the caller knows: the peer, the start of the chunk, the parameter's name."""
         known = self.peer if peer is None else peer
         return UnencodableError(self.index + start, self.reason, peer=known, name=name or self.name)
 
@@ -124,11 +124,11 @@ class UnencodableError(InvalidInputError):
 def _refusal(w: Array, limit: float) -> UnencodableError:
     finite = np.isfinite(w)
     if not finite.all():
-        return UnencodableError(_first(~finite), "that is not finite; only finite numbers can be averaged")
+        return UnencodableError(_first(~finite), "that is not finite")
     # compared in float64, because a limit rounded to float32 would be another limit
     beyond = np.abs(w.astype(np.float64)) > limit
     return UnencodableError(
-        _first(beyond), f"beyond the range of {limit:g}; pass a codec with a wider range or 64 bits"
+        _first(beyond), f"beyond the range of {limit:g} (choose a wider range, or bits=64)"
     )
 
 
@@ -155,11 +155,10 @@ def _round_up(value: Fraction) -> int:
     return -int(-value // 1)
 
 
-def codec_of(codec: Any, *, bits: int | None, range: float | None) -> Codec:
+def codec_of(codec: Codec | None, *, bits: int | None, range: float | None) -> Codec:  # noqa: A002
     """Return the codec, or fixed point with these settings; giving both is a contradiction."""
     if codec is None:
         return FixedPoint(bits=bits, range=range)
     if bits is not None or range is not None:
         raise ConfigError("give either a codec or bits and range, not both")
-    chosen: Codec = codec
-    return chosen
+    return codec

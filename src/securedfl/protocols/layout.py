@@ -6,7 +6,7 @@ one *home order* of the peers, which is chosen such that a peer owns about the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 _SWEEPS = 20
 
 
-def cache_per_peer(method: Callable[[Layout, int], T]) -> Callable[[Layout, int], T]:
-    """Keep a method's answers with the layout, because every chunk asks again."""
+def cache_per_peer(method: Callable[[Any, int], T]) -> Callable[[Any, int], T]:
+    """Keep a method's answers with its object, because every chunk asks again."""
 
     @wraps(method)
-    def cached(self: Layout, u: int) -> T:
+    def cached(self: Any, u: int) -> T:
         key = (method.__name__, u)
         if key not in self.answers:
             self.answers[key] = method(self, u)
@@ -31,6 +31,47 @@ def cache_per_peer(method: Callable[[Layout, int], T]) -> Callable[[Layout, int]
         return answer
 
     return cached
+
+
+class Reduction:
+    """Who sends what to whom when owned coordinates are added up: segments of the total, dealt in an order.
+
+    Parameters
+    ----------
+    order
+        The peers that take part; the j-th computes the total of the j-th segment.
+    owned
+        For each of them the coordinates that it has a part of, as disjoint intervals.
+    size
+        The number of coordinates.
+    """
+
+    def __init__(self, order: Sequence[int], owned: Mapping[int, tuple[Interval, ...]], size: int) -> None:
+        self.order, self.owned, self.size = tuple(order), owned, size
+        self.segments = {u: cut(size, len(order), j) for j, u in enumerate(order)}
+        self.answers: dict[tuple[str, int], Any] = {}
+
+    @cache_per_peer
+    def reducing(self, u: int) -> list[tuple[int, tuple[Interval, ...]]]:
+        """Return (segment owner, intervals) for all that a peer adds to other peers' segments."""
+        parts = [(q, intersect(self.owned[u], *self.segments[q])) for q in self.order if q != u]
+        return [(q, pieces) for q, pieces in parts if pieces]
+
+    @cache_per_peer
+    def totalling(self, u: int) -> list[tuple[int, tuple[Interval, ...]]]:
+        """Return (peer, intervals) for all that is added to a peer's own segment, its own part included."""
+        parts = [(v, intersect(self.owned[v], *self.segments[u])) for v in self.order]
+        return [(v, pieces) for v, pieces in parts if pieces]
+
+    @cache_per_peer
+    def telling(self, u: int) -> list[int]:
+        """Return whom a peer sends the total of its segment to."""
+        return [v for v in self.order if v != u] if u in self.gathering else []
+
+    @cached_property
+    def gathering(self) -> list[int]:
+        """The owners of segments that are not empty, in the order of the coordinates."""
+        return [q for q, (first, end) in self.segments.items() if first < end]
 
 
 class Layout:
@@ -48,35 +89,28 @@ class Layout:
 
     def __init__(self, design: Design, at: tuple[int, ...], size: int) -> None:
         self.n, self.size = design.n, size
-        self.answers: dict[tuple[str, int], Any] = {}
         self.order = home_order(design, at)
-        self.rank = {u: j for j, u in enumerate(self.order)}
+        rank = {u: j for j, u in enumerate(self.order)}
         # A group of one holds no share: a share that only its owner ever touches hides nothing from anybody.
         self.groups: list[dict[int, Group]] = [
             {
-                i: tuple(sorted(group, key=self.rank.__getitem__))
+                i: tuple(sorted(group, key=rank.__getitem__))
                 for i, index in enumerate(at)
                 if len(group := design.group(u, index)) > 1
             }
             for u in range(design.n)
         ]
+        self.answers: dict[tuple[str, int], Any] = {}
 
     def slice_of(self, group: Group, owner: int) -> Interval:
         """Return the coordinates of a group's share that a member owns."""
         return cut(self.size, len(group), group.index(owner))
 
-    def segment(self, u: int) -> Interval:
-        """Return the coordinates whose total a peer computes for everybody."""
-        return cut(self.size, self.n, self.rank[u])
-
-    @cached_property
-    def owned(self) -> list[tuple[Interval, ...]]:
-        """For each peer the coordinates that it owns in any of its groups, as disjoint intervals."""
-        whole = ((0, self.size),)
-        return [
-            union([self.slice_of(group, u) for group in groups.values()]) if groups else whole
-            for u, groups in enumerate(self.groups)
-        ]
+    @cache_per_peer
+    def owned(self, u: int) -> tuple[Interval, ...]:
+        """Return the coordinates that a peer owns in any of its groups, as disjoint intervals."""
+        slices = [self.slice_of(group, u) for group in self.groups[u].values()]
+        return union(slices or [(0, self.size)])
 
     @cache_per_peer
     def sending(self, u: int) -> list[tuple[int, int, int, int]]:
@@ -103,25 +137,13 @@ class Layout:
         """Return the share that is not random: of those which a peer has, the one with the least to send."""
         cost = dict.fromkeys(self.groups[u], 0)
         for _, i, first, end in self.sending(u):
-            cost[i] += 0 if covers(self.owned[u], first, end) else end - first
+            cost[i] += 0 if covers(self.owned(u), first, end) else end - first
         return min(cost, key=lambda i: (cost[i], i), default=0)
 
-    @cache_per_peer
-    def reducing(self, u: int) -> list[tuple[int, tuple[Interval, ...]]]:
-        """Return (segment owner, intervals) for all that a peer adds to other peers' segments."""
-        parts = [(q, intersect(self.owned[u], *self.segment(q))) for q in self.order if q != u]
-        return [(q, pieces) for q, pieces in parts if pieces]
-
-    @cache_per_peer
-    def totalling(self, u: int) -> list[tuple[int, tuple[Interval, ...]]]:
-        """Return (peer, intervals) for all that is added to a peer's own segment, its own part included."""
-        parts = [(v, intersect(self.owned[v], *self.segment(u))) for v in range(self.n)]
-        return [(v, pieces) for v, pieces in parts if pieces]
-
     @cached_property
-    def gathering(self) -> list[int]:
-        """The owners of segments that are not empty, in the order of the coordinates."""
-        return [q for q in self.order if len(range(*self.segment(q)))]
+    def reduction(self) -> Reduction:
+        """How the owned coordinates are added up."""
+        return Reduction(self.order, {u: self.owned(u) for u in self.order}, self.size)
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -41,8 +42,7 @@ class Mask:
     def array(self) -> Array:
         """The mask itself, expanded on first use by AES-256 in counter mode; read-only."""
         dtype = np.dtype(self.dtype)
-        array = keystream(self.seed, int(np.prod(self.shape, dtype=np.int64)) * dtype.itemsize).view(dtype)
-        array = array.reshape(self.shape)
+        array = keystream(self.seed, math.prod(self.shape) * dtype.itemsize).view(dtype).reshape(self.shape)
         array.flags.writeable = False
         return array
 

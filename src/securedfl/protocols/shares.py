@@ -8,14 +8,16 @@ and send them to everybody.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from securedfl.designs.design import Design
 from securedfl.errors import ConfigError
-from securedfl.protocols.base import Array, Draw, Outbox, Steps
+from securedfl.protocols.base import Array, Draw, Message, Outbox, Steps
 from securedfl.protocols.components import strength_for
 from securedfl.protocols.fixedpoint import Codec, codec_of
-from securedfl.protocols.layout import Interval, Layout, covers, intersect, layout_for
+from securedfl.protocols.layout import Interval, Layout, Reduction, covers, intersect, layout_for
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 
@@ -31,7 +33,7 @@ def shares(
     strength: int | None = None,
     collusion: int | None = None,
     bits: int | None = None,
-    range: float | None = None,
+    range: float | None = None,  # noqa: A002
     codec: Codec | None = None,
     round: int = 0,
     draw: Draw = secret_uniform,
@@ -67,16 +69,12 @@ def shares(
     for u, first, end in layout.receiving(me):
         x[first:end] += values(received[u])
 
-    received = yield {q: join(x, pieces) for q, pieces in layout.reducing(me)}
-    start, stop = layout.segment(me)
-    total = np.zeros_like(x[start:stop])
-    for u, pieces in layout.totalling(me):
-        add(total, start, pieces, join(x, pieces) if u == me else values(received[u]))
-    mean = codec.decode(total, n, w)
+    reduction = layout.reduction
+    received = yield {q: join(x, pieces) for q, pieces in reduction.reducing(me)}
+    mean = codec.decode(total(me, x, reduction, received), n, w)
 
-    others = [v for v in layout.order if v != me]
-    received = yield dict.fromkeys(others, mean) if start < stop else {}
-    return np.concatenate([mean if q == me else received[q] for q in layout.gathering] or [mean])
+    received = yield dict.fromkeys(reduction.telling(me), mean)
+    return np.concatenate([mean if q == me else received[q] for q in reduction.gathering] or [mean])
 
 
 def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
@@ -85,7 +83,7 @@ def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
     On every coordinate the shares add up to x, and all of them are uniform but one. That one is kept where this peer
     owns the coordinate itself, in any of its groups; elsewhere it is sent in full, as one share.
     """
-    own, remainder = layout.owned[me], layout.explicit(me)
+    own, remainder = layout.owned(me), layout.explicit(me)
     outbox: Outbox = {}
     in_full: list[tuple[int, int, int]] = []
     for v, i, first, end in layout.sending(me):
@@ -112,12 +110,16 @@ def join(x: Array, pieces: tuple[Interval, ...]) -> Array:
     return np.concatenate([x[first:end] for first, end in pieces])
 
 
-def add(total: Array, start: int, pieces: tuple[Interval, ...], message: Array) -> None:
-    """Add a message made by `join` to a total that begins at coordinate ``start``, in place."""
-    at = 0
-    for first, end in pieces:
-        total[first - start : end - start] += message[at : at + end - first]
-        at += end - first
+def total(me: int, x: Array, reduction: Reduction, received: Mapping[int, Message]) -> Array:
+    """Add up what all peers own of this peer's segment."""
+    start, stop = reduction.segments[me]
+    result = np.zeros_like(x[start:stop])
+    for u, pieces in reduction.totalling(me):
+        message, at = (join(x, pieces) if u == me else received[u]), 0
+        for first, end in pieces:
+            result[first - start : end - start] += message[at : at + end - first]
+            at += end - first
+    return result
 
 
 def check_strength(design: Design, strength: int | None, collusion: int | None) -> int:
