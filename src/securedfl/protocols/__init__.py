@@ -12,12 +12,14 @@ from securedfl.protocols.fixedpoint import FixedPoint, Symbols, UnencodableError
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.plain import plain
 from securedfl.protocols.randomness import InsecureSeededDraw, secret_uniform
+from securedfl.protocols.resilient import resilient
 from securedfl.protocols.shares import shares
 
 PROTOCOLS: dict[str, Callable[..., Steps]] = {
     "classic": classic,
     "grouped": grouped,
     "plain": plain,
+    "resilient": resilient,
     "shares": shares,
 }
 
@@ -51,6 +53,7 @@ __all__ = [
     "design_withstanding",
     "grouped",
     "plain",
+    "resilient",
     "secret_uniform",
     "shares",
     "strength_for",

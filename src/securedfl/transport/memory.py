@@ -138,7 +138,7 @@ def run(
         seconds=weather.seconds if weather else 0.0,
         transcript=Transcript.join([done.transcript for done in chunks]) if record else None,
         members=chunks[0].members,
-        holders=tuple(sorted(chunks[0].results)),
+        holders=chunks[0].holders,
         attempts=max(done.attempts for done in chunks),
     )
 
@@ -176,6 +176,7 @@ class _Chunk:
     steps: int
     transcript: Transcript
     members: tuple[int, ...]
+    holders: tuple[int, ...]
     attempts: int
 
     @property
@@ -220,8 +221,8 @@ def _lockstep(peers: Sequence[Steps], weather: Weather | None, *, record: bool) 
         if weather:
             weather.next_step()
         step += 1
-    _raise_if_abandoned(lost, returned)
     committed = {me: _committed(value, len(peers)) for me, value in returned.items()}
+    _raise_if_abandoned(lost, committed)
     memberships = {value.members for value in committed.values()}
     if len(memberships) > 1:
         raise RuntimeError("the protocol let peers average over different members")
@@ -231,6 +232,7 @@ def _lockstep(peers: Sequence[Steps], weather: Weather | None, *, record: bool) 
         steps=step,
         transcript=transcript,
         members=memberships.pop(),
+        holders=tuple(sorted(committed)),
         attempts=max(value.attempts for value in committed.values()),
     )
 
@@ -240,12 +242,13 @@ def _committed(value: Any, n: int) -> Committed:
     return value if isinstance(value, Committed) else Committed(value, tuple(range(n)))
 
 
-def _raise_if_abandoned(lost: Mapping[int, PeerLostError], returned: Mapping[int, Any]) -> None:
-    """Raise if a peer needed a message in vain; peers that the others agreed to go on without do not count."""
-    failed = [error for error in lost.values() if not isinstance(error, PeerExcludedError)]
-    if failed:
-        raise PeerLostError(f"{failed[0]}; the average is abandoned on all peers, nobody keeps a result")
-    if not returned:
+def _raise_if_abandoned(lost: Mapping[int, PeerLostError], committed: Mapping[int, Committed]) -> None:
+    """Raise if a member needed a message in vain; peers that the others agreed to go on without do not count."""
+    members = {u for result in committed.values() for u in result.members}
+    for peer, error in lost.items():
+        if not committed or (peer in members and not isinstance(error, PeerExcludedError)):
+            raise PeerLostError(f"{error}; the average is abandoned on all peers, nobody keeps a result")
+    if not committed:
         raise PeerLostError("no peer is left that holds a result")
 
 
