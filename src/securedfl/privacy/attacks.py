@@ -17,6 +17,7 @@ from securedfl.errors import PrivacyError
 from securedfl.privacy.audit import PeerProtocol, symbolic
 from securedfl.privacy.exact import Vector
 from securedfl.protocols.base import Array, Draw
+from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.transport import Message, Outcome, run
 
@@ -69,9 +70,9 @@ def record(
         inner = source(peer)
 
         def noted(like: Array) -> Array:
-            drawn = inner(like)
-            kept[peer].append(drawn.copy())
-            return drawn
+            drawn = np.array(values(mask(inner, like)))
+            kept[peer].append(drawn)
+            return drawn.copy()
 
         return noted
 
@@ -109,14 +110,14 @@ def solve(held: Held, protocol: PeerProtocol, n: int) -> Loot:
     attacker would do, and it is independent of the audit's exact arithmetic. For protocols over the real numbers that
     treat all coordinates alike.
     """
-    rows, values = _system(held, protocol, n)
+    rows, right_sides = _system(held, protocol, n)
     left, singular, right = np.linalg.svd(rows, full_matrices=False)
     rank = int((singular > singular[0] * max(rows.shape) * np.finfo(np.float64).eps * 16).sum())
     left, singular, right = left[:, :rank], singular[:rank], right[:rank]
     honest = [peer for peer in range(n) if peer not in held.coalition]
     masks = rows.shape[1] - len(honest)
     precision = float(np.finfo(held.average.dtype).eps)
-    size = np.abs(values).max(axis=1)
+    size = np.abs(right_sides).max(axis=1)
 
     estimates, claimed, errors = {}, [], {}
     for k, peer in enumerate(honest):
@@ -124,7 +125,7 @@ def solve(held: Held, protocol: PeerProtocol, n: int) -> Loot:
         weights = left @ (unit / singular)
         residual = right.T @ unit
         residual[masks + k] -= 1
-        estimates[peer] = weights @ values
+        estimates[peer] = weights @ right_sides
         if np.abs(residual).max() < RESIDUAL:
             claimed.append(peer)
             errors[peer] = float(np.abs(weights) @ size * precision)
@@ -200,7 +201,7 @@ class Reals:
         """Refuse: rank over floats is a matter of tolerance, which `solve` takes care of."""
         raise NotImplementedError
 
-    def lead(self, row: Vector) -> tuple[int, Vector]:
+    def lead(self, row: Vector, width: int | None = None) -> tuple[int, Vector]:
         """Refuse, as `pivot` does."""
         raise NotImplementedError
 
@@ -219,7 +220,7 @@ def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array]:
             )
         known |= dict(zip(symbols.tolist(), own, strict=True))
 
-    rows, values = [], []
+    rows, right_sides = [], []
     for message in held.messages:
         if message.sender in held.coalition:
             continue
@@ -227,10 +228,10 @@ def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array]:
         row = np.zeros(len(owners))
         row[: len(forms[0].row)] = forms[0].row
         rows.append(row)
-        values.append(np.asarray(message.array, dtype=np.float64))
+        right_sides.append(np.asarray(message.array, dtype=np.float64))
     mean = np.zeros(len(owners))
     mean[1 : 1 + n] = 1 / n
-    table, right = np.array([*rows, mean]), np.array([*values, held.average.astype(np.float64)])
+    table, right = np.array([*rows, mean]), np.array([*right_sides, held.average.astype(np.float64)])
     for symbol, value in known.items():
         right -= np.multiply.outer(table[:, symbol], np.asarray(value, dtype=np.float64))
     unknown = [s for s in range(1 + n, len(owners)) if s not in known] + [

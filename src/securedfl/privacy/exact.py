@@ -51,7 +51,7 @@ class Arithmetic(Protocol):
     def pivot(self, column: Vector) -> tuple[int, int, int] | None:
         """Return (row, factor that makes its entry the pivot, factor that kills the pivot), or None."""
 
-    def lead(self, row: Vector) -> tuple[int, Vector]:
+    def lead(self, row: Vector, width: int | None = None) -> tuple[int, Vector]:
         """Return the column of a unit of the row, and the row divided by that unit."""
 
 
@@ -106,9 +106,9 @@ class PrimeField:
             return None
         return int(rows[0]), pow(int(column[rows[0]]), -1, self.prime), 0
 
-    def lead(self, row: Vector) -> tuple[int, Vector]:
+    def lead(self, row: Vector, width: int | None = None) -> tuple[int, Vector]:
         """Return the first column that is not zero, and the row with a one there."""
-        column = int(np.flatnonzero(row)[0])
+        column = int(np.flatnonzero(row[:width])[0])
         inverse = pow(int(row[column]), -1, self.prime)
         return column, self.multiply(row, np.full(1, inverse, dtype=self.dtype))
 
@@ -150,11 +150,11 @@ class TwoAdic:
         power = int(powers.min())
         return row, pow(int(column[row]) // power, -1, 1 << 64), ((1 << 64) // power if power > 1 else 0)
 
-    def lead(self, row: Vector) -> tuple[int, Vector]:
+    def lead(self, row: Vector, width: int | None = None) -> tuple[int, Vector]:
         """Return the first odd column, after division by the power of two that all entries share."""
-        entries = row[row != 0]
+        entries = row[:width][row[:width] != 0]
         odd = row // (entries & (~entries + np.uint64(1))).min()
-        column = int(np.flatnonzero(odd & np.uint64(1))[0])
+        column = int(np.flatnonzero(odd[:width] & np.uint64(1))[0])
         inverse = pow(int(odd[column]), -1, 1 << 64)
         return column, self.multiply(odd, np.full(1, inverse, dtype=self.dtype))
 
@@ -175,19 +175,19 @@ def eliminate(rows: Matrix, columns: int, ring: Arithmetic) -> Matrix:
         if touched.size:
             factors = _divide(rest[touched, column], pivot[column])
             rest[touched] = ring.subtract(rest[touched], ring.multiply(factors[:, None], pivot[None, :]))
-    return _nonzero(rest[:, columns:])
+    return _nonzero(rest)[:, columns:]
 
 
-def reduce(rows: Matrix, ring: Arithmetic) -> Matrix:
+def reduce(rows: Matrix, ring: Arithmetic, width: int | None = None) -> Matrix:
     """Return a basis of the row space in which each row has a one where all the others have zeros.
 
     A unit vector lies in the row space exactly if it is a row of the result. A row over Z_2^64 whose entries are
-    all even is divided by two, which can only add to the row space.
+    all even is divided by two, which can only add to the row space. Columns from ``width`` on are carried along.
     """
-    rest = _nonzero(rows)
+    rest = _nonzero(rows, width)
     done = 0
     while done < len(rest):
-        column, rest[done] = ring.lead(rest[done])
+        column, rest[done] = ring.lead(rest[done], width)
         factors = rest[:, column].copy()
         factors[done] = 0
         touched = np.flatnonzero(factors)
@@ -195,7 +195,7 @@ def reduce(rows: Matrix, ring: Arithmetic) -> Matrix:
             change = ring.multiply(factors[touched, None], rest[None, done])
             rest[touched] = ring.subtract(rest[touched], change)
         done += 1
-        rest = np.vstack([rest[:done], _nonzero(rest[done:])])
+        rest = np.vstack([rest[:done], _nonzero(rest[done:], width)])
     return rest
 
 
@@ -221,7 +221,7 @@ def _divide(entries: Vector, pivot: Any) -> Vector:
     return entries.copy() if pivot == 1 else entries // pivot
 
 
-def _nonzero(rows: Matrix) -> Matrix:
-    """Return the rows that are not all zero, as a new array."""
-    kept: Matrix = rows[rows.any(axis=1)]
+def _nonzero(rows: Matrix, width: int | None = None) -> Matrix:
+    """Return the rows that are not all zero (in the first ``width`` columns), as a new array."""
+    kept: Matrix = rows[rows[:, :width].any(axis=1)]
     return kept
