@@ -12,8 +12,14 @@ from securedfl.designs import Design, best
 from securedfl.errors import DesignError, InvalidInputError
 from securedfl.protocols import by_name
 from securedfl.protocols.base import Array
-from securedfl.protocols.parameters import Tree, flatten_all
+from securedfl.protocols.components import design_withstanding
+from securedfl.protocols.fixedpoint import UnencodableError
+from securedfl.protocols.parameters import Schema, Tree, flatten_all
+from securedfl.protocols.shares import DEFAULT_COLLUSION
 from securedfl.transport.memory import Draws, NotFiniteError, Outcome, run
+
+SHARING = ("shares", "resilient")
+"""Protocols whose privacy depends on the number of partitions, so that the group size follows from the wish."""
 
 
 def average(
@@ -22,7 +28,7 @@ def average(
     protocol: str = "grouped",
     *,
     design: Design | None = None,
-    group_size: int = 3,
+    group_size: int | None = None,
     seed: int = 0,
     round: int = 0,
     max_weight: float | None = None,
@@ -41,9 +47,11 @@ def average(
     weights
         How much each peer counts, for instance its number of samples. They stay as private as the parameters.
     protocol, **options
-        ``"grouped"`` (rho, iterations, finish), ``"classic"`` (the same) or ``"plain"``.
+        ``"grouped"`` (rho, iterations, finish), ``"classic"`` (the same), ``"plain"``, or ``"shares"`` (strength or
+        collusion, bits, range).
     design, group_size, seed
-        Who meets whom; by default the best known design for that many peers, group size and seed.
+        Who meets whom; by default the best known design for that many peers, group size and seed. The group size is 3
+        if not given; for shares 2 if groups of 3 cannot withstand the collusion.
     round
         Which partitions are used rotates with it.
     max_weight
@@ -65,15 +73,24 @@ def average(
         vectors = add_weights(vectors, weights, max_weight)
     elif max_weight is not None:
         raise InvalidInputError("max_weight is given but weights are not; pass one weight per peer")
-    peer_protocol = partial(
-        by_name(protocol), design=design_for(n, design, group_size, seed), round=round, **options
-    )
+    generator = by_name(protocol)
+    if design is None and group_size is None and protocol in SHARING and options.get("strength") is None:
+        design = design_withstanding(n, options.get("collusion", DEFAULT_COLLUSION), seed=seed)
+    design = design_for(n, design, 3 if group_size is None else group_size, seed)
+    peer_protocol = partial(generator, design=design, round=round, **options)
     try:
         outcome = run(peer_protocol, vectors, draws=draws, chunk=chunk, threads=threads)
     except NotFiniteError as error:
-        raise NotFiniteError(error.peer, error.index, error.value, schema.name_at(error.index)) from None
+        raise NotFiniteError(error.peer, error.index, error.value, _name_at(schema, error.index)) from None
+    except UnencodableError as error:
+        raise error.at(name=_name_at(schema, error.index)) from None
     mean = outcome.average if weights is None else remove_weight(outcome.average)
     return schema.unflatten(mean, inputs[0])
+
+
+def _name_at(schema: Schema, index: int) -> str:
+    """Return the name of the parameter at an index; behind the last one stands the peer's weight."""
+    return schema.name_at(index) if index < schema.size else "weight"
 
 
 def design_for(n: int, design: Design | None, group_size: int, seed: int) -> Design:
