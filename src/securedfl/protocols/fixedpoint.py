@@ -76,7 +76,7 @@ class FixedPoint:
         limit = self.limit(bits)
         # min and max are NaN if any value is, and a comparison with NaN is false
         if w.size and not (-limit <= float(w.min()) and float(w.max()) <= limit):
-            raise _refusal(w, limit)
+            raise _refusal(w, limit, bits)
         # float32 cannot hold the integers of a 64-bit code; scaling by a power of two is exact in either type
         scaled = np.multiply(
             w, 2.0 ** self.fraction_bits(bits, n), dtype=np.float64 if bits == 64 else w.dtype
@@ -113,7 +113,7 @@ class UnencodableError(InvalidInputError):
     def __init__(self, index: int, reason: str, *, peer: int | None = None, name: str = "") -> None:
         self.index, self.reason, self.peer, self.name = index, reason, peer, name
         place = f"parameter {name!r} (index {index} of the flat vector)" if name else f"index {index}"
-        super().__init__(f"{'a peer' if peer is None else f'peer {peer}'} has a value {reason} at {place}")
+        super().__init__(f"{place} of {'a peer' if peer is None else f'peer {peer}'} {reason}")
 
     def at(self, *, peer: int | None = None, start: int = 0, name: str = "") -> UnencodableError:
         """Return the same error with what the caller knows: the peer, the start of the chunk, the parameter's name."""
@@ -121,15 +121,16 @@ class UnencodableError(InvalidInputError):
         return UnencodableError(self.index + start, self.reason, peer=known, name=name or self.name)
 
 
-def _refusal(w: Array, limit: float) -> UnencodableError:
+def _refusal(w: Array, limit: float, bits: int) -> UnencodableError:
     finite = np.isfinite(w)
     if not finite.all():
-        return UnencodableError(_first(~finite), "that is not finite")
+        return UnencodableError(
+            _first(~finite), "is not a finite number; only finite numbers can be averaged"
+        )
     # compared in float64, because a limit rounded to float32 would be another limit
     beyond = np.abs(w.astype(np.float64)) > limit
-    return UnencodableError(
-        _first(beyond), f"beyond the range of {limit:g} (choose a wider range, or bits=64)"
-    )
+    wider = "pass a wider range, at the price of coarser steps" + (", or bits=64" if bits == 32 else "")
+    return UnencodableError(_first(beyond), f"is beyond the range of -{limit:g} to {limit:g}; {wider}")
 
 
 def _first(bad: Array) -> int:

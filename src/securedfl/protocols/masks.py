@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from securedfl.errors import InvalidInputError
 from securedfl.protocols.base import Array, Draw, Message
-from securedfl.protocols.randomness import keystream
+from securedfl.protocols.randomness import keystream, ring
 
 SEED_BYTES = 32
 
@@ -41,8 +41,8 @@ class Mask:
     @cached_property
     def array(self) -> Array:
         """The mask itself, expanded on first use by AES-256 in counter mode; read-only."""
-        dtype = np.dtype(self.dtype)
-        array = keystream(self.seed, math.prod(self.shape) * dtype.itemsize).view(dtype).reshape(self.shape)
+        nbytes = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        array = ring(keystream(self.seed, nbytes), self.dtype).reshape(self.shape)
         array.flags.writeable = False
         return array
 

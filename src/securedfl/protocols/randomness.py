@@ -7,6 +7,7 @@ import os
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from securedfl.errors import InvalidInputError
@@ -26,6 +27,12 @@ def keystream(key: bytes, nbytes: int, *, start: int = 0) -> Array:
         piece = stream[at : at + _PIECE]
         encryptor.update_into(_zeros(piece.size), piece.data)
     return stream[skip:]
+
+
+def ring(stream: Array, dtype: npt.DTypeLike) -> Array:
+    """Read bytes as unsigned integers, in the same order on every machine."""
+    dtype = np.dtype(dtype)
+    return stream.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
 
 
 class SecretDraw:
@@ -63,7 +70,7 @@ class InsecureSeededDraw:
         self._count = 0
 
     def __call__(self, like: Array) -> Array:
-        """Draw U[0, 1), the next array of this stream."""
+        """Draw the next array of this stream: U[0, 1) for floats, the whole ring for unsigned integers."""
         key = self._key(str(self._count))
         per_row = like.dtype.itemsize * (like.size // max(len(like), 1))
         return _uniform(key, like, start=self._offset * per_row)
@@ -78,7 +85,9 @@ class InsecureSeededDraw:
 
 
 def _uniform(key: bytes, like: Array, *, start: int) -> Array:
-    """Turn keystream into uniform floats: 24 random bits for float32, 53 for float64."""
+    """Turn keystream into uniform floats (24 random bits for float32, 53 for float64) or unsigned integers (all)."""
+    if like.dtype.kind == "u":
+        return ring(keystream(key, like.nbytes, start=start), like.dtype).reshape(like.shape)
     if like.dtype not in (np.float32, np.float64):
         raise InvalidInputError(
             f"masks are drawn for float32 and float64, not {like.dtype}; convert the vector first"

@@ -98,8 +98,8 @@ def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
         )  # with groups of different sizes a slice can be partly this peer's own
         outbox[v] = piece = x[first:end].copy() if kept else x[first:end]
         for a, b in kept:
-            piece[a - first : b - first] = sent = draw(x[a:b])
-            x[a:b] -= sent
+            piece[a - first : b - first] = hidden = values(mask(draw, x[a:b]))
+            x[a:b] -= hidden
     return outbox
 
 
