@@ -100,10 +100,15 @@ class RunFolder:
 
     def append(self, row: Row) -> None:
         """Add a row; it is with the operating system when this returns."""
-        if self._metrics is None:
-            self._metrics = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
-        self._metrics.write(_line(row))
-        self._metrics.flush()
+        try:
+            if self._metrics is None:
+                self._metrics = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
+            self._metrics.write(_line(row))
+            self._metrics.flush()
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot write to {self.path}: {error.strerror}; free some space, then continue with --resume"
+            ) from None
 
     def finish(self, summary: Mapping[str, Any], columns: Iterable[str]) -> None:
         """Write metrics.csv and summary.json."""

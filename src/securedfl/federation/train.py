@@ -100,7 +100,6 @@ def default_folder(config: TrainConfig) -> Path:
 def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer: Observer) -> dict[str, Any]:
     """Train what is left of a run; stopped or not, leave a summary and a report."""
     config = folder.config
-    finished = False
     with ExitStack() as stack:
         stack.callback(folder.close)
         done = _resume_points(folder)
@@ -111,11 +110,22 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer
                 observer.started(folder.path, config, team.workers)
                 for method in config.methods:
                     _train_method(folder, task, team, method, done.pop(method, None), observer)
-            finished = True
-        finally:
-            summary = _summary(folder, task, certificate, finished=finished)
-            folder.finish(summary, SCALARS)
-            write_report(folder.path)
+        except BaseException:  # Ctrl-C too: what was reached stays usable
+            with suppress(Exception):  # the first error is the one to tell
+                _finish(folder, task, certificate, finished=False)
+            raise
+        return _finish(folder, task, certificate, finished=True)
+
+
+def _finish(
+    folder: RunFolder, task: Task, certificate: Mapping[str, Any], *, finished: bool
+) -> dict[str, Any]:
+    """Write summary and report."""
+    from securedfl.evaluation.report import write_report  # late: evaluation stands on federation
+
+    summary = _summary(folder, task, certificate, finished=finished)
+    folder.finish(summary, SCALARS)
+    write_report(folder.path)
     return summary
 
 
@@ -241,12 +251,3 @@ def _summary(
         },
         "config": config.to_dict(),
     }
-
-
-def write_report(path: Path) -> Path | None:
-    """Write report.html, for people; None where the report is not installed."""
-    with suppress(ImportError):
-        from securedfl.evaluation.report import write_report as write
-
-        return write(path)
-    return None

@@ -11,6 +11,20 @@ from torch import Tensor, nn
 
 from securedfl.protocols.parameters import Schema
 
+ALIGNMENT = 64
+"""Bytes of a cache line; matrix libraries promise equal bits only for operands that begin at one."""
+
+
+def canonical(array: npt.NDArray[Any]) -> Tensor:
+    """Return the array as a tensor in C order that begins at a cache line; copied only where needed.
+
+    Equal numbers laid out differently give different last bits. Even an axis of length one counts: torch chooses
+    another convolution if numpy left an unusual stride there, as indexing with None does.
+    """
+    plain = array if array.flags.c_contiguous else array.copy(order="C")
+    tensor = torch.from_numpy(np.ndarray(plain.shape, plain.dtype, buffer=plain.data))
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else tensor.clone()
+
 
 class FlatModel:
     """Moves a model's parameters, gradients and buffers into flat tensors and keeps views in their place.
@@ -36,7 +50,7 @@ class FlatModel:
         self._whole = {name: b for name, b in buffers.items() if not b.is_floating_point()}
         tree: dict[str, Tensor] = {**parameters, **frozen, **floating, **self._whole}
         self.schema = Schema.of(tree, dtype="float32")
-        vector = torch.from_numpy(np.array(self.schema.flatten(tree)))
+        vector = canonical(self.schema.flatten(tree)).clone()
 
         trained = sum(p.numel() for p in parameters.values())
         self._views = len(vector) - sum(b.numel() for b in self._whole.values())

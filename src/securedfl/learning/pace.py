@@ -9,8 +9,8 @@ from securedfl.learning.team import InProcessTeam, Task, Team
 from securedfl.learning.update import one_thread
 from securedfl.learning.workers import ProcessTeam
 
-START_SECONDS = 4.0
-"""What starting processes costs, mostly the import of torch in each."""
+START_SECONDS = 8.0
+"""What starting processes costs, mostly the import of torch in each; twice what an idle machine needs."""
 
 EFFICIENCY = 0.8
 """How much of a further core arrives: cores share memory and its bandwidth."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.flat import FlatModel
+from securedfl.learning.flat import FlatModel, canonical
 from securedfl.learning.models import build
 from securedfl.learning.streams import torch_seed
 
@@ -85,7 +85,7 @@ class LocalTrainer:
         ):  # only the structure counts; without this the caller's generator would move
             self.model = FlatModel(build(options.model, shape, classes))
         self._data = {
-            peer: tuple(map(torch.from_numpy, (d.train_x, d.train_y, d.test_x, d.test_y)))
+            peer: tuple(map(canonical, (d.train_x, d.train_y, d.test_x, d.test_y)))
             for peer, d in data.items()
         }
         self._loss = nn.CrossEntropyLoss()

@@ -1,0 +1,114 @@
+"""Options of a command made from the fields of a configuration, so that the two can never drift apart."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic.fields import FieldInfo
+
+from securedfl.errors import ConfigError
+from securedfl.federation.config import TrainConfig
+
+PANELS: dict[str, tuple[str, ...]] = {
+    "Run": ("dataset", "data_dir", "peers", "rounds", "methods", "seed", "out"),
+    "Learning": (
+        "partition",
+        "alpha",
+        "model",
+        "epochs",
+        "batch_size",
+        "optimizer",
+        "learning_rate",
+        "momentum",
+        "weight_decay",
+        "weighted",
+    ),
+    "Averaging": ("group_size", "design", "protocol", "iterations", "finish", "rho", "masks"),
+    "Privacy": ("collusion", "allow_exposure"),
+    "Machine": ("workers", "checkpoint_every", "tensorboard"),
+}
+"""How ``--help`` groups the options; fields that are named nowhere come under "More"."""
+
+CHOICES = {
+    "partition": "even|natural|dirichlet",
+    "optimizer": "rmsprop|adam|sgd",
+    "finish": "exact|literal",
+    "masks": "seeded|secret",
+    "methods": "NAME,...",
+    "rho": "NUMBER|START,DECAY,PERIOD",
+    "workers": "auto|NUMBER",
+    "design": "best|randomized|FILE",
+}
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes ``settings`` one option per field of `TrainConfig`; unset ones are left out."""
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
+    panel_of = {name: panel for panel, names in PANELS.items() for name in names}
+    added = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=_annotation(name, field, panel_of.get(name, "More")),
+        )
+        for name, field in TrainConfig.model_fields.items()
+    ]
+
+    def wrapper(**values: Any) -> None:
+        given = {name: values.pop(name) for name in TrainConfig.model_fields}
+        command(settings=parse(given), **values)
+
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + added
+    )
+    return wrapper
+
+
+def parse(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn what the command line gave into what a TOML file would hold."""
+    values = {name: value for name, value in given.items() if value is not None}
+    if "rho" in values:
+        values["rho"] = _rho(values["rho"])
+    if str(values.get("workers", "")).isdecimal():
+        values["workers"] = int(values["workers"])
+    return values
+
+
+def _rho(text: str) -> Any:
+    parts = text.split(",")
+    try:
+        if len(parts) == 1:
+            return float(text)
+        start, decay, period = parts
+        return {"start": float(start), "decay": float(decay), "period": int(period)}
+    except ValueError:
+        raise ConfigError(f"--rho {text}: give a number, or START,DECAY,PERIOD such as 3,3e-4,1") from None
+
+
+def _annotation(name: str, field: FieldInfo, panel: str) -> Any:
+    default = field.default
+    kind: Any = str
+    flags = [f"--{name.replace('_', '-')}"]
+    metavar = CHOICES.get(name)
+    if isinstance(default, bool):
+        kind = bool
+        flags = [f"{flags[0]}/--no-{flags[0][2:]}"]
+    elif metavar is None and isinstance(default, int | float):
+        kind = type(default)
+    elif name in ("out", "data_dir"):
+        kind = Path
+    shown = ",".join(default) if isinstance(default, tuple) else str(default)
+    option = typer.Option(
+        *flags,
+        help=field.description,
+        metavar=metavar,
+        rich_help_panel=panel,
+        show_default=False if default is None else shown,
+    )
+    return Annotated[kind | None, option]

@@ -1,0 +1,138 @@
+"""What a run shows while it trains: live bars on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import METHODS
+from securedfl.federation.observer import Observer
+
+
+class LineProgress(Observer):
+    """One line per round, for logs."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._config: TrainConfig | None = None
+        self.folder: Path | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
+        """Say what is trained and where it goes."""
+        self._config, self.folder = config, folder
+        self._print(headline(folder, config, workers))
+
+    def method_started(self, method: str, after: int | None) -> None:
+        """Say so only if a method goes on where it was stopped."""
+        if after is not None:
+            self._print(f"{METHODS[method].label}: continuing after round {after}")
+
+    def round_finished(self, row: dict[str, Any]) -> None:
+        """Print the round."""
+        rounds = self._config.rounds if self._config else row["round"]
+        error = "" if row["error_mse"] is None else f"  error {row['error_mse']:.1e}"
+        seconds = row["train_seconds"] + row["average_seconds"]
+        self._print(
+            f"{METHODS[row['method']].label:<12} round {row['round']:>{len(str(rounds))}}/{rounds}  "
+            f"accuracy {row['accuracy']:.4f}  loss {row['loss']:.4f}{error}  {seconds:.2f} s"
+        )
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveProgress(Observer):
+    """One bar per method: round, peers that have trained in it, accuracy, time left."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("[bold]{task.description:<12}"),
+            BarColumn(bar_width=None),
+            TextColumn("round {task.fields[round]}/{task.fields[rounds]}"),
+            TextColumn("peers {task.fields[trained]}/{task.fields[peers]}"),
+            TextColumn("accuracy {task.fields[accuracy]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            refresh_per_second=4,  # more would take time from training
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._peers = 0
+        self._method, self._round = "", 0
+        self.folder: Path | None = None
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
+        """Show all methods, waiting."""
+        self._console.print(headline(folder, config, workers), markup=False, highlight=False, soft_wrap=True)
+        self.folder, self._peers = folder, config.peers
+        for method in config.methods:
+            self._tasks[method] = self._progress.add_task(
+                METHODS[method].label,
+                start=False,
+                total=config.rounds * config.peers,
+                round=0,
+                rounds=config.rounds,
+                trained=0,
+                peers=config.peers,
+                accuracy="-",
+            )
+
+    def method_started(self, method: str, after: int | None) -> None:
+        """Start the method's clock."""
+        self._method, self._round = method, after or 0
+        self._progress.start_task(self._tasks[method])
+        self._progress.update(self._tasks[method], completed=self._round * self._peers, round=self._round)
+
+    def peers_trained(self, count: int) -> None:
+        """Move the bar by a peer."""
+        done = self._round * self._peers + count
+        self._progress.update(self._tasks[self._method], completed=done, trained=count)
+
+    def round_finished(self, row: dict[str, Any]) -> None:
+        """Show the accuracy reached."""
+        self._round = row["round"]
+        self._progress.update(
+            self._tasks[self._method], round=self._round, accuracy=f"{100 * row['accuracy']:.2f} %"
+        )
+
+    def method_finished(self, method: str) -> None:
+        """Stop the method's clock."""
+        self._progress.stop_task(self._tasks[method])
+
+
+def progress_on(console: Console) -> LineProgress | LiveProgress:
+    """Return what suits the console."""
+    return LiveProgress(console) if console.is_terminal else LineProgress(console)
+
+
+def headline(folder: Path, config: TrainConfig, workers: int) -> str:
+    """One line that says what is about to happen."""
+    processes = "one process" if workers == 1 else f"{workers} processes"
+    return (
+        f"{config.dataset}: {config.peers} peers, {config.rounds} rounds, seed {config.seed}, {processes}; "
+        f"run folder {folder}"
+    )

@@ -1,0 +1,117 @@
+"""``securedfl train``: a simulated federation on this machine."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from securedfl.cli.options import with_settings
+from securedfl.cli.progress import progress_on
+from securedfl.errors import ConfigError, MissingDependencyError
+from securedfl.federation.config import TrainConfig, read_toml
+
+
+@with_settings
+def train(
+    config: Annotated[
+        Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; options go before them.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Continue the run in this folder from its last finished round."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON, and progress to stderr.")
+    ] = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Train a federation on this machine and compare methods, as the paper's evaluation does.
+
+    Every option is also a key of the TOML file (docs/configuration.md).
+
+    **Examples**
+
+    - `securedfl train` : digits, 9 peers, 20 rounds, all methods
+    - `securedfl train --peers 15 --partition dirichlet --alpha 0.3 --out runs/uneven`
+    - `securedfl train my.toml --seed 1 --json > summary.json`
+    - `securedfl train --resume runs/uneven`
+    """
+    console = Console(stderr=as_json, highlight=False)
+    values = {**(read_toml(config) if config else {}), **settings}
+    if resume is not None and "out" in settings:
+        raise ConfigError(f"--resume continues in {resume}; leave --out away")
+    checked = None
+    if resume is None:
+        checked = TrainConfig.resolve(values, where=str(config) if config else "the options")
+    with console.status("Starting ...") if console.is_terminal else nullcontext():
+        federation = _federation()
+    with progress_on(console) as progress:
+        try:
+            if checked is not None:
+                summary = federation.train(checked, observer=progress)
+            else:
+                values.pop("out", None)
+                summary = federation.resume(resume, changes=values, observer=progress)
+        except KeyboardInterrupt:
+            if progress.folder is not None:
+                console.print(f"Continue with: securedfl train --resume {progress.folder}", soft_wrap=True)
+            raise
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+    else:
+        show(summary, console)
+
+
+def show(summary: dict[str, Any], console: Console) -> None:
+    """Print a table like the paper's "Best Test Accuracy Over Training", and where the report is."""
+    table = Table(title="Best Test Accuracy", title_justify="left")
+    table.add_column("Method")
+    for column in ("Best", "in round", "Final", "Error (MSE)", "Sent per peer", "Training", "Averaging"):
+        table.add_column(column, justify="right")
+    for result in summary["methods"].values():
+        error, sent = result["mean_error"], result["bytes_per_peer_per_round"]
+        table.add_row(
+            result["label"],
+            f"{100 * result['best_accuracy']:.2f} %",
+            str(result["best_round"]),
+            f"{100 * result['final_accuracy']:.2f} %",
+            "-" if error is None else f"{error:.1e}",
+            _bytes(sent) if sent else "-",
+            f"{result['train_seconds']:.1f} s",
+            f"{result['average_seconds']:.2f} s" if sent else "-",
+        )
+    console.print(table)
+    console.print(
+        f"{summary['dataset']}, {summary['peers']} peers, {summary['samples']['test']} test samples; error and bytes "
+        "are per average",
+        soft_wrap=True,
+    )
+    console.print(f"Report: {Path(summary['run_dir']) / 'report.html'}", markup=False, soft_wrap=True)
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+def _federation() -> Any:
+    """Import what needs torch, which takes seconds."""
+    try:
+        import securedfl.federation.train as federation
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] in ("torch", "safetensors"):
+            raise MissingDependencyError(
+                f"training needs {error.name}; install it with: pip install 'securedfl[learn]'"
+            ) from None
+        raise
+    return federation
