@@ -1,8 +1,22 @@
 """Designs: which peers meet in which group, so that no two peers meet twice."""
 
+from securedfl.designs.choice import Choice, best_for
 from securedfl.designs.design import Design, Group, Partition
-from securedfl.designs.portfolio import best
+from securedfl.designs.local_search import local_search
+from securedfl.designs.portfolio import best, constructed
 from securedfl.designs.randomized import randomized
 from securedfl.designs.sizes import group_sizes, upper_bound
 
-__all__ = ["Design", "Group", "Partition", "best", "group_sizes", "randomized", "upper_bound"]
+__all__ = [
+    "Choice",
+    "Design",
+    "Group",
+    "Partition",
+    "best",
+    "best_for",
+    "constructed",
+    "group_sizes",
+    "local_search",
+    "randomized",
+    "upper_bound",
+]

@@ -12,6 +12,9 @@ import numpy.typing as npt
 Classes = npt.NDArray[np.integer[Any]]
 """Shape (partitions, groups, group size): the members of every group of every partition."""
 
+Labels = npt.NDArray[np.integer[Any]]
+"""Shape (partitions, peers): the group number of every peer in every partition."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -25,11 +28,12 @@ class Plan:
     build: Callable[[], Classes]
 
 
-def labels_of(classes: Classes) -> npt.NDArray[np.int32]:
+def labels_of(classes: Classes) -> Labels:
     """Return the group number of every peer, shape (partitions, peers)."""
     gap, groups, size = classes.shape
-    labels = np.full((gap, groups * size), -1, dtype=np.int32)
-    numbers = np.repeat(np.arange(groups, dtype=np.int32), size)
+    dtype = np.uint16 if groups < 1 << 16 else np.int32
+    labels = np.zeros((gap, groups * size), dtype=dtype)
+    numbers = np.repeat(np.arange(groups, dtype=dtype), size)
     for row, members in zip(labels, classes, strict=True):
         row[members.reshape(-1)] = numbers
     return labels

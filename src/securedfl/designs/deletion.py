@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Labels = npt.NDArray[np.int32]
+from securedfl.designs.classes import Labels
 
 
 def delete(labels: Labels, count: int) -> Labels:

@@ -129,7 +129,7 @@ class Design:
         kinds = {tuple(sorted(np.bincount(row).tolist(), reverse=True)) for row in self._labels}
         if len(kinds) == 1:
             return upper_bound(next(iter(kinds)))
-        fewest_pairs = min(sum(size * (size - 1) // 2 for size in kind) for kind in kinds)
+        fewest_pairs = min(sum(int(size) * (int(size) - 1) // 2 for size in kind) for kind in kinds)
         return (self.n * (self.n - 1) // 2) // max(fewest_pairs, 1)
 
     def partition(self, iteration: int) -> Partition:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
 
 import numpy as np
@@ -37,11 +37,11 @@ class Field:
         """Return a b, element by element."""
         x, y = np.broadcast_arrays(np.asarray(a), np.asarray(b))
         result = self.power[(self.log[x] + self.log[y]) % (self.q - 1)]
-        return np.where((x == 0) | (y == 0), 0, result)
+        return np.asarray(np.where((x == 0) | (y == 0), 0, result))
 
     def exponential(self, i: npt.ArrayLike) -> Integers:
         """Return the i-th power of the primitive element, for any integer i."""
-        return self.power[np.asarray(i) % (self.q - 1)]
+        return np.asarray(self.power[np.asarray(i) % (self.q - 1)])
 
     def _number(self, digits: Integers) -> Integers:
         weights = self.p ** np.arange(digits.shape[-1], dtype=np.int64)
@@ -87,7 +87,7 @@ def _powers(p: int, degree: int) -> Integers:
     raise AssertionError("every finite field has a primitive element")
 
 
-@lru_cache(maxsize=None)
+@cache
 def factors(v: int) -> tuple[tuple[int, int], ...]:
     """Return the prime factorisation as (prime, exponent) pairs, ascending."""
     found, p = [], 2

@@ -13,7 +13,7 @@ from securedfl.designs.sizes import group_sizes, upper_bound
 Labels = npt.NDArray[np.int64]
 
 
-def local_search(n: int, s: int = 3, seed: int = 0, *, steps: int = 2000, restarts: int = 4) -> Design:
+def local_search(n: int, s: int = 3, seed: int = 0, *, steps: int = 1000, restarts: int = 3) -> Design:
     """Find one partition after the other by exchanging peers who would meet again.
 
     Each partition starts as a shuffled deal of the peers. While two peers of a group have met before, one of
@@ -34,7 +34,9 @@ def local_search(n: int, s: int = 3, seed: int = 0, *, steps: int = 2000, restar
     template = np.repeat(np.arange(len(sizes)), sizes)
     rows: list[Labels] = []
     while len(rows) < bound:
-        row = next(filter(None.__ne__, (_search(met, template, source, steps) for _ in range(restarts))), None)
+        row = next(
+            filter(None.__ne__, (_search(met, template, source, steps) for _ in range(restarts))), None
+        )
         if row is None:
             break
         met += row[:, None] == row[None, :]

@@ -16,7 +16,7 @@ from securedfl.designs.affine import affine_geometry
 from securedfl.designs.classes import Classes, as_classes
 from securedfl.designs.transversal import transversal
 
-Blocks = npt.NDArray[np.int32]
+Blocks = Classes
 """Shape (blocks, block size)."""
 
 
@@ -109,7 +109,7 @@ def thirty_four() -> list[Blocks]:
 
 
 def _punctured_plane(s: int) -> Blocks:
-    """The affine plane of order s + 1 without a point: the lines that lost it are s + 2 rows of s points."""
+    """Return the affine plane of order s + 1 without a point: lines that lost it are s + 2 rows of s points."""
     lines = affine_geometry(2, s + 1).reshape(-1, s + 1)
     through = (lines == 0).any(axis=1)
     rows = np.array([[p for p in line if p] for line in lines[through]])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from securedfl.designs import cache
@@ -43,7 +41,7 @@ def best(n: int, s: int = 3, seed: int = 0, *, partitions: int | None = None) ->
         raise DesignError(f"the seed must be a whole number, not {seed!r}")
     if partitions is not None and partitions < 1:
         raise DesignError(f"a design has at least 1 partition, not {partitions}")
-    design = _recalled(n, s, seed) if n >= cache.FROM_PEERS else _relabelled(n, s, seed)
+    design = _recalled(n, s, seed) if n >= cache.FROM_PEERS else _relabelled(_searched(n, s), seed)
     if partitions is None:
         return design
     if partitions > design.gap:
@@ -54,42 +52,51 @@ def best(n: int, s: int = 3, seed: int = 0, *, partitions: int | None = None) ->
 def _recalled(n: int, s: int, seed: int) -> Design:
     known = cache.recall(n, s, seed)
     if known is None:
-        known = _relabelled(n, s, seed)
+        known = _relabelled(_searched(n, s), seed)
         cache.remember(known, s, seed)
     return known
 
 
-def _relabelled(n: int, s: int, seed: int) -> Design:
-    found = _searched(n, s)
-    design = Design(found.labels[:, permutation(n, seed)], method=found.method)
+def _relabelled(found: Design, seed: int) -> Design:
+    design = Design(found.labels[:, permutation(found.n, seed)], method=found.method)
     design.verify()
     return design
 
 
-@lru_cache(maxsize=8)
 def _searched(n: int, s: int) -> Design:
     """Return the best construction, or what local search finds if that is better."""
-    found = constructed(n, s)
+    found = _constructed(n, s)
     bound = upper_bound(group_sizes(n, s))
-    promising = found.gap < bound and (n <= SEARCH_UP_TO // 3 or found.gap < 0.8 * bound)
-    if n <= SEARCH_UP_TO and promising:
-        found = max(found, local_search(n, s), key=lambda design: design.gap)
+    few = n <= SEARCH_UP_TO // 3
+    if n > SEARCH_UP_TO or found.gap >= bound or not (few or found.gap < 0.8 * bound):
+        return found
+    for attempt in range(8 if few else 1):
+        found = max(found, local_search(n, s, attempt), key=lambda design: design.gap)
+        if found.gap >= bound:
+            break
     return found
 
 
-def constructed(n: int, s: int) -> Design:
-    """Return the design of the best construction, without search and without relabelling."""
+def constructed(n: int, s: int = 3, seed: int = 0) -> Design:
+    """Return the verified design of the best construction, without any search."""
+    check(n, s)
+    return _relabelled(_constructed(n, s), seed)
+
+
+def _constructed(n: int, s: int) -> Design:
     sizes = group_sizes(n, s)
     if len(sizes) < max(sizes):
-        labels = np.repeat(np.arange(len(sizes)), sizes)[None, :]
-        return Design(labels, method="a single partition: with so few groups a second one does not exist")
+        single = np.repeat(np.arange(len(sizes)), sizes)[None, :]
+        return Design(single, method="a single partition: with so few groups a second one does not exist")
     groups = -(-n // s)
     missing = groups * s - n
     chosen = plan(groups * s, s)
     wide = _widest(n, s) if missing else 0
     if wide > chosen.gap:
         labels = labels_of(transversal(s, wide))[:, :n]
-        return Design(labels, method=f"transversal design RTD({s},{wide}), last row cut to {n - (s - 1) * wide}")
+        return Design(
+            labels, method=f"transversal design RTD({s},{wide}), last row cut to {n - (s - 1) * wide}"
+        )
     labels = delete(labels_of(chosen.build()), missing)
     method = chosen.method
     if missing:
@@ -107,7 +114,7 @@ def _widest(n: int, s: int) -> int:
 
 
 def estimate(n: int, s: int) -> int:
-    """Return how many partitions `constructed` gives, at least, without building anything."""
+    """Return how many partitions constructions give, at least, without building anything."""
     sizes = group_sizes(n, s)
     if len(sizes) < max(sizes):
         return 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 
 from securedfl.designs import pairwise
 from securedfl.designs.affine import affine_geometry
@@ -15,6 +15,7 @@ from securedfl.designs.kirkman import thrice, twice_plus_one
 from securedfl.designs.pairwise import Blocks
 from securedfl.designs.transversal import row_limit
 
+
 @dataclass(frozen=True)
 class Recipe:
     """How to build a resolvable block design."""
@@ -23,7 +24,7 @@ class Recipe:
     build: Callable[[], Classes]
 
 
-@lru_cache(maxsize=None)
+@cache
 def recipe(r: int, s: int) -> Recipe | None:
     """Return how to build r partitions of (s-1) r + 1 peers, or None if no construction here reaches it."""
     if r < s + 1 or (r - 1) % s:
@@ -59,7 +60,11 @@ def _closed(r: int, s: int, build: Callable[[], list[Blocks]]) -> Classes:
 def _balanced(r: int, s: int) -> Iterator[tuple[str, set[int], Callable[[], list[Blocks]]]]:
     """Propose pairwise balanced designs on r points: their name, block sizes, and how to build them."""
     if (r - 1) % s == 0 and recipe(u := (r - 1) // s, s):
-        yield f"a completed design of {u} partitions", {s + 1, u}, lambda: pairwise.completed(block_design(u, s))
+        yield (
+            f"a completed design of {u} partitions",
+            {s + 1, u},
+            lambda: pairwise.completed(block_design(u, s)),
+        )
     for k in divisors(r):
         if k % s == 1 and 1 < k <= row_limit(r // k) + 1:
             m = r // k
