@@ -19,7 +19,7 @@ def draw_svg(design: Design, max_partitions: int | None = None) -> str:
     """Return a picture of the design as a self-contained SVG that scales with the page.
 
     Up to `CIRCLE_UP_TO` peers, each partition is a circle of peers whose groups are coloured polygons; beyond, a
-    table. Text is mid-grey, to be read on light and dark pages.
+    table. Text is mid-grey, to be read on light and dark pages; peers and partitions count from 0, as everywhere.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def draw_svg(design: Design, max_partitions: int | None = None) -> str:
 
 
 def _circles(design: Design, shown: int) -> str:
-    columns = min(_COLUMNS, shown)
+    columns = 2 if shown in (2, 4) else min(_COLUMNS, shown)
     rows = -(-shown // columns)
     parts = []
     for i in range(shown):
@@ -52,9 +52,7 @@ def _partition(design: Design, i: int) -> str:
     for p in range(n):
         angle = 2 * math.pi * p / n - math.pi / 2
         places.append((middle + radius * math.cos(angle), middle + 24 + radius * math.sin(angle)))
-    parts = [
-        f'<text x="{middle}" y="18" font-size="16" text-anchor="middle" {_TEXT}>partition {i + 1}</text>'
-    ]
+    parts = [f'<text x="{middle}" y="18" font-size="16" text-anchor="middle" {_TEXT}>partition {i}</text>']
     parts.append(
         f'<circle cx="{middle}" cy="{middle + 24}" r="{radius}" fill="none" stroke="#777" stroke-opacity=".3"/>'
     )
@@ -62,7 +60,7 @@ def _partition(design: Design, i: int) -> str:
     for number, group in enumerate(design.partition(i)):
         colour = _COLOURS[number % len(_COLOURS)]
         if len(group) > 1:
-            parts.append(_polygon(group, places, colour))
+            parts.append(_polygon(group, places, colour, light=n > 24))
         for p in group:
             x, y = places[p]
             dots.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{dot:.1f}" fill="{colour}"/>')
@@ -70,7 +68,7 @@ def _partition(design: Design, i: int) -> str:
                 size = 13 if dot > 9 else 11
                 dots.append(
                     f'<text x="{x:.1f}" y="{y + size * 0.36:.1f}" font-size="{size}" font-weight="600" '
-                    f'font-family="system-ui,sans-serif" text-anchor="middle" fill="#fff">{p + 1}</text>'
+                    f'font-family="system-ui,sans-serif" text-anchor="middle" fill="#fff">{p}</text>'
                 )
             elif p % 5 == 0:
                 dots.append(_outer_number(p, x - middle, y - middle - 24, middle))
@@ -82,38 +80,39 @@ def _outer_number(p: int, x: float, y: float, middle: float) -> str:
     outer = (length + 13) / length
     return (
         f'<text x="{middle + x * outer:.1f}" y="{middle + 28 + y * outer:.1f}" font-size="11" '
-        f'text-anchor="middle" {_TEXT}>{p + 1}</text>'
+        f'text-anchor="middle" {_TEXT}>{p}</text>'
     )
 
 
-def _polygon(group: Group, places: list[tuple[float, float]], colour: str) -> str:
+def _polygon(group: Group, places: list[tuple[float, float]], colour: str, *, light: bool) -> str:
     points = " ".join(f"{places[p][0]:.1f},{places[p][1]:.1f}" for p in group)
-    return (
-        f'<polygon points="{points}" fill="{colour}" fill-opacity=".18" stroke="{colour}" stroke-width="2"/>'
-    )
+    opacity, width = (".10", "1.2") if light else (".18", "2")
+    style = f'fill="{colour}" fill-opacity="{opacity}" stroke="{colour}" stroke-width="{width}"'
+    return f'<polygon points="{points}" {style}/>'
 
 
 def _table(design: Design, shown: int) -> str:
     lines: list[tuple[str, str]] = []
     for i in range(shown):
         text = ""
-        head = f"{i + 1}"
+        head = str(i)
         for group in design.partition(i):
-            word = "-".join(str(p + 1) for p in group)
+            word = "-".join(str(p) for p in group)
             if len(text) + len(word) > 62:
                 lines.append((head, text))
                 head, text = "", ""
             text = f"{text} {word}".strip()
         lines.append((head, text))
     parts = []
-    for k, (head, text) in enumerate(lines):
-        y = 22 + 20 * k
+    y = 0
+    for head, text in lines:
+        y += 28 if head else 20
         if head:
             parts.append(
                 f'<text x="34" y="{y}" font-size="15" font-weight="700" text-anchor="end" {_TEXT}>{head}</text>'
             )
         parts.append(f'<text x="46" y="{y}" font-size="14" {_TEXT}>{text}</text>')
-    return _wrap(_CELL * _COLUMNS, 20 * len(lines) + 10, parts, design, shown)
+    return _wrap(_CELL * _COLUMNS, y + 10, parts, design, shown)
 
 
 def _wrap(width: int, height: int, parts: list[str], design: Design, shown: int) -> str:
