@@ -92,7 +92,8 @@ class Loot:
     claimed
         The peers for whom a combination of messages gives the parameters, so that the guess is no guess.
     expected_error
-        For each claimed peer, what rounding in the messages becomes in the estimate.
+        For each claimed peer, the order of magnitude of the estimate's error, as the attacker can tell: rounding of
+        the messages, or by how much messages contradict each other, times how much the combination magnifies it.
     condition
         Largest over smallest singular value of the system that was solved.
     """
@@ -118,6 +119,7 @@ def solve(held: Held, protocol: PeerProtocol, n: int) -> Loot:
     masks = rows.shape[1] - len(honest)
     precision = float(np.finfo(held.average.dtype).eps)
     size = np.abs(right_sides).max(axis=1)
+    contradiction = np.abs(right_sides - left @ (left.T @ right_sides)).max(axis=1)
 
     estimates, claimed, errors = {}, [], {}
     for k, peer in enumerate(honest):
@@ -128,7 +130,7 @@ def solve(held: Held, protocol: PeerProtocol, n: int) -> Loot:
         estimates[peer] = weights @ right_sides
         if np.abs(residual).max() < RESIDUAL:
             claimed.append(peer)
-            errors[peer] = float(np.abs(weights) @ size * precision)
+            errors[peer] = float(np.abs(weights) @ np.maximum(size * precision, contradiction))
     return Loot(estimates, tuple(claimed), errors, float(singular[0] / singular[-1]))
 
 
@@ -137,15 +139,16 @@ def recovered(loot: Loot, vectors: Sequence[Array], *, tolerance: float = 0.01) 
     right = []
     for peer, estimate in loot.estimates.items():
         truth = vectors[peer].astype(np.float64)
+        known = ~np.isnan(estimate)
         spread = float(truth.std()) or 1.0
-        if float(np.abs(estimate - truth).max()) <= tolerance * spread:
+        if known.any() and float(np.abs(estimate - truth)[known].max()) <= tolerance * spread:
             right.append(peer)
     return tuple(right)
 
 
 def max_error(loot: Loot, vectors: Sequence[Array], peers: Iterable[int]) -> float | None:
     """Return the largest error over some peers; None for nobody."""
-    errors = [float(np.abs(loot.estimates[peer] - vectors[peer]).max()) for peer in peers]
+    errors = [float(np.nanmax(np.abs(loot.estimates[peer] - vectors[peer]))) for peer in peers]
     return max(errors, default=None)
 
 

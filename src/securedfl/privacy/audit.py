@@ -87,7 +87,7 @@ class View:
 
     def knowledge(self, coalition: Iterable[int], steps: int | None = None) -> Knowledge:
         """Return what a coalition learns from the first steps, or from all, together with the total."""
-        members = tuple(sorted(set(coalition)))
+        members = tuple(sorted({int(member) for member in coalition}))
         if not members or not all(0 <= member < self.n for member in members) or len(members) >= self.n:
             last = self.n - 1
             raise PrivacyError(f"{list(members)} is no coalition: name 1 to {last} of the peers 0 to {last}")

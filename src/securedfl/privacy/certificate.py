@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
@@ -151,7 +152,7 @@ class Certificate:
 
     def to_json(self) -> str:
         """Return JSON; `from_json` reads it back."""
-        return json.dumps(self.to_dict(), indent=2)
+        return readable_json(self.to_dict())
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
@@ -215,6 +216,16 @@ def certify(
         arithmetic="union of groups" if scenario.graph is not None else scenario.ring.name,
     )
     return certificate, survey
+
+
+def readable_json(data: Mapping[str, Any]) -> str:
+    """Return JSON with one line per entry, and lists of numbers in one line."""
+    text = json.dumps(data, indent=2)
+    return re.sub(
+        r"\[[\s\d,.\-+e]*\]",
+        lambda match: re.sub(r"\s+", " ", match[0]).replace("[ ", "[").replace(" ]", "]"),
+        text,
+    )
 
 
 def _verdict(survey: Survey) -> Verdict:

@@ -74,7 +74,7 @@ def levels(
 
 def knowledge(labels: Labels, coalition: Iterable[int]) -> Knowledge:
     """Return what one coalition learns from the partitions used, as `securedfl.privacy.audit.View` would."""
-    members = tuple(sorted(set(coalition)))
+    members = tuple(sorted({int(member) for member in coalition}))
     found = components(labels, np.array([members]))[0]
     sets: dict[int, list[int]] = {}
     for peer, name in enumerate(found.tolist()):

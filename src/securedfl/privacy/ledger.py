@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.errors import PrivacyError, RunFolderError
+from securedfl.privacy.certificate import readable_json
 from securedfl.privacy.exact import reduce
 from securedfl.privacy.scenario import Scenario
 
@@ -130,7 +131,7 @@ class Ledger:
     def save(self, folder: str | Path, coalition: Iterable[int] | None = None) -> Path:
         """Write ledger.json into a run folder."""
         path = Path(folder) / FILE
-        path.write_text(json.dumps(self.to_dict(coalition), indent=2) + "\n", encoding="utf-8")
+        path.write_text(readable_json(self.to_dict(coalition)) + "\n", encoding="utf-8")
         return path
 
     def _by_content(self) -> dict[int, list[Attempt]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -82,6 +82,16 @@ class Scenario:
             return TwoAdic()
         content = self.design.hash if self.design is not None else ""
         return PrimeField.chosen_by(f"{self.protocol} {sorted(self.options.items())} {self.n} {content}")
+
+    @property
+    def rho(self) -> float | Schedule:
+        """The penalty as the protocol takes it."""
+        given = self.options["rho"]
+        return Schedule(**given) if isinstance(given, Mapping) else float(given)
+
+    def without_shortcut(self) -> Scenario:
+        """Return the same scenario, to be examined by running the code on symbols only."""
+        return replace(self, graph=None)
 
     def view(self, round: int = 0) -> View:
         """Run the protocol on symbols."""

@@ -1,0 +1,225 @@
+"""``securedfl attack``: run an average on random numbers and attack it from what a coalition received."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+
+from securedfl.cli.audit import design_for, protocol_options, write
+from securedfl.designs import Design
+from securedfl.errors import ConfigError
+from securedfl.privacy.attacks import Loot, max_error, record, recovered, solve
+from securedfl.privacy.certificate import certify, readable_json
+from securedfl.privacy.narrowing import narrow
+from securedfl.privacy.ring_attack import solve_ring
+from securedfl.privacy.scenario import Scenario, scenario
+from securedfl.protocols import by_name
+from securedfl.protocols.base import Array
+from securedfl.protocols.fixedpoint import FixedPoint, Symbols
+
+
+def attack(
+    protocol: Annotated[str, typer.Option(help="grouped, classic, plain or shares.")] = "classic",
+    peers: Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")] = None,
+    group_size: Annotated[int, typer.Option(min=2, help="Peers per group.")] = 3,
+    iterations: Annotated[int, typer.Option(min=1, help="ADMM iterations per average.")] = 2,
+    parameters: Annotated[int, typer.Option(min=1, help="Length of every peer's vector.")] = 100_000,
+    rho: Annotated[
+        str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="ADMM penalty.")
+    ] = None,
+    strength: Annotated[int | None, typer.Option(min=1, help="Shares per peer.")] = None,
+    collusion: Annotated[int, typer.Option(min=1, help="Size of the coalition; the worst one attacks.")] = 1,
+    coalition: Annotated[
+        str | None, typer.Option(metavar="PEER,...", help="The coalition itself, instead of its size.")
+    ] = None,
+    rounds: Annotated[
+        int,
+        typer.Option(min=1, help="More than one: intersect intervals over rounds (grouped, constant rho)."),
+    ] = 1,
+    dtype: Annotated[
+        Literal["float32", "float64"], typer.Option(help="Of the vectors that travel.")
+    ] = "float32",
+    design: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A design file instead of the best known design.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of design and numbers.")] = 0,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Steal images of digits and draw them (PNG or SVG).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Attack an average with nothing but what a coalition of its peers received.
+
+    **Examples**
+
+    - `securedfl attack` : the paper's lemma, all-to-all and two iterations
+    - `securedfl attack --protocol grouped --iterations 6` : group sums give everybody away
+    - `securedfl attack --protocol grouped --collusion 2`
+    - `securedfl attack --protocol grouped --rounds 40` : the same neighbours again and again, and rotation
+    - `securedfl attack --picture stolen.png` : images stolen from peers, side by side with protected ones
+    """
+    if picture is not None:
+        _picture(picture, seed=seed, as_json=as_json)
+        return
+    chosen = design_for(peers, group_size, design, seed)
+    members = None if coalition is None else _members(coalition, chosen.n)
+    size = collusion if members is None else len(members)
+    options = protocol_options(
+        protocol, chosen, iterations=iterations, rho=rho, strength=strength, collusion=1
+    )
+    audited = scenario(protocol, chosen, options).without_shortcut()
+    if rounds > 1:
+        _rounds(audited, chosen, rounds, parameters, dtype, seed, as_json=as_json)
+        return
+    if members is None:
+        members = certify(scenario(protocol, chosen, options), collusion=size, seed=seed)[0].worst_coalition
+    if protocol == "shares":
+        parameters = audited.coordinates  # every coordinate is solved for; these few stand for all slices
+    vectors = _vectors(chosen.n, parameters, dtype, seed)
+    started = time.perf_counter()
+    loot = _attack(protocol, chosen, audited, members, vectors)
+    result = _result(loot, members, vectors, audited.learns(members).exposed, time.perf_counter() - started)
+    result = {
+        "protocol": protocol,
+        "options": dict(audited.options),
+        "parameters": parameters,
+        "dtype": dtype,
+        **result,
+    }
+    typer.echo(readable_json(result) if as_json else _words(result))
+
+
+def _attack(
+    protocol: str, design: Design, audited: Scenario, members: tuple[int, ...], vectors: list[Array]
+) -> Loot:
+    """Run the real protocol, take what the coalition holds, and solve."""
+    options = {name: value for name, value in audited.options.items() if name != "rho"}
+    if "rho" in audited.options:
+        options["rho"] = audited.rho
+    call = partial(by_name(protocol), design=design, **options)
+    held = record(call, vectors).held_by(members)
+    if protocol == "shares":
+        return solve_ring(held, partial(call, codec=Symbols()), design.n, FixedPoint())
+    return solve(held, call, design.n)
+
+
+def _result(
+    loot: Loot, members: tuple[int, ...], vectors: list[Array], exposed: tuple[int, ...], seconds: float
+) -> dict[str, Any]:
+    right = recovered(loot, vectors)
+    worst = max_error(loot, vectors, loot.claimed)
+    return {
+        "coalition": list(members),
+        "recovered": len(right),
+        "recovered_peers": list(right),
+        "claimed_peers": list(loot.claimed),
+        "exposed_by_audit": list(exposed),
+        "max_abs_error": worst,
+        "expected_error": max(loot.expected_error.values(), default=None),
+        "condition": loot.condition,
+        "seconds": round(seconds, 3),
+    }
+
+
+def _words(result: dict[str, Any]) -> str:
+    alone = len(result["coalition"]) == 1
+    who, does, its = ("peer", "attacks", "it") if alone else ("peers", "attack", "they")
+    names = ", ".join(map(str, result["coalition"]))
+    options = ", ".join(f"{name} {value}" for name, value in result["options"].items())
+    lines = [
+        f"{result['protocol']}{f' ({options})' if options else ''}: {who} {names} {does} "
+        f"an average of {result['parameters']} parameters with what {its} received.",
+        f"  recovered       {result['recovered']} peers {result['recovered_peers'] or ''}",
+        f"  audit says      {len(result['exposed_by_audit'])} exposed {result['exposed_by_audit'] or ''}",
+    ]
+    if result["max_abs_error"] is not None:
+        lines.append(
+            f"  largest error   {result['max_abs_error']:.3g} (expected: about {result['expected_error']:.1g}; "
+            f"condition {result['condition']:.3g})"
+        )
+    lost = sorted(set(result["exposed_by_audit"]) - set(result["recovered_peers"]))
+    if lost:
+        lines.append(
+            f"  drowned         peers {lost} are determined, but rounding of {result['dtype']} hides them"
+        )
+    return "\n".join(lines)
+
+
+def _rounds(
+    audited: Scenario, design: Design, rounds: int, parameters: int, dtype: str, seed: int, *, as_json: bool
+) -> None:
+    if audited.protocol != "grouped" or not isinstance(audited.options["rho"], int | float):
+        raise ConfigError(
+            "--rounds is an attack on bounded masks: use --protocol grouped and a constant --rho"
+        )
+    if audited.iterations != 2:
+        raise ConfigError("--rounds attacks averages of 2 iterations; leave --iterations away")
+    vectors = _vectors(design.n, min(parameters, 1000), dtype, seed)
+    result: dict[str, Any] = {
+        "rounds": rounds,
+        "rho": audited.options["rho"],
+        "mask_width": 1 / audited.options["rho"],
+    }
+    for name, rotate in (("neighbours_fixed", False), ("partitions_rotate", True)):
+        found = narrow(
+            lambda _round: vectors, design, rounds=rounds, rho=audited.options["rho"], rotate=rotate
+        )
+        result[name] = {"messages": found.messages[-1], "width": found.widths[-1], "error": found.errors[-1]}
+    result["spread_of_parameters"] = float(np.std(vectors[1]))
+    if as_json:
+        typer.echo(readable_json(result))
+        return
+    typer.echo(
+        f"One peer attacks one neighbour over {rounds} rounds; parameters do not move (the worst case)."
+    )
+    for name in ("neighbours_fixed", "partitions_rotate"):
+        line = result[name]
+        typer.echo(
+            f"  {name.replace('_', ' '):<18} {line['messages']:>4} messages; interval {line['width']:.3g} wide "
+            f"(one mask: {result['mask_width']:.3g}); guess off by {line['error']:.3g} on average"
+        )
+    typer.echo(f"  parameters themselves spread by {result['spread_of_parameters']:.3g}")
+
+
+def _picture(path: Path, *, seed: int, as_json: bool) -> None:
+    if path.suffix.lower() not in (".png", ".svg"):
+        raise ConfigError(f"the picture {path} must be a .png or .svg file")
+    write(path, "")  # before the work, so that a place that cannot be written is known at once
+    from securedfl.privacy.demo import draw_picture
+
+    images, filters = draw_picture(path, seed=seed)
+    result = {
+        "picture": str(path),
+        "images_stolen": images.recovered,
+        "images_stolen_from_grouped": images.recovered_protected,
+        "filters_stolen": filters.recovered,
+        "filters_stolen_from_grouped": filters.recovered_protected,
+        "peers": len(images.peers),
+    }
+    if as_json:
+        typer.echo(readable_json(result))
+    else:
+        typer.echo(
+            f"{path}: {images.recovered} of {result['peers']} private images stolen from an all-to-all average, "
+            f"{images.recovered_protected} from a grouped one."
+        )
+
+
+def _members(text: str, n: int) -> tuple[int, ...]:
+    try:
+        members = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        raise ConfigError(f"--coalition {text}: give peers as numbers, such as 0,3") from None
+    if not all(0 <= member < n for member in members) or len(members) >= n:
+        raise ConfigError(f"--coalition {text}: name 1 to {n - 1} of the peers 0 to {n - 1}")
+    return members
+
+
+def _vectors(n: int, parameters: int, dtype: str, seed: int) -> list[Array]:
+    source = np.random.default_rng(seed)
+    return [source.normal(0, 0.05, parameters).astype(dtype) for _ in range(n)]

@@ -1,0 +1,206 @@
+"""``securedfl audit``: what coalitions can learn, computed by running the protocol's code on symbols."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from securedfl.designs import Design, best
+from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
+from securedfl.privacy.certificate import Certificate, certify, readable_json
+from securedfl.privacy.draw import exposure_svg, exposure_text
+from securedfl.privacy.ledger import load
+from securedfl.privacy.scenario import scenario
+from securedfl.protocols import Schedule
+from securedfl.protocols.components import strength_for
+
+Method = Literal["auto", "symbols"]
+
+
+def audit(
+    peers: Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")] = None,
+    group_size: Annotated[int, typer.Option(min=2, help="Peers per group.")] = 3,
+    protocol: Annotated[str, typer.Option(help="grouped, classic, plain or shares.")] = "grouped",
+    iterations: Annotated[int, typer.Option(min=1, help="ADMM iterations per average.")] = 2,
+    rho: Annotated[
+        str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="ADMM penalty.")
+    ] = None,
+    strength: Annotated[
+        int | None, typer.Option(min=1, help="Shares per peer; by default as many as --collusion needs.")
+    ] = None,
+    collusion: Annotated[int, typer.Option(min=1, help="Members of a coalition.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of federated learning; partitions rotate.")] = 1,
+    design: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A design file instead of the best known design.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the design.")] = 0,
+    method: Annotated[
+        Method, typer.Option(help="symbols runs the code itself even where connected components say all.")
+    ] = "auto",
+    run: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Show certificate and ledger of a run folder instead.")
+    ] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw who can learn about whom.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Tell exactly what any coalition of peers can learn about the others.
+
+    **Examples**
+
+    - `securedfl audit --peers 9 --group-size 3 --iterations 8` : the paper calls 7 iterations safe
+    - `securedfl audit --peers 15 --protocol shares --collusion 3 --svg who.svg`
+    - `securedfl audit --peers 999 --json`
+    - `securedfl audit --run runs/digits-9-20250101-120000`
+    """
+    if run is not None:
+        _show_run(run, as_json=as_json)
+        return
+    chosen = design_for(peers, group_size, design, seed)
+    options = protocol_options(
+        protocol, chosen, iterations=iterations, rho=rho, strength=strength, collusion=collusion
+    )
+    audited = scenario(protocol, chosen, options)
+    if method == "symbols":
+        audited = audited.without_shortcut()
+    certificate, survey = certify(audited, collusion=collusion, rounds=rounds, seed=seed)
+    if svg is not None:
+        title = f"{protocol}, {chosen.n} peers: who can learn about whom"
+        write(svg, exposure_svg(survey.levels, title, collusion=collusion))
+    if as_json:
+        typer.echo(certificate.to_json())
+        return
+    typer.echo(describe(certificate))
+    picture = exposure_text(survey.levels)
+    if picture:
+        who = "a curious peer" if collusion == 1 else f"a member of a coalition of {collusion}"
+        typer.echo(f"\nWhat {who} (row) can learn about a peer (column):")
+        typer.echo(picture)
+        typer.echo(". only the total   o some function of it and others   X its parameters")
+
+
+def protocol_options(
+    protocol: str, design: Design, *, iterations: int, rho: str | None, strength: int | None, collusion: int
+) -> dict[str, Any]:
+    """Return the options that a protocol takes, from those of the command line."""
+    if protocol in ("grouped", "classic"):
+        options: dict[str, Any] = {
+            "iterations": iterations,
+            "finish": "literal" if iterations == 1 else "exact",
+        }
+        return options if rho is None else {**options, "rho": parse_rho(rho)}
+    if protocol == "shares":
+        return {"strength": _strength(design, collusion) if strength is None else strength}
+    return {}
+
+
+def _strength(design: Design, collusion: int) -> int:
+    """Return the strength that the wish needs, or the most there is: an audit shows what that is worth."""
+    try:
+        return strength_for(design, collusion)
+    except PrivacyError:
+        return design.gap
+
+
+def parse_rho(text: str) -> float | Schedule:
+    """Read a number, or START,DECAY,PERIOD."""
+    try:
+        if "," not in text:
+            return Schedule(start=float(text)).start  # type: ignore[no-any-return]
+        start, decay, period = text.split(",")
+        return Schedule(start=float(start), decay=float(decay), period=int(period))
+    except ConfigError:
+        raise
+    except ValueError:
+        raise ConfigError(f"--rho {text}: give a number, or START,DECAY,PERIOD such as 3,3e-4,1") from None
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file; a place that cannot be written is a clear error."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def describe(certificate: Certificate) -> str:
+    """Return a certificate for people."""
+    c = certificate
+    options = ", ".join(f"{name} {value}" for name, value in c.options.items())
+    scope = f"all {c.examined}" if c.exhaustive else f"{c.examined} (a search, not all)"
+    lines = [
+        f"{c.protocol}{f' ({options})' if options else ''}: {c.peers} peers in groups of {c.group_size}, "
+        f"{c.gap} partitions (design {c.design})",
+        f"  verdict               {c.verdict}",
+        f"  masks                 {c.kind}" + (f", {c.width:.4g} wide" if c.width is not None else ""),
+        f"  coalitions of {c.collusion:<7} {scope}; {c.breaking} of them expose somebody",
+        f"  worst coalition       {_numbers(c.worst_coalition)}: exposes {len(c.exposed)} peers, "
+        f"learns {c.dimension} functions beyond the total",
+    ]
+    if len(c.exposed_by_iteration) > 1:
+        lines += [
+            f"  exposed by iteration  {_numbers(c.exposed_by_iteration)}",
+            f"  functions learned     {_numbers(c.dimension_by_iteration)}",
+            f"  safe iterations       {c.safe_iterations} (the paper's theorem: {c.paper_bound})",
+        ]
+    if c.partial_sums:
+        shown = [f"{{{', '.join(map(str, peers))}}}" for peers in c.partial_sums[:4] if len(peers) <= 20]
+        if shown:
+            lines.append(
+                f"  learns the sums over  {' '.join(shown)}{' ...' * (len(c.partial_sums) > len(shown))}"
+            )
+    return "\n".join([*lines, "", c.sentence])
+
+
+def _numbers(numbers: tuple[int, ...]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def design_for(peers: int | None, group_size: int, path: Path | None, seed: int) -> Design:
+    """Return the design of a file, or the best known one."""
+    if path is None:
+        return best(9 if peers is None else peers, group_size, seed)
+    design = Design.load(path)
+    if peers is not None and design.n != peers:
+        raise DesignError(f"the design {path} is for {design.n} peers, but --peers says {peers}")
+    return design
+
+
+def _show_run(folder: Path, *, as_json: bool) -> None:
+    path = folder / "certificate.json"
+    if not folder.is_dir():
+        raise RunFolderError(f"there is no run folder {folder}")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot read {path}: {error.strerror}; was this run made by securedfl train?"
+        ) from None
+    except ValueError as error:
+        raise RunFolderError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise RunFolderError(f"{path} is not a certificate")
+    ledger = load(folder)
+    if as_json:
+        typer.echo(readable_json({**data, "ledger": ledger}))
+        return
+    if data.get("allow_exposure"):
+        typer.echo("WARNING: this run was started with --allow-exposure.\n")
+    typer.echo(describe(Certificate.from_dict(data)))
+    typer.echo("\nLedger of the run")
+    for name, value in _readable(ledger).items():
+        typer.echo(f"  {name:<34} {value}")
+
+
+def _readable(ledger: Mapping[str, Any]) -> dict[str, str]:
+    left_out = ("meetings", "peers", "protocol", "kind")
+    return {
+        name.replace("_", " "): ", ".join(f"{k}: {v}" for k, v in value.items())
+        if isinstance(value, dict)
+        else str(value)
+        for name, value in ledger.items()
+        if name not in left_out and value is not None
+    }
