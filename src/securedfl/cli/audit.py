@@ -187,12 +187,16 @@ def _show_run(folder: Path, *, as_json: bool) -> None:
     if as_json:
         typer.echo(readable_json({**data, "ledger": ledger}))
         return
-    if data.get("allow_exposure"):
-        typer.echo("WARNING: this run was started with --allow-exposure.\n")
-    typer.echo(describe(Certificate.from_dict(data)))
-    typer.echo("\nLedger of the run")
-    for name, value in _readable(ledger).items():
-        typer.echo(f"  {name:<34} {value}")
+    several = "verdict" not in data
+    for method, certificate in data.items() if several else [("", data)]:
+        if certificate.get("allow_exposure"):
+            typer.echo("WARNING: this run was started with --allow-exposure.\n")
+        typer.echo(describe(Certificate.from_dict(certificate)))
+        if certificate.get("remark"):
+            typer.echo(certificate["remark"])
+        typer.echo("\nLedger of the run")
+        for name, value in _readable(ledger.get(method, {}) if several else ledger).items():
+            typer.echo(f"  {name:<34} {value}")
 
 
 def _readable(ledger: Mapping[str, Any]) -> dict[str, str]:

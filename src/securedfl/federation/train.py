@@ -18,7 +18,7 @@ from securedfl.designs import Design
 from securedfl.errors import RunFolderError
 from securedfl.federation import checkpoint as checkpoints
 from securedfl.federation.algorithm3 import SecureAggregation, algorithm3, secure_aggregation
-from securedfl.federation.certify import certify
+from securedfl.federation.certify import certify, save
 from securedfl.federation.checkpoint import Checkpoint
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.events import Events
@@ -125,6 +125,7 @@ def _finish(
 
     summary = _summary(folder, task, certificate, finished=finished)
     folder.finish(summary, SCALARS)
+    save(folder.path, folder.config, folder.design, folder.rows())
     write_report(folder.path)
     return summary
 

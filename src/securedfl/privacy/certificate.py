@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -83,34 +84,30 @@ class Certificate:
     @property
     def sentence(self) -> str:
         """What a data-protection officer needs to know, in words."""
-        who = (
-            "Any single peer"
-            if self.collusion == 1
-            else f"Any {self.collusion} peers who pool what they received"
-        )
+        pool = "peers who pool what they received"
+        alone = self.collusion == 1
         if self.verdict == "exposed":
-            who = (
-                "One single peer"
-                if self.collusion == 1
-                else f"{self.collusion} peers who pool what they received"
+            some = "One single peer" if alone else f"{self.collusion} {pool}"
+            return (
+                f"These settings do not protect the peers. {some} can compute the private parameters of "
+                f"{_count(len(self.exposed))} ({_list(self.exposed)}): "
+                f"for instance {_peers(self.worst_coalition)}."
             )
-            what = (
-                f"can compute the private parameters of {_count(len(self.exposed))} "
-                f"({_list(self.exposed)}): for instance {_peers(self.worst_coalition)}."
-            )
-            return f"These settings do not protect the peers. {who} {what}"
+        whom = "single peer" if alone else f"{self.collusion} {pool}"
         if self.verdict == "partial sums":
-            who = who.replace("Any", "No", 1)
             what = (
-                f"can compute the parameters of any other peer, but {_peers(self.worst_coalition)} can compute "
-                f"{self.dimension} linear function{'s' * (self.dimension > 1)} of several peers' parameters beyond the "
-                "total that everybody learns."
+                f"no {whom} can compute the parameters of any other peer, but {_peers(self.worst_coalition)} can "
+                f"compute {self.dimension} linear function{'s' * (self.dimension > 1)} of several peers' parameters "
+                "beyond the total that everybody learns."
             )
         else:
-            what = "learns the total over all peers, which is the purpose of the average, and no other function of the"
-            what += " others' parameters." if self.kind == "perfect" else " others' parameters exactly."
-            what = what if self.collusion == 1 else what.replace("learns", "learn", 1)
-        return " ".join(filter(None, [f"{who} {what}", self._masks, self._proof]))
+            exactly = "" if self.kind == "perfect" else " exactly"
+            what = (
+                f"any {whom} learn{'s' * alone} the total over all peers, which is the purpose of the average, and no "
+                f"other function of the others' parameters{exactly}."
+            )
+        what = what[0].upper() + what[1:] if self.exhaustive else f"As far as was examined, {what}"
+        return " ".join(filter(None, [what, self._masks, self._proof]))
 
     @property
     def _masks(self) -> str:
@@ -137,9 +134,9 @@ class Certificate:
     def _proof(self) -> str:
         if self.exhaustive:
             return "This was computed for every such coalition."
-        return (
-            f"Not every such coalition was examined: {self.examined} were, chosen by a search for the worst."
-        )
+        if self.examined < math.comb(self.peers, self.collusion):
+            return f"Not every such coalition was examined: {self.examined} were, chosen by a search for the worst."
+        return f"Not every round was examined: {self.rounds_examined} with different partitions were."
 
     def meets(self, collusion: int, *, promise: Verdict = "partial sums") -> bool:
         """Tell whether it promises at least this much against that many colluders."""

@@ -89,7 +89,7 @@ def suggestions(
                 break
     for strength in range(max(collusion, options.get("strength") or 0) + 1, design.gap + 1):
         if holds("shares", design, {"strength": strength}):
-            yield f"shares of strength {strength} (--protocol shares --strength {strength})"
+            yield f"shares of strength {strength} (--protocol shares --collusion {collusion})"
             break
     else:
         for size in range(2, n):
@@ -99,7 +99,7 @@ def suggestions(
                 if strength:
                     yield (
                         f"shares of strength {strength} in groups of {size} "
-                        f"(--protocol shares --strength {strength} --group-size {size})"
+                        f"(--protocol shares --collusion {collusion} --group-size {size})"
                     )
                     break
     if certificate.protocol in ("grouped", "classic"):

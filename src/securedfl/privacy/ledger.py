@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.errors import PrivacyError, RunFolderError
-from securedfl.privacy.certificate import readable_json
+from securedfl.errors import RunFolderError
 from securedfl.privacy.exact import reduce
 from securedfl.privacy.scenario import Scenario
 
@@ -128,12 +127,6 @@ class Ledger:
             **({"meetings": met.tolist()} if len(met) <= _MOST_PEERS_LISTED else {}),
         }
 
-    def save(self, folder: str | Path, coalition: Iterable[int] | None = None) -> Path:
-        """Write ledger.json into a run folder."""
-        path = Path(folder) / FILE
-        path.write_text(readable_json(self.to_dict(coalition)) + "\n", encoding="utf-8")
-        return path
-
     def _by_content(self) -> dict[int, list[Attempt]]:
         groups: dict[int, list[Attempt]] = {}
         for attempt in self.attempts:
@@ -166,7 +159,7 @@ class Ledger:
 
 
 def load(folder: str | Path) -> Mapping[str, Any]:
-    """Read the ledger.json of a run folder."""
+    """Read the ledger.json of a run folder: one ledger, or one per method."""
     path = Path(folder) / FILE
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -176,6 +169,7 @@ def load(folder: str | Path) -> Mapping[str, Any]:
         ) from None
     except ValueError as error:
         raise RunFolderError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(data, dict) or "attempts" not in data:
-        raise PrivacyError(f"{path} is not a ledger")
-    return data
+    ledgers = [data] if "attempts" in data else list(data.values()) if isinstance(data, dict) else []
+    if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
+        raise RunFolderError(f"{path} is not a ledger")
+    return data  # type: ignore[no-any-return]

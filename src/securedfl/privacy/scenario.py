@@ -16,11 +16,11 @@ from securedfl.errors import ConfigError
 from securedfl.privacy.audit import Knowledge, PeerProtocol, View, exact_options, observe
 from securedfl.privacy.components import Labels, components, knowledge, levels
 from securedfl.privacy.exact import Arithmetic, PrimeField, TwoAdic
-from securedfl.privacy.survey import Coalitions, Evaluate, Levels, Survey, merge, survey
+from securedfl.privacy.survey import Coalitions, Evaluate, Levels, Survey, check_size, merge, survey
 from securedfl.protocols import Schedule, by_name
 from securedfl.protocols.admm import DEFAULT_RHO, check_options, factors
 from securedfl.protocols.fixedpoint import Symbols
-from securedfl.protocols.shares import check_strength
+from securedfl.protocols.shares import DEFAULT_COLLUSION, check_strength
 
 Kind = Literal["perfect", "bounded", "none"]
 
@@ -119,6 +119,7 @@ class Scenario:
             The worst over all examined rounds, the round in which it is worst, and how many rounds were examined.
             Rounds with the same partitions count once; if that is all of them, it is `distinct(rounds)`.
         """
+        check_size(self.n, size)
         distinct = self.distinct(rounds)
         fast = self.graph is not None
         work = math.comb(self.n, size) * self.n
@@ -163,7 +164,7 @@ def scenario(protocol: str, design: Design, options: Mapping[str, Any] | None = 
         As the protocol takes them (rho, iterations, finish; strength).
     """
     given = dict(options or {})
-    makers = {"grouped": _admm, "classic": _admm, "plain": _plain, "shares": _shares}
+    makers = {"grouped": _admm, "classic": _admm, "plain": _plain, "shares": _shares, "resilient": _shares}
     if protocol not in makers:
         by_name(protocol)  # an unknown name is an error that lists the known ones
         raise ConfigError(f"nothing is known about the masks of {protocol!r}; audit it with privacy.custom()")
@@ -243,6 +244,10 @@ def _plain(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
 
 def _shares(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
     m = check_strength(design, options.get("strength"), options.get("collusion"))
+    asked = {"strength": m}
+    if protocol == "resilient":  # chooses its strength itself, again after every loss
+        asked = {"collusion": options.get("collusion", DEFAULT_COLLUSION)}
+        m = check_strength(design, None, asked["collusion"])
 
     def used(round: int) -> Labels:
         return design.labels[[(round * m + i) % design.gap for i in range(m)]]
@@ -250,7 +255,7 @@ def _shares(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
     return Scenario(
         n=design.n,
         protocol=protocol,
-        call=partial(by_name(protocol), design=design, strength=m, codec=Symbols()),
+        call=partial(by_name(protocol), design=design, codec=Symbols(), **asked),
         options={"strength": m, **{name: options[name] for name in ("bits", "range") if name in options}},
         kind="perfect",
         coordinates=math.lcm(design.n, *design.sizes),
@@ -263,13 +268,16 @@ def _shares(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
 
 
 def _public(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as JSON can hold them."""
-    return {
-        name: {"start": float(value.start), "decay": float(value.decay), "period": value.period}
-        if isinstance(value, Schedule)
-        else value
-        for name, value in options.items()
-    }
+    """Return options as JSON can hold them; a schedule that never changes is a number."""
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, Schedule):
+            return value
+        if value.decay == 1:
+            return float(value.start)
+        return {"start": float(value.start), "decay": float(value.decay), "period": value.period}
+
+    return {name: plain(value) for name, value in options.items()}
 
 
 def _evaluate_view(

@@ -76,8 +76,7 @@ def survey(
     seed
         Of the search.
     """
-    if not 1 <= size < n:
-        raise PrivacyError(f"a coalition of {size} among {n} peers makes no sense; choose 1 to {n - 1}")
+    check_size(n, size)
     tally = _Tally(n, evaluate)
     exhaustive = math.comb(n, size) <= limit
     if exhaustive:
@@ -90,6 +89,12 @@ def survey(
             tally.add(_aimed(n, size, labels, effort // 3, source))
         tally.add(np.array([sorted(source.sample(range(n), size)) for _ in range(max(effort // 3, 1))]))
     return tally.result(exhaustive=exhaustive)
+
+
+def check_size(n: int, size: int) -> None:
+    """Raise `PrivacyError` for a size that no coalition can have."""
+    if not 1 <= size < n:
+        raise PrivacyError(f"a coalition of {size} among {n} peers makes no sense; choose 1 to {n - 1}")
 
 
 class _Tally:
