@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
 
 from securedfl.designs.design import Design
-from securedfl.errors import DesignError
 
 FROM_PEERS = 2000
 """Smaller designs are built faster than they are read and checked."""
 
 VERSION = 1
 """Part of the file name: raise it when a construction changes what it returns."""
+
+_DAMAGED = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    KeyError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading a file raises that is missing, cut short or changed (`DesignError` is a `ValueError`)."""
 
 
 def folder() -> Path:
@@ -27,18 +40,14 @@ def folder() -> Path:
 def recall(n: int, s: int, seed: int) -> Design | None:
     """Return the stored design, or None if there is none that is intact."""
     try:
-        with np.load(_path(n, s, seed), allow_pickle=False) as stored:
+        with _path(n, s, seed).open("rb") as file, np.load(file, allow_pickle=False) as stored:
             design = Design(stored["labels"], method=str(stored["method"]))
             expected = str(stored["hash"])
         if design.hash != expected or design.n != n:
             return None
         design.verify()
-    except (OSError, ValueError, KeyError, EOFError, DesignError, RuntimeError):
+    except _DAMAGED:
         return None
-    except Exception as error:  # zipfile and zlib have errors of their own for a damaged file
-        if type(error).__module__ in {"zipfile", "zlib"}:
-            return None
-        raise
     return design
 
 

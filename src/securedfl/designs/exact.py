@@ -14,7 +14,7 @@ from securedfl.designs.nearly_kirkman import from_frame
 from securedfl.designs.product import weighted
 from securedfl.designs.resolvable import recipe
 from securedfl.designs.round_robin import round_robin
-from securedfl.designs.starters import starters
+from securedfl.designs.starters import Starter, starters
 from securedfl.designs.transversal import cyclic, filled
 
 
@@ -38,11 +38,11 @@ def _candidates(n: int, s: int) -> Iterator[Plan]:
     if s == 2:
         yield Plan(n - 1, "round robin (Kirkman 1847)", lambda: round_robin(n))
         return
+    if starter := starters().get((n, s)):
+        yield Plan(starter.gap, _name(starter), starter.develop)
     r, rest = divmod(n - 1, s - 1)
     if rest == 0 and (block := recipe(r, s)):
         yield Plan(r, block.method, block.build)
-    if starter := starters().get((n, s)):
-        yield Plan(starter.gap, "starter found by search", starter.develop)
     v = n // s
     if transversal := filled(n, s, plan(v, s) if v % s == 0 else None):
         yield transversal
@@ -55,3 +55,11 @@ def _candidates(n: int, s: int) -> Iterator[Plan]:
         yield doubled(plan(n // 2, 3))
     if modular := cyclic(n, s):
         yield modular
+
+
+def _name(starter: Starter) -> str:
+    kinds = {
+        (3, 3): "Kirkman triple system (Ray-Chaudhuri, Wilson 1971) from a ",
+        (3, 0): "nearly Kirkman triple system from a ",
+    }
+    return kinds.get((starter.s, starter.n % 6), "") + "starter found by search"

@@ -34,9 +34,8 @@ def local_search(n: int, s: int = 3, seed: int = 0, *, steps: int = 1000, restar
     template = np.repeat(np.arange(len(sizes)), sizes)
     rows: list[Labels] = []
     while len(rows) < bound:
-        row = next(
-            filter(None.__ne__, (_search(met, template, source, steps) for _ in range(restarts))), None
-        )
+        attempts = (_search(met, template, source, steps) for _ in range(restarts))
+        row = next((found for found in attempts if found is not None), None)
         if row is None:
             break
         met += row[:, None] == row[None, :]

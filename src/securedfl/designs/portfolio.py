@@ -15,6 +15,9 @@ from securedfl.designs.sizes import check, group_sizes, upper_bound
 from securedfl.designs.transversal import row_limit, transversal
 from securedfl.errors import DesignError
 
+ATTEMPTS = 8
+"""Local searches from different beginnings for very few peers, where one is soon done."""
+
 SEARCH_UP_TO = 150
 """Peers up to which local search competes with a construction that is far from the bound."""
 
@@ -70,7 +73,7 @@ def _searched(n: int, s: int) -> Design:
     few = n <= SEARCH_UP_TO // 3
     if n > SEARCH_UP_TO or found.gap >= bound or not (few or found.gap < 0.8 * bound):
         return found
-    for attempt in range(8 if few else 1):
+    for attempt in range(ATTEMPTS if n <= 20 else 2 if few else 1):
         found = max(found, local_search(n, s, attempt), key=lambda design: design.gap)
         if found.gap >= bound:
             break
@@ -126,7 +129,11 @@ def estimate(n: int, s: int) -> int:
 def _nearest(n: int, s: int, wish: int, design: Design) -> str:
     """Say what is possible instead of a wish for more partitions than there are."""
     sizes = " and ".join(str(size) for size in reversed(design.sizes))
-    limit = "exist" if design.gap >= design.bound else f"are known (no more than {design.bound} can exist)"
+    limit = (
+        ("exists" if design.gap == 1 else "exist")
+        if design.gap >= design.bound
+        else f"are known (no more than {design.bound} can exist)"
+    )
     offers = [f"{design.gap} partition{'s' * (design.gap > 1)} of {n} peers in groups of {sizes}"]
     smaller = next((size for size in range(s - 1, 1, -1) if estimate(n, size) >= wish), None)
     if smaller:

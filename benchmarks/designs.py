@@ -1,0 +1,104 @@
+"""Designs: how time grows with the number of peers, and the table of docs/designs.md.
+
+Run ``python benchmarks/designs.py`` for the times and ``python benchmarks/designs.py --table`` for the table.
+Times are ratios within one run, as machines differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import tempfile
+import time
+
+from securedfl.designs import best, group_sizes, randomized, upper_bound
+
+SIZES = (2, 3, 4, 5)
+
+
+def growth(largest: int) -> None:
+    peers = [n for n in (30, 100, 300, 1000, 3000, 10_000) if n <= largest]
+    print("    n   s  partitions  bound   seconds  against the row before")
+    for s in SIZES:
+        before = 0.0
+        for n in peers if s == 3 else [n for n in peers if n <= 1000]:
+            start = time.perf_counter()
+            design = best(n, s)
+            seconds = time.perf_counter() - start
+            ratio = f"x {seconds / before:.1f}" if before else ""
+            print(
+                f"{n:>6} {s:>2} {design.gap:>10} {upper_bound(group_sizes(n, s)):>7} {seconds:>9.3f}  {ratio}"
+            )
+            before = seconds
+    print(f"most memory used: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+
+
+def slowest(up_to: int) -> None:
+    for s in SIZES:
+        worst = (0.0, 0)
+        for n in range(max(3, s), up_to + 1):
+            start = time.perf_counter()
+            best(n, s)
+            worst = max(worst, (time.perf_counter() - start, n))
+        print(f"s={s}: slowest of n up to {up_to} is n={worst[1]} with {worst[0]:.2f} s")
+
+
+def against_the_paper(seconds: float) -> None:
+    """Compare with restarts of Algorithm 2 for some seconds each, where constructions are weakest."""
+    for n, s in (
+        (10, 3),
+        (13, 3),
+        (17, 4),
+        (18, 4),
+        (20, 4),
+        (29, 4),
+        (26, 5),
+        (50, 5),
+        (60, 5),
+        (36, 6),
+        (66, 7),
+    ):
+        start, seed, found = time.perf_counter(), 0, 0
+        while time.perf_counter() - start < seconds:
+            found = max(found, randomized(n, s, seed).gap)
+            seed += 1
+        print(f"n={n} s={s}: best {best(n, s).gap}, Algorithm 2 in {seconds:.0f} s of restarts {found}")
+
+
+def table(up_to: int) -> None:
+    """Print partitions / upper bound for every n as Markdown; one number where the bound is met."""
+    print("| n | " + " | ".join(f"s = {s}" for s in SIZES) + " |")
+    print("|---" * (len(SIZES) + 1) + "|")
+    for n in range(3, up_to + 1):
+        cells = []
+        for s in SIZES:
+            if s > n:
+                cells.append("")
+                continue
+            design = best(n, s)
+            cells.append(str(design.gap) if design.gap >= design.bound else f"{design.gap} / {design.bound}")
+        print(f"| {n} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--table", action="store_true", help="print the table of docs/designs.md")
+    parser.add_argument("--slowest", type=int, metavar="N", help="time every n up to N and print the slowest")
+    parser.add_argument("--paper", type=float, metavar="SECONDS", help="compare with restarts of Algorithm 2")
+    parser.add_argument("--largest", type=int, default=10_000, help="largest n of the growth table")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = folder  # measure building, not reading
+        if arguments.table:
+            table(200)
+        elif arguments.slowest:
+            slowest(arguments.slowest)
+        elif arguments.paper:
+            against_the_paper(arguments.paper)
+        else:
+            growth(arguments.largest)
+
+
+if __name__ == "__main__":
+    main()

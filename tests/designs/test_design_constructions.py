@@ -1,0 +1,179 @@
+"""Each construction by itself, against the bound that its theorem states."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from securedfl.designs.affine import affine_geometry
+from securedfl.designs.bose import thrice_plus_one
+from securedfl.designs.classes import Classes, Plan, labels_of
+from securedfl.designs.deletion import delete, strangers
+from securedfl.designs.design import Design
+from securedfl.designs.doubling import doubled
+from securedfl.designs.exact import plan
+from securedfl.designs.fields import divisors, factors, field, prime_power
+from securedfl.designs.kirkman import thrice, twice_plus_one
+from securedfl.designs.latin import orders
+from securedfl.designs.nearly_kirkman import from_frame
+from securedfl.designs.pairwise import completed, inflated, thirty_four, truncated, with_rows
+from securedfl.designs.relabel import permutation
+from securedfl.designs.resolvable import block_design, recipe
+from securedfl.designs.round_robin import round_robin
+from securedfl.designs.starters import starters
+from securedfl.designs.transversal import cyclic, row_limit, transversal
+
+
+def checked(classes: Classes) -> Design:
+    design = Design(labels_of(classes))
+    design.verify()
+    assert design.sizes == (classes.shape[2],)
+    return design
+
+
+@pytest.mark.parametrize("q", [2, 3, 4, 5, 8, 9, 16, 25, 27, 49])
+def test_fields_are_fields(q: int) -> None:
+    numbers = field(q)
+    elements = range(q)
+    for a in elements:
+        assert sorted(numbers.add(a, elements).tolist()) == list(elements)
+        assert numbers.add(a, numbers.negative(a)) == 0
+        if a:
+            assert sorted(numbers.multiply(a, elements).tolist()) == list(elements)
+        for b in (1, q - 1):
+            for c in (1, q // 2):
+                left = numbers.multiply(a, numbers.add(b, c))
+                assert left == numbers.add(numbers.multiply(a, b), numbers.multiply(a, c))
+
+
+@given(st.integers(2, 5000))
+def test_factors(v: int) -> None:
+    product = 1
+    for p, exponent in factors(v):
+        product *= p**exponent
+    assert product == v
+    assert all(v % d == 0 for d in divisors(v))
+    assert (prime_power(v) is not None) == (len(factors(v)) == 1)
+
+
+def test_a_field_needs_a_prime_power() -> None:
+    with pytest.raises(ValueError, match="not a prime power"):
+        field(6)
+
+
+@pytest.mark.parametrize(("m", "q"), [(2, 2), (2, 3), (3, 3), (2, 4), (2, 9), (3, 5)])
+def test_affine_geometry(m: int, q: int) -> None:
+    assert checked(affine_geometry(m, q)).gap == (q**m - 1) // (q - 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(v=st.integers(2, 40), k=st.integers(2, 8))
+def test_transversal_designs(v: int, k: int) -> None:
+    if k <= row_limit(v):
+        design = checked(transversal(k, v))
+        assert (design.gap, design.n) == (v, k * v)
+    if modular := cyclic(k * v, k):
+        assert checked(modular.build()).gap == modular.gap
+
+
+@pytest.mark.parametrize("order", sorted(orders()))
+def test_orthogonal_squares_of_eulers_orders(order: int) -> None:
+    assert order % 4 == 2
+    assert checked(transversal(3, order)).gap == order
+
+
+@pytest.mark.parametrize("q", [7, 13, 19, 25, 31, 37, 43, 49])
+def test_kirkman_from_fields(q: int) -> None:
+    assert checked(twice_plus_one(q)).gap == q
+    assert checked(thrice(q)).gap == (3 * q - 1) // 2
+
+
+@pytest.mark.parametrize("q", [5, 9, 13, 17, 25, 29, 37, 49, 81])
+def test_quadruples_from_fields(q: int) -> None:
+    assert checked(thrice_plus_one(q)).gap == q
+
+
+@pytest.mark.parametrize(
+    ("r", "parts"),
+    [
+        (34, thirty_four()),
+        (28, with_rows(4, 7, extra=False)),
+        (37, with_rows(4, 9, extra=True)),
+        (40, completed(block_design(13, 3))),
+        (12 * 5 + 3 * 2 + 1, truncated(3, 5, 2)),
+        (20 * 5 + 1, truncated(4, 5, 0)),
+        (82, inflated(block_design(9, 4), 3)),
+    ],
+)
+def test_pairwise_balanced_designs_cover_every_pair_once(r: int, parts: list[Classes]) -> None:
+    pairs = [
+        (min(a, b), max(a, b))
+        for part in parts
+        for block in part.tolist()
+        for i, a in enumerate(block)
+        for b in block[:i]
+    ]
+    assert len(pairs) == len(set(pairs)) == r * (r - 1) // 2
+    assert max(b for _, b in pairs) == r - 1
+
+
+@pytest.mark.parametrize(
+    ("r", "s"), [(16, 3), (22, 3), (34, 3), (52, 3), (67, 3), (82, 3), (142, 3), (45, 4), (105, 4)]
+)
+def test_closure(r: int, s: int) -> None:
+    assert checked(block_design(r, s)).gap == r
+
+
+def test_an_unknown_block_design_is_refused() -> None:
+    assert recipe(11, 5) is None
+    with pytest.raises(ValueError, match="no resolvable block design"):
+        block_design(11, 5)
+
+
+@pytest.mark.parametrize("u", [9, 15, 21, 33, 45, 18])
+def test_doubling(u: int) -> None:
+    base = plan(u, 3)
+    double = doubled(base)
+    assert checked(double.build()).gap == double.gap == 2 * base.gap - base.gap % 2
+
+
+@pytest.mark.parametrize("n", [66, 90, 114, 156])
+def test_frames(n: int) -> None:
+    frame = from_frame(n, lambda points: plan(points, 3))
+    assert frame is not None
+    assert checked(frame.build()).gap == frame.gap == n // 2 - 1
+
+
+def test_starters_are_valid() -> None:
+    for (n, s), starter in starters().items():
+        design = checked(starter.develop())
+        assert (design.n, design.group_size, design.gap) == (n, s, starter.gap)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 30])
+def test_round_robin(n: int) -> None:
+    assert checked(round_robin(n)).gap == n - 1
+
+
+def test_deletion_costs_nothing_among_strangers_and_one_partition_otherwise() -> None:
+    nearly = labels_of(plan(24, 3).build())
+    assert delete(nearly, 2).shape == (11, 22)
+    kirkman = labels_of(plan(21, 3).build())
+    assert strangers(kirkman, 2) is None
+    assert delete(kirkman, 2).shape == (9, 19)
+    assert delete(kirkman, 1).shape == (10, 20)
+    assert delete(kirkman, 0) is kirkman
+    for labels, count in ((nearly, 2), (kirkman, 2), (kirkman, 1)):
+        design = Design(delete(labels, count))
+        design.verify()
+        assert design.sizes == (2, 3)
+
+
+@given(n=st.integers(1, 60), seed=st.integers())
+def test_relabelling_is_a_permutation(n: int, seed: int) -> None:
+    assert sorted(permutation(n, seed).tolist()) == list(range(n))
+
+
+def test_plans_know_what_they_build() -> None:
+    for n, s in ((36, 3), (48, 3), (54, 3), (60, 4), (64, 4), (90, 5), (70, 5), (84, 6), (98, 7), (63, 3)):
+        planned: Plan = plan(n, s)
+        assert checked(planned.build()).gap == planned.gap
