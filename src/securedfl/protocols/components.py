@@ -98,6 +98,7 @@ def strength_for(design: Design, collusion: int) -> int:
     raise PrivacyError(_what_can_be_met(design, collusion))
 
 
+@lru_cache(maxsize=64)
 def design_withstanding(n: int, collusion: int, *, group_size: int | None = None, seed: int = 0) -> Design:
     """Return the best known design for n peers whose shares withstand so many colluders.
 
