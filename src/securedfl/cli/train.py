@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -71,10 +72,12 @@ def train(
 
 def show(summary: dict[str, Any], console: Console) -> None:
     """Print a table like the paper's "Best Test Accuracy Over Training", and where the report is."""
-    table = Table(title="Best Test Accuracy", title_justify="left")
-    table.add_column("Method")
-    for column in ("Best", "in round", "Final", "Error (MSE)", "Sent per peer", "Training", "Averaging"):
-        table.add_column(column, justify="right")
+    table = Table(
+        title="Best Test Accuracy", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False
+    )
+    table.add_column("Method", no_wrap=True)
+    for column in ("Best", "Round", "Final", "Error", "Sent", "Training", "Averaging"):
+        table.add_column(column, justify="right", no_wrap=True)
     for result in summary["methods"].values():
         error, sent = result["mean_error"], result["bytes_per_peer_per_round"]
         table.add_row(
@@ -89,8 +92,8 @@ def show(summary: dict[str, Any], console: Console) -> None:
         )
     console.print(table)
     console.print(
-        f"{summary['dataset']}, {summary['peers']} peers, {summary['samples']['test']} test samples; error and bytes "
-        "are per average",
+        f"{summary['dataset']}, {summary['peers']} peers, {summary['samples']['test']} test samples. Error: mean "
+        "squared, per average. Sent: by a peer, per average.",
         soft_wrap=True,
     )
     console.print(f"Report: {Path(summary['run_dir']) / 'report.html'}", markup=False, soft_wrap=True)
@@ -99,9 +102,9 @@ def show(summary: dict[str, Any], console: Console) -> None:
 def _bytes(count: float) -> str:
     for unit in ("B", "kB", "MB"):
         if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.2f} {unit}"
+            return f"{count:.3g} {unit}"
         count /= 1000
-    return f"{count:.2f} GB"
+    return f"{count:.3g} GB"
 
 
 def _federation() -> Any:

@@ -167,7 +167,9 @@ def _explain(error: ValidationError, where: str) -> str:
         key = str(finding["loc"][0])
         inner = [str(part) for part in finding["loc"][1:] if part in RhoSchedule.model_fields]
         name = ".".join([key, *inner])
-        message = finding["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+        message = finding["msg"].removeprefix("Input should be ")
+        if finding["type"] == "model_type":
+            message = "a table with start, decay and period"
         lines.setdefault(name, []).append(message)
         given.setdefault(name, finding["input"])
     texts = []

@@ -55,6 +55,9 @@ OPTIONS: dict[str, Callable[[TrainConfig], Options]] = {
 }
 """Which settings each protocol takes, as keyword arguments; add an entry with the protocol."""
 
+WITHOUT_GROUPS = frozenset({None, "plain", "classic"})
+"""Protocols that need no design, so that two peers can use them."""
+
 
 def method(name: str) -> Method:
     """Return the method of that name; an unknown one is an error that names the nearest."""
@@ -83,7 +86,9 @@ def averaging(config: TrainConfig, name: str, design: Design) -> Callable[..., S
 
 def make_design(config: TrainConfig) -> Design:
     """Return the design that the configuration names, verified and for the right number of peers."""
-    if config.design == "best":
+    if {protocol_of(config, name) for name in config.methods} <= WITHOUT_GROUPS:
+        design = Design.everyone(config.peers)
+    elif config.design == "best":
         design = best(config.peers, config.group_size, config.seed)
     elif config.design == "randomized":
         design = randomized(config.peers, config.group_size, config.seed)

@@ -23,6 +23,7 @@ import torch
 
 from securedfl import errors
 from securedfl.errors import SecuredFLError
+from securedfl.learning.flat import ALIGNMENT
 from securedfl.learning.team import Report, Task
 from securedfl.learning.update import Array, LocalTrainer, PeerData, Score, State, TrainingOptions, one_thread
 
@@ -41,6 +42,7 @@ class _Block:
     """The place of an array in shared memory."""
 
     name: str
+    offset: int
     shape: tuple[int, ...]
     dtype: str
 
@@ -51,7 +53,7 @@ class _Job:
 
     peers: tuple[int, ...]
     parameters: _Block
-    data: dict[int, tuple[_Block, _Block, _Block, _Block]]
+    data: dict[int, tuple[_Block, ...]]
     shape: tuple[int, ...]
     classes: int
     options: TrainingOptions
@@ -81,10 +83,11 @@ class ProcessTeam:
         try:
             with one_thread():
                 self.schema = task.trainer([]).model.schema
-            block, self.parameters = self._share(np.zeros((task.peers, self.schema.size), dtype=np.float32))
+            zeros = np.zeros((task.peers, self.schema.size), dtype=np.float32)
+            (block,), (self.parameters,) = self._share([zeros])
             context = multiprocessing.get_context("spawn")
             for peers in deal_work([len(share.train) for share in task.shares], workers):
-                data = {peer: self._share_data(task.data(peer)) for peer in peers}
+                data = self._share_data({peer: task.data(peer) for peer in peers})
                 job = _Job(peers, block, data, task.dataset.shape, task.dataset.classes, task.options)
                 ours, theirs = context.Pipe()
                 process = context.Process(
@@ -183,19 +186,32 @@ class ProcessTeam:
             f"{worker.process.exitcode}); memory may have run out: use fewer workers, then continue with --resume"
         )
 
-    def _share(self, array: Array) -> tuple[_Block, Array]:
-        """Copy an array into shared memory."""
-        memory = SharedMemory(create=True, size=max(array.nbytes, 1))
+    def _share(self, arrays: Sequence[Array]) -> tuple[list[_Block], list[Array]]:
+        """Copy arrays into one piece of shared memory, each at the beginning of a cache line."""
+        offsets = [0]
+        for array in arrays:
+            offsets.append(-(-(offsets[-1] + array.nbytes) // ALIGNMENT) * ALIGNMENT)
+        memory = SharedMemory(create=True, size=max(offsets[-1], 1))
         self._memory.append(memory)
-        view: Array = np.ndarray(array.shape, dtype=array.dtype, buffer=memory.buf)
-        view[...] = array
-        return _Block(memory.name, array.shape, array.dtype.str), view
+        blocks = [
+            _Block(memory.name, offset, array.shape, array.dtype.str)
+            for array, offset in zip(arrays, offsets[:-1], strict=True)
+        ]
+        views = [_view(memory, block) for block in blocks]
+        for view, array in zip(views, arrays, strict=True):
+            view[...] = array
+        return blocks, views
 
-    def _share_data(self, data: PeerData) -> tuple[_Block, _Block, _Block, _Block]:
-        first, second, third, fourth = (
-            self._share(array)[0] for array in (data.train_x, data.train_y, data.test_x, data.test_y)
-        )
-        return first, second, third, fourth
+    def _share_data(self, data: dict[int, PeerData]) -> dict[int, tuple[_Block, ...]]:
+        """Share the samples of one worker's peers: one piece of memory, because open files are limited."""
+        arrays = [array for d in data.values() for array in (d.train_x, d.train_y, d.test_x, d.test_y)]
+        blocks = iter(self._share(arrays)[0])
+        return {peer: tuple(next(blocks) for _ in range(4)) for peer in data}
+
+
+def _view(memory: SharedMemory, block: _Block) -> Array:
+    array: Array = np.ndarray(block.shape, dtype=block.dtype, buffer=memory.buf, offset=block.offset)
+    return array
 
 
 def deal_work(samples: Sequence[int], workers: int) -> list[tuple[int, ...]]:
@@ -227,12 +243,12 @@ def _work(job: _Job, pipe: Connection) -> None:
     """Serve one worker's peers until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     torch.set_num_threads(1)
-    memory: list[SharedMemory] = []
+    memory: dict[str, SharedMemory] = {}
 
     def attach(block: _Block) -> Array:
-        memory.append(SharedMemory(name=block.name))
-        array: Array = np.ndarray(block.shape, dtype=block.dtype, buffer=memory[-1].buf)
-        return array
+        if block.name not in memory:
+            memory[block.name] = SharedMemory(name=block.name)
+        return _view(memory[block.name], block)
 
     with suppress(EOFError, OSError):  # the parent is gone or has closed the pipe
         parameters = attach(job.parameters)
