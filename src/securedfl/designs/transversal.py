@@ -6,17 +6,19 @@ it is the same thing as k - 1 mutually orthogonal Latin squares of order v.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from securedfl.designs.classes import Classes, Plan, as_classes, copies
-from securedfl.designs.fields import divisors, factors, field
+from securedfl.designs.differences import difference_matrices
+from securedfl.designs.fields import divisors, factors, field, prime_power
 from securedfl.designs.latin import orders, orthogonal_squares
 
 
 def row_limit(v: int) -> int:
-    """Return the largest k for which `transversal` builds RTD(k, v) (MacNeish 1922, and shipped squares)."""
-    smallest = min((p**exponent for p, exponent in factors(v)), default=v)
-    return 3 if smallest == 2 and _euler_order(v) else smallest
+    """Return the largest k for which `transversal` builds RTD(k, v)."""
+    return _parts(v)[0]
 
 
 def transversal(k: int, v: int) -> Classes:
@@ -27,27 +29,37 @@ def transversal(k: int, v: int) -> Classes:
 
 def _coordinates(k: int, v: int) -> Classes:
     """Return an array [partition, group, row] of places within the rows."""
-    result = np.zeros((1, 1, k), dtype=np.int64)
-    for order, part in _parts(k, v):
+    result: Classes = np.zeros((1, 1, k), dtype=np.int64)
+    for order in _parts(v)[1]:
         # The direct product: the digits of every place, group and partition are chosen independently.
-        joined = result[:, None, :, None, :] * order + part[None, :, None, :, :]
+        joined = result[:, None, :, None, :] * order + _part(k, order)[None, :, None, :, :]
         size = result.shape[0] * order
         result = joined.reshape(size, size, k)
     return as_classes(result)
 
 
-def _parts(k: int, v: int) -> list[tuple[int, Classes]]:
-    """Split v into orders for which RTD(k, order) is known directly."""
-    euler = _euler_order(v) if k == 3 and v % 4 == 2 else 0
-    parts = [(euler, orthogonal_squares(euler))] if euler else []
-    for p, exponent in factors(v // max(euler, 1)):
-        parts.append((p**exponent, _over_field(k, p**exponent)))
-    return parts
+@cache
+def _parts(v: int) -> tuple[int, tuple[int, ...]]:
+    """Split v into orders that are known directly; return the rows that all of them have, and the orders.
+
+    The prime powers always work (MacNeish 1922); a shipped order may have more rows than its prime powers.
+    """
+    powers = tuple(p**exponent for p, exponent in factors(v))
+    best = (min(powers, default=v), powers)
+    known = dict.fromkeys(orders(), 3) | {order: m.rows for order, m in difference_matrices().items()}
+    for order, rows in sorted(known.items()):
+        if v % order == 0 and rows > best[0]:
+            others = _parts(v // order) if v > order else (rows, ())
+            if min(rows, others[0]) > best[0]:
+                best = (min(rows, others[0]), (order, *others[1]))
+    return best
 
 
-def _euler_order(v: int) -> int:
-    """Return the largest shipped order that divides v = 2 mod 4 (the rest is odd), or 0."""
-    return max((order for order in orders() if v % order == 0), default=0)
+def _part(k: int, order: int) -> Classes:
+    if order in orders():
+        return orthogonal_squares(order)[:, :, :k]
+    matrix = difference_matrices().get(order)
+    return matrix.develop(k) if matrix and prime_power(order) is None else _over_field(k, order)
 
 
 def _over_field(k: int, q: int) -> Classes:
