@@ -169,7 +169,9 @@ def load(folder: str | Path) -> Mapping[str, Any]:
         ) from None
     except ValueError as error:
         raise RunFolderError(f"{path} is not valid JSON: {error}") from None
-    ledgers = [data] if "attempts" in data else list(data.values()) if isinstance(data, dict) else []
+    if not isinstance(data, dict):
+        raise RunFolderError(f"{path} is not a ledger")
+    ledgers = [data] if "attempts" in data else list(data.values())
     if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
         raise RunFolderError(f"{path} is not a ledger")
-    return data  # type: ignore[no-any-return]
+    return data

@@ -33,6 +33,8 @@ FAST_WORK = 50_000_000
 
 SLOW_ROUNDS = 8
 
+UNKNOWN_ROTATION = 1 << 62
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
@@ -187,7 +189,10 @@ def custom(
     coordinates
         More than one if it treats slices of the parameters differently.
     """
-    return Scenario(n=n, protocol=name, call=call, kind=kind, coordinates=coordinates)
+    # whether rounds repeat is not known, so none is taken for another
+    return Scenario(
+        n=n, protocol=name, call=call, kind=kind, coordinates=coordinates, rotation=UNKNOWN_ROTATION
+    )
 
 
 def _admm(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
