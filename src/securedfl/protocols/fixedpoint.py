@@ -15,6 +15,9 @@ from securedfl.protocols.base import Array
 DEFAULT_RANGES = {32: 8.0, 64: 4096.0}
 """Largest absolute value per ring width, such that the mean is off by less than 2^-20 or 2^-40 (docs/shares.md)."""
 
+_BLOCK = 1 << 14
+"""Values encoded at a time, so that they stay in the nearest cache from one pass to the next."""
+
 
 class Codec(Protocol):
     """Turns a peer's vector into ring elements and a sum of n of them into the mean."""
@@ -73,17 +76,19 @@ class FixedPoint:
         Raises `UnencodableError` with the index of the first value that is not finite or beyond the range.
         """
         bits = self.width(w)
-        limit = self.limit(bits)
-        # min and max are NaN if any value is, and a comparison with NaN is false
-        if w.size and not (-limit <= float(w.min()) and float(w.max()) <= limit):
-            raise _refusal(w, limit, bits)
+        limit, scale = self.limit(bits), 2.0 ** self.fraction_bits(bits, n)
+        codes = np.empty(w.shape, dtype=np.uint32 if bits == 32 else np.uint64)
+        signed = codes.view(np.int32 if bits == 32 else np.int64)
         # float32 cannot hold the integers of a 64-bit code; scaling by a power of two is exact in either type
-        scaled = np.multiply(
-            w, 2.0 ** self.fraction_bits(bits, n), dtype=np.float64 if bits == 64 else w.dtype
-        )
-        np.rint(scaled, out=scaled)
-        signed, unsigned = (np.int32, np.uint32) if bits == 32 else (np.int64, np.uint64)
-        codes: Array = scaled.astype(signed).view(unsigned)
+        scaled = np.empty(w[:_BLOCK].shape, dtype=np.float64 if bits == 64 else w.dtype)
+        for start in range(0, len(w), _BLOCK):
+            block = w[start : start + _BLOCK]
+            # min and max are NaN if any value is, and a comparison with NaN is false
+            if block.size and not (-limit <= float(block.min()) and float(block.max()) <= limit):
+                raise _refusal(w, limit, bits)
+            steps = np.multiply(block, scale, out=scaled[: len(block)])
+            np.rint(steps, out=steps)
+            signed[start : start + _BLOCK] = steps
         return codes
 
     def decode(self, total: Array, n: int, like: Array) -> Array:

@@ -8,12 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, wraps
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from securedfl.designs.design import Design, Group
 
 Interval = tuple[int, int]
 """Coordinates from the first up to, not including, the second."""
+
+
+class Sending(NamedTuple):
+    """One slice of a share on its way to its owner.
+
+    Attributes
+    ----------
+    to, first, end
+        The owner and its slice.
+    in_full
+        Whether it is not a mask that a seed can stand for.
+    kept
+        Of a slice in full, the parts that are random all the same, because the sender keeps what is not.
+    """
+
+    to: int
+    first: int
+    end: int
+    in_full: bool
+    kept: tuple[Interval, ...]
+
 
 T = TypeVar("T")
 _SWEEPS = 20
@@ -113,14 +134,27 @@ class Layout:
         return union(slices or [(0, self.size)])
 
     @cache_per_peer
-    def sending(self, u: int) -> list[tuple[int, int, int, int]]:
-        """Return (receiver, share, first, end) for every slice that a peer sends away."""
-        return [
-            (v, i, *self.slice_of(group, v))
-            for i, group in self.groups[u].items()
-            for v in group
-            if v != u and len(range(*self.slice_of(group, v)))
+    def sending(self, u: int) -> list[Sending]:
+        """Return every slice that a peer sends away, those in full last.
+
+        On every coordinate one share is not random. It is kept where the peer owns the coordinate itself; elsewhere it
+        is sent, as part of one and the same share: the one with the least to send.
+        """
+        own = self.owned(u)
+        slices = [
+            (v, i, *self.slice_of(group, v)) for i, group in self.groups[u].items() for v in group if v != u
         ]
+        cost = dict.fromkeys(self.groups[u], 0)
+        for _, i, first, end in slices:
+            cost[i] += 0 if covers(own, first, end) else end - first
+        remainder = min(cost, key=lambda i: (cost[i], i), default=-1)
+        found = [
+            Sending(v, first, end, in_full, intersect(own, first, end) if in_full else ())
+            for v, i, first, end in slices
+            if first < end
+            for in_full in [i == remainder and not covers(own, first, end)]
+        ]
+        return sorted(found, key=lambda sending: sending.in_full)
 
     @cache_per_peer
     def receiving(self, u: int) -> list[tuple[int, int, int]]:
@@ -131,14 +165,6 @@ class Layout:
             for v in group
             if v != u and len(range(*self.slice_of(group, u)))
         ]
-
-    @cache_per_peer
-    def explicit(self, u: int) -> int:
-        """Return the share that is not random: of those which a peer has, the one with the least to send."""
-        cost = dict.fromkeys(self.groups[u], 0)
-        for _, i, first, end in self.sending(u):
-            cost[i] += 0 if covers(self.owned(u), first, end) else end - first
-        return min(cost, key=lambda i: (cost[i], i), default=0)
 
     @cached_property
     def reduction(self) -> Reduction:

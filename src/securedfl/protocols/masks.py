@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from securedfl.protocols.randomness import keystream, ring
 SEED_BYTES = 32
 
 
-@dataclass(frozen=True)
 class Mask:
     """A uniform array over the ring of an unsigned dtype, named by its seed.
 
@@ -25,29 +22,27 @@ class Mask:
     secret between the peer that drew it and the peer that it is sent to: it is kept out of ``repr``.
     """
 
-    seed: bytes
-    shape: tuple[int, ...]
-    dtype: npt.DTypeLike
+    __slots__ = ("_array", "dtype", "seed", "shape")
+    nbytes = SEED_BYTES
 
-    def __post_init__(self) -> None:
-        if len(self.seed) != SEED_BYTES or np.dtype(self.dtype).kind != "u":
+    def __init__(self, seed: bytes, shape: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        self.seed, self.shape, self.dtype = seed, shape, np.dtype(dtype)
+        if len(seed) != SEED_BYTES or self.dtype.kind != "u":
             raise InvalidInputError(f"a mask needs {SEED_BYTES} bytes of seed and an unsigned dtype")
+        self._array: Array | None = None
 
     @property
-    def nbytes(self) -> int:
-        """Bytes on the wire."""
-        return SEED_BYTES
-
-    @cached_property
     def array(self) -> Array:
         """The mask itself, expanded on first use by AES-256 in counter mode; read-only."""
-        nbytes = math.prod(self.shape) * np.dtype(self.dtype).itemsize
-        array = ring(keystream(self.seed, nbytes), self.dtype).reshape(self.shape)
-        array.flags.writeable = False
-        return array
+        if self._array is None:
+            nbytes = math.prod(self.shape) * self.dtype.itemsize
+            array = ring(keystream(self.seed, nbytes), self.dtype).reshape(self.shape)
+            array.flags.writeable = False
+            self._array = array
+        return self._array
 
     def __repr__(self) -> str:
-        return f"Mask(shape={self.shape}, dtype={np.dtype(self.dtype)})"
+        return f"Mask(shape={self.shape}, dtype={self.dtype})"
 
 
 def mask(draw: Draw, like: Array) -> Message:

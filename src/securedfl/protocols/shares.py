@@ -17,7 +17,7 @@ from securedfl.errors import ConfigError
 from securedfl.protocols.base import Array, Draw, Message, Outbox, Steps
 from securedfl.protocols.components import strength_for
 from securedfl.protocols.fixedpoint import Codec, codec_of
-from securedfl.protocols.layout import Interval, Layout, Reduction, covers, intersect, layout_for
+from securedfl.protocols.layout import Interval, Layout, Reduction, layout_for
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 
@@ -83,20 +83,14 @@ def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
     On every coordinate the shares add up to x, and all of them are uniform but one. That one is kept where this peer
     owns the coordinate itself, in any of its groups; elsewhere it is sent in full, as one share.
     """
-    own, remainder = layout.owned(me), layout.explicit(me)
     outbox: Outbox = {}
-    in_full: list[tuple[int, int, int]] = []
-    for v, i, first, end in layout.sending(me):
-        if i == remainder and not covers(own, first, end):
-            in_full.append((v, first, end))
+    for v, first, end, in_full, kept in layout.sending(me):
+        part = x[first:end]
+        if not in_full:
+            outbox[v] = sent = mask(draw, part)
+            part -= values(sent)
             continue
-        outbox[v] = sent = mask(draw, x[first:end])
-        x[first:end] -= values(sent)
-    for v, first, end in in_full:
-        kept = intersect(
-            own, first, end
-        )  # with groups of different sizes a slice can be partly this peer's own
-        outbox[v] = piece = x[first:end].copy() if kept else x[first:end]
+        outbox[v] = piece = part.copy() if kept else part
         for a, b in kept:
             piece[a - first : b - first] = hidden = values(mask(draw, x[a:b]))
             x[a:b] -= hidden
