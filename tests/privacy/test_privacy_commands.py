@@ -1,0 +1,204 @@
+"""The commands audit and attack, as a user types them, with bad input too; and the gate before training."""
+
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from securedfl.cli import app
+from securedfl.designs import best
+from securedfl.errors import PrivacyError
+from securedfl.federation.certify import certify, save
+from securedfl.federation.config import TrainConfig
+
+RUNNER = CliRunner()
+
+
+def call(line, code=0):
+    result = RUNNER.invoke(app, line.split())
+    assert result.exit_code == code, result.output
+    return result
+
+
+def as_json(line):
+    return json.loads(call(f"{line} --json").stdout)
+
+
+class TestAudit:
+    def test_the_issue_s_example(self):
+        found = as_json("audit --peers 9 --group-size 3 --protocol grouped --iterations 8 --collusion 1")
+        assert found["paper_bound"] == 7
+        assert found["exposed_by_iteration"] == [0, 0, 0, 0, 2, 8, 8, 8]
+        assert found["safe_iterations"] == 4
+        assert (found["verdict"], found["kind"], found["exhaustive"]) == ("exposed", "bounded", True)
+        assert found["worst_coalition"] == [0]
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            "--iterations 1",
+            "--protocol classic",
+            "--protocol plain",
+            "--protocol shares --collusion 2",
+            "--protocol shares --strength 2 --method symbols",
+            "--protocol resilient",
+            "--rho 3,3e-4,1",
+            "--peers 12 --rounds 5",
+        ],
+    )
+    def test_text(self, arguments):
+        output = call(f"audit {arguments}").stdout
+        assert "verdict" in output
+        assert "only the total" in output
+
+    def test_symbols_and_components_agree(self):
+        fast, slow = as_json("audit"), as_json("audit --method symbols")
+        assert (fast["method"], slow["method"]) == ("components", "symbols")
+        for key in ("verdict", "exposed", "partial_sums", "dimension", "exposed_by_iteration", "breaking"):
+            assert fast[key] == slow[key]
+
+    def test_svg_and_design_files(self, tmp_path):
+        best(12, 3, 1).save(tmp_path / "d.json")
+        picture = tmp_path / "who.svg"
+        found = as_json(f"audit --design {tmp_path / 'd.json'} --svg {picture}")
+        assert (found["peers"], found["design"]) == (12, best(12, 3, 1).hash)
+        assert picture.read_text().startswith("<svg")
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "words"),
+        [
+            ("audit --protocol nonsense", 4, "known"),
+            ("audit --collusion 9", 6, "1 to 8"),
+            ("audit --rho x", 4, "START,DECAY,PERIOD"),
+            ("audit --rho -1", 4, "positive"),
+            ("audit --rho 1,2", 4, "START,DECAY,PERIOD"),
+            ("audit --peers 1", 2, "peers"),
+            ("audit --run nowhere", 8, "no run folder"),
+            ("audit --run .", 8, "certificate.json"),
+            ("audit --svg nowhere/x.svg", 4, "cannot write"),
+            ("audit --design nowhere", 5, "cannot read"),
+            ("audit --protocol shares --strength 9", 4, "strength"),
+            ("attack --coalition 0,99", 4, "0 to 8"),
+            ("attack --coalition a", 4, "numbers"),
+            ("attack --coalition 0,1,2,3,4,5,6,7,8", 4, "1 to 8"),
+            ("attack --picture x.gif", 4, ".png or .svg"),
+            ("attack --picture nowhere/x.png", 4, "cannot write"),
+            ("attack --rounds 3", 4, "grouped"),
+            ("attack --protocol grouped --rounds 3 --iterations 3", 4, "2 iterations"),
+            ("attack --protocol grouped --rounds 3 --rho 3,0.1,1", 4, "constant"),
+            ("attack --parameters 0", 2, "parameters"),
+        ],
+    )
+    def test_bad_input(self, arguments, code, words):
+        result = call(arguments, code=code)
+        assert words in " ".join((result.output + getattr(result, "stderr", "")).split())
+
+
+class TestAttack:
+    def test_the_issue_s_example(self):
+        found = as_json("attack --protocol classic --peers 9 --iterations 2 --parameters 100000")
+        assert found["recovered"] == 8
+        assert found["max_abs_error"] < 1e-4
+
+    @pytest.mark.parametrize(
+        ("arguments", "recovered"),
+        [
+            ("--protocol grouped", 0),
+            ("--protocol grouped --iterations 5", 2),
+            ("--protocol grouped --iterations 6", 8),
+            ("--protocol grouped --collusion 2", 2),
+            ("--protocol plain", 8),
+            ("--protocol plain --coalition 3", 0),
+            ("--protocol shares --strength 3 --collusion 2", 0),
+            ("--protocol shares --strength 2 --collusion 2 --dtype float64", 2),
+            ("--iterations 1", 0),
+        ],
+    )
+    def test_recovers_what_the_audit_says(self, arguments, recovered):
+        found = as_json(f"attack --parameters 500 {arguments}")
+        if "shares" not in arguments:  # there, slices decide which of the audit's coalitions get through
+            assert found["recovered"] == recovered
+        assert found["recovered_peers"] == found["claimed_peers"] == found["exposed_by_audit"]
+        assert (found["max_abs_error"] is None) == (not found["recovered"])
+
+    def test_rounding_that_drowns_the_result_is_said(self):
+        output = call("attack --protocol grouped --iterations 6 --rho 1e-6 --parameters 500").stdout
+        assert "recovered       0 peers" in output
+        assert "8 exposed" in output
+        assert "drowned" in output
+
+    def test_rounds(self):
+        found = as_json("attack --protocol grouped --rounds 12 --parameters 100")
+        assert found["neighbours_fixed"]["messages"] == 12
+        assert found["partitions_rotate"]["messages"] == 6
+        assert found["neighbours_fixed"]["width"] < found["partitions_rotate"]["width"] < found["mask_width"]
+        assert "fixed" in call("attack --protocol grouped --rounds 3 --parameters 100").stdout
+
+
+class TestGate:
+    def config(self, **values):
+        return TrainConfig.resolve({"methods": "secured", **values})
+
+    def test_default_settings_pass(self):
+        found = certify(self.config(), best(9, 3, 0))
+        assert (found["verdict"], found["required_collusion"], found["allow_exposure"]) == (
+            "only the total",
+            1,
+            False,
+        )
+        assert found["rounds"] == 21
+        assert "simulation" in found["remark"]
+        assert "remark" not in certify(self.config(masks="secret"), best(9, 3, 0))
+
+    @pytest.mark.parametrize("values", [{"iterations": 5}, {"protocol": "classic"}, {"collusion": 2}])
+    def test_exposing_settings_are_refused_unless_allowed(self, values, caplog):
+        with pytest.raises(PrivacyError, match="--allow-exposure"):
+            certify(self.config(**values), best(9, 3, 0))
+        with caplog.at_level(logging.WARNING):
+            found = certify(self.config(allow_exposure=True, **values), best(9, 3, 0))
+        assert (found["verdict"], found["allow_exposure"]) == ("exposed", True)
+        assert "exposure is allowed" in caplog.text
+
+    def test_nothing_to_withstand(self):
+        assert certify(self.config(protocol="classic", collusion=0), best(9, 3, 0))["verdict"] == "exposed"
+
+    def test_baselines_promise_nothing(self):
+        assert certify(self.config(methods="local,fedavg"), best(9, 3, 0)) == {}
+
+    def test_the_run_folder_gets_certificate_picture_and_ledger(self, tmp_path):
+        config, design = self.config(rounds=3), best(9, 3, 0)
+        rows = [{"method": "secured", "round": r} for r in range(4)] + [{"method": "local", "round": 0}]
+        save(tmp_path, config, design, rows)
+        assert json.loads((tmp_path / "certificate.json").read_text())["design"] == design.hash
+        assert json.loads((tmp_path / "ledger.json").read_text())["attempts"] == 4
+        assert (tmp_path / "exposure.svg").read_text().startswith("<svg")
+        output = call(f"audit --run {tmp_path}").stdout
+        assert "only the total" in output
+        assert "Ledger" in output
+        assert as_json(f"audit --run {tmp_path}")["ledger"]["averages"] == 4
+
+
+def test_the_package_is_light():
+    code = "import sys, securedfl.privacy.attacks; print('torch' in sys.modules, 'matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_images_are_stolen_from_all_to_all_and_not_from_groups():
+    pytest.importorskip("torch")
+    from securedfl.privacy.demo import steal_images
+
+    theft = steal_images()
+    assert (theft.recovered, theft.recovered_protected) == (8, 0)
+    assert abs(theft.true - theft.stolen).max() < 1e-4
+    assert abs(theft.true - theft.protected).max() > 0.5
+
+
+def test_the_picture(tmp_path):
+    pytest.importorskip("torch")
+    found = as_json(f"attack --picture {tmp_path / 'stolen.png'}")
+    assert (found["images_stolen"], found["filters_stolen"], found["images_stolen_from_grouped"]) == (8, 8, 0)
+    assert (tmp_path / "stolen.png").stat().st_size > 10_000
