@@ -13,6 +13,7 @@ from securedfl.averaging import add_weights, remove_weight
 from securedfl.learning.team import Report, Team
 from securedfl.learning.update import Array, Score
 from securedfl.protocols.base import Steps
+from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.transport.memory import Draws, NotFiniteError, run
 
 
@@ -109,8 +110,10 @@ def secure_aggregation(
     vectors = list(parameters) if weights is None else add_weights(list(parameters), weights)
     try:
         outcome = run(partial(protocol, round=round), vectors, draws=draws(round))
-    except NotFiniteError as error:
+    except (NotFiniteError, UnencodableError) as error:
         name = name_at(error.index) if name_at and error.index < parameters.shape[1] else ""
+        if isinstance(error, UnencodableError):
+            raise error.at(name=name) from None
         raise NotFiniteError(error.peer, error.index, error.value, name) from None
     mean = outcome.average if weights is None else remove_weight(outcome.average)
     seconds = time.perf_counter() - started

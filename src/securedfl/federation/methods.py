@@ -38,6 +38,7 @@ METHODS: dict[str, Method] = {
     "local": Method(label="Local-Only", protocol=None),
     "fedavg": Method(label="FedAvg", protocol=lambda _config: "plain"),
     "secured": Method(label="SecureD-FL", protocol=lambda config: config.protocol),
+    "shares": Method(label="SecureD-FL shares", protocol=lambda _config: "shares"),
 }
 """All methods by name; add an entry to add a method."""
 
@@ -52,6 +53,8 @@ OPTIONS: dict[str, Callable[[TrainConfig], Options]] = {
     "classic": _admm,
     "grouped": _admm,
     "plain": lambda _config: {},
+    "resilient": lambda config: {"collusion": config.collusion},
+    "shares": lambda config: {"collusion": config.collusion},
 }
 """Which settings each protocol takes, as keyword arguments; add an entry with the protocol."""
 
