@@ -15,7 +15,7 @@ import numpy.typing as npt
 from securedfl.privacy.audit import Knowledge
 
 Labels = npt.NDArray[np.integer]
-Components = npt.NDArray[np.int64]
+Components = npt.NDArray[np.int32]
 
 
 def components(labels: Labels, coalitions: npt.NDArray[np.integer]) -> Components:
@@ -35,7 +35,7 @@ def components(labels: Labels, coalitions: npt.NDArray[np.integer]) -> Component
     """
     n = labels.shape[1]
     count = len(coalitions)
-    parent = np.tile(np.arange(n), (count, 1))
+    parent = np.tile(np.arange(n, dtype=np.int32), (count, 1))
     partitions = []
     for row in labels:
         order = np.argsort(row, kind="stable")
@@ -61,9 +61,8 @@ def levels(
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int64]]:
     """Return per coalition and peer 0 (only the total), 1 (in a smaller sum) or 2 (exposed); and the dimension."""
     count, n = found.shape
-    rows = np.arange(count)[:, None]
-    sizes = np.zeros((count, n), dtype=np.int64)
-    np.add.at(sizes, (np.broadcast_to(rows, found.shape), found), 1)
+    flat = (found + n * np.arange(count)[:, None]).ravel()
+    sizes = np.bincount(flat, minlength=count * n).reshape(count, n)
     honest = n - coalitions.shape[1]
     number = (sizes > 0).sum(axis=1) - coalitions.shape[1]
     own = np.take_along_axis(sizes, found, axis=1)

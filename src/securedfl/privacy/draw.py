@@ -9,7 +9,7 @@ import numpy as np
 from securedfl.privacy.survey import EXPOSED, PARTIAL, Levels
 
 _COLOURS = {0: "#d7e8dc", PARTIAL: "#f2c46d", EXPOSED: "#c8423b"}
-_NAMES = {0: "only the total", PARTIAL: "functions of several peers", EXPOSED: "all parameters"}
+_NAMES = {0: "only the total", PARTIAL: "functions of several peers", EXPOSED: "its parameters"}
 _MOST_LABELS = 40
 _MOST_CELLS = 150
 _SIDE = 520
@@ -29,7 +29,8 @@ def exposure_svg(levels: Levels, title: str = "Who can learn about whom", *, col
     gap = 1 if cell > 8 else 0
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + _SIDE + 16} {top + _SIDE + 56}" '
-        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{escape(title)}">',
+        'font-family="system-ui, sans-serif" font-size="12" shape-rendering="crispEdges" '
+        f'role="img" aria-label="{escape(title)}">',
         f'<text x="{left}" y="22" font-size="15" font-weight="600" fill="currentColor">{escape(title)}</text>',
         f'<text x="{left + _SIDE / 2:g}" y="46" text-anchor="middle" fill="currentColor">about peer</text>',
         f'<text transform="translate(18 {top + _SIDE / 2:g}) rotate(-90)" text-anchor="middle" fill="currentColor">'
