@@ -75,7 +75,7 @@ class TrainConfig(BaseModel):
     epochs: int = Field(1, ge=1, description="Local epochs per round.")
     batch_size: int = Field(32, ge=1, description="Samples per mini-batch.")
     optimizer: Literal["rmsprop", "adam", "sgd"] = Field("rmsprop", description="Local optimiser.")
-    learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="Step size of the optimiser.")
+    learning_rate: float = Field(0.001, gt=0, le=1e6, description="Step size of the optimiser.")
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of rmsprop and sgd.")
     weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False, description="Weight decay of the optimiser.")
 

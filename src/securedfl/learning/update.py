@@ -168,7 +168,7 @@ class LocalTrainer:
     def state(self, peer: int) -> State:
         """Return a copy of the peer's optimiser state."""
         state = self._optimizers[peer].state.get(self.model.trained, {})
-        return {name: np.array(value) for name, value in state.items() if isinstance(value, Tensor)}
+        return {name: value.numpy().copy() for name, value in state.items() if isinstance(value, Tensor)}
 
     def restore(self, peer: int, state: State) -> None:
         """Give the peer an optimiser with that state."""

@@ -1,0 +1,105 @@
+"""Teams: the same numbers whatever the number of processes, and nothing left behind."""
+
+import os
+import signal
+from multiprocessing import resource_tracker
+
+import numpy as np
+import pytest
+import torch
+
+from securedfl.errors import InvalidInputError
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.train import make_task
+from securedfl.learning.pace import make_team, quickest, work_seconds
+from securedfl.learning.team import InProcessTeam
+from securedfl.learning.workers import ProcessTeam, WorkerLostError, deal_work
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tracker():
+    resource_tracker.ensure_running()  # it lives as long as this process, so it is not a leak of a team
+
+
+def task(**settings):
+    return make_task(TrainConfig.resolve({"peers": 4, "model": "linear", "optimizer": "adam", **settings}))
+
+
+def numbers(team):
+    team.initialise()
+    losses = [team.update(1), team.update(2)]
+    return losses, team.evaluate(), team.parameters.copy(), team.states()
+
+
+def shared_memory():
+    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()  # noqa: S108
+
+
+def test_two_processes_compute_the_same_bits_as_one_also_when_restored_and_leave_nothing_behind():
+    before = shared_memory()
+    job = task(model="cnn-small")
+    with InProcessTeam(job) as one, ProcessTeam(job, 2) as two:
+        processes = [worker.process for worker in two._workers]
+        assert (one.workers, two.workers) == (1, 2)
+        for a, b in zip(numbers(one), numbers(two), strict=True):
+            np.testing.assert_equal(a, b)
+
+        parameters, states = one.parameters.copy(), one.states()
+        one.update(3)
+        two.initialise()
+        two.restore(parameters, states)
+        two.update(3)
+        assert np.array_equal(one.parameters, two.parameters)
+    two.close()  # a second time does no harm
+    assert not any(process.is_alive() for process in processes)
+    assert shared_memory() <= before
+
+
+def test_progress_counts_peers():
+    counts = []
+    with InProcessTeam(task()) as team:
+        team.initialise()
+        team.update(1, counts.append)
+    assert counts == [1, 2, 3, 4]
+
+
+def test_the_callers_number_of_threads_comes_back():
+    threads = torch.get_num_threads()
+    with InProcessTeam(task()):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == threads
+
+
+def test_a_killed_worker_is_an_error_that_names_its_peers_and_leaves_nothing():
+    before = shared_memory()
+    with ProcessTeam(task(), 2) as team:
+        team.initialise()
+        survivor, victim = (worker.process for worker in team._workers)
+        peers = ", ".join(map(str, team._workers[1].peers))
+        os.kill(victim.pid, signal.SIGKILL)
+        with pytest.raises(WorkerLostError, match=rf"peers {peers} ended \(exit code -9\)"):
+            team.update(1)
+    assert not survivor.is_alive()
+    assert shared_memory() <= before
+
+
+def test_an_error_in_a_worker_is_the_error_of_the_team():
+    with ProcessTeam(task(peers=2), 1) as team:
+        team.initialise()
+        team.parameters[1] = np.nan
+        with pytest.raises(InvalidInputError, match="training of peer 1 diverged in round 1"):
+            team.update(1)
+
+
+def test_work_is_dealt_evenly():
+    assert deal_work([10, 10, 10, 10], 2) == [(0, 2), (1, 3)]
+    assert deal_work([50, 10, 10, 10, 10, 10], 2) == [(0,), (1, 2, 3, 4, 5)]
+    assert deal_work([1, 1], 5) == [(0,), (1,)]
+
+
+def test_processes_are_used_where_they_pay():
+    assert quickest(3, 8) == 1
+    assert quickest(1000, 2) == 2
+    assert 0 < work_seconds(task()) < 5
+    with make_team(task(), "auto", updates=1) as team:
+        assert team.workers == 1
