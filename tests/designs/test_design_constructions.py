@@ -9,6 +9,7 @@ from securedfl.designs.bose import thrice_plus_one
 from securedfl.designs.classes import Classes, Plan, labels_of
 from securedfl.designs.deletion import delete, strangers
 from securedfl.designs.design import Design
+from securedfl.designs.differences import difference_matrices
 from securedfl.designs.doubling import doubled
 from securedfl.designs.exact import plan
 from securedfl.designs.fields import divisors, factors, field, prime_power
@@ -79,6 +80,14 @@ def test_transversal_designs(v: int, k: int) -> None:
 def test_orthogonal_squares_of_eulers_orders(order: int) -> None:
     assert order % 4 == 2
     assert checked(transversal(3, order)).gap == order
+    assert checked(transversal(3, 5 * order)).gap == 5 * order
+
+
+@pytest.mark.parametrize("order", sorted(difference_matrices()))
+def test_difference_matrices(order: int) -> None:
+    rows = difference_matrices()[order].rows
+    assert row_limit(order) == rows >= 5
+    assert checked(transversal(rows, order)).gap == order
 
 
 @pytest.mark.parametrize("q", [7, 13, 19, 25, 31, 37, 43, 49])

@@ -39,6 +39,11 @@ def labels_of(classes: Classes) -> Labels:
     return labels
 
 
+def empty(gap: int, groups: int, size: int) -> Classes:
+    """Return room for classes, in two bytes per member where that is enough: large designs have millions."""
+    return np.empty((gap, groups, size), dtype=np.uint16 if groups * size < 1 << 16 else np.int32)
+
+
 def as_classes(blocks: npt.ArrayLike) -> Classes:
     """Return an integer array as `Classes`."""
     return np.asarray(blocks, dtype=np.int32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from securedfl.designs.classes import Classes, as_classes
+from securedfl.designs.classes import Classes, as_classes, empty
 from securedfl.designs.fields import Field, Integers, field
 
 
@@ -52,10 +52,15 @@ def thrice(q: int) -> Classes:
 def develop(numbers: Field, base: Integers, levels: int) -> Classes:
     """Return the q translates of a base partition of ``levels`` copies of GF(q) and perhaps infinite points."""
     q = numbers.q
-    element = np.arange(q)[:, None, None]
     finite = base < levels * q
-    moved = base // q * q + numbers.add((base % q)[None], element)
-    return as_classes(np.where(finite, moved, base))
+    level, place = base // q * q, (base % q)[None]
+    result = empty(q, *base.shape)
+    # In slices: field arithmetic needs several times the memory of its result.
+    step = max(1, 1_000_000 // base.size)
+    for first in range(0, q, step):
+        element = np.arange(first, min(first + step, q))[:, None, None]
+        result[first : first + step] = np.where(finite, level + numbers.add(place, element), base)
+    return result
 
 
 def _half(numbers: Field, value: Integers) -> Integers:

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from securedfl.designs.classes import Classes, Plan, as_classes
+from securedfl.designs.classes import Classes, Plan, as_classes, empty
 from securedfl.designs.fields import divisors
 from securedfl.designs.pairwise import standard_form
 from securedfl.designs.resolvable import block_design, recipe
@@ -38,12 +38,12 @@ def _fill(r: int, w: int, inside: Plan) -> Classes:
     frame = standard_form(block_design(r, 3), 3)[:, 1:].astype(np.int32)
     row, place = np.divmod(transversal(3, w), w)
     filler = _separate(inside.build())
-    parts = []
+    result = empty(r * w, (2 * w * r + 2) // 3, 3)
     for hole in range(r):
         across = (frame[hole][:, row] * w + place).transpose(1, 0, 2, 3).reshape(w, -1, 3)
         points = np.concatenate([np.arange(2 * w * hole, 2 * w * (hole + 1)), [2 * w * r, 2 * w * r + 1]])
-        parts.append(np.concatenate([across, points[filler]], axis=1))
-    return as_classes(np.concatenate(parts))
+        result[hole * w : (hole + 1) * w] = np.concatenate([across, points[filler]], axis=1)
+    return result
 
 
 def _separate(classes: Classes) -> Classes:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs.affine import affine_geometry
-from securedfl.designs.classes import Classes, as_classes
+from securedfl.designs.classes import Classes, as_classes, empty
 from securedfl.designs.transversal import transversal
 
 Blocks = Classes
@@ -132,7 +132,7 @@ def close(r: int, s: int, parts: list[Blocks], template: Callable[[int], Classes
     """
     width = s - 1
     groups = (width * r + 1) // s
-    result = np.empty((r, groups, s), dtype=np.uint16 if width * r < 1 << 16 else np.int32)
+    result = empty(r, groups, s)
     result[:, 0, 0] = width * r
     result[:, 0, 1:] = np.arange(width * r).reshape(r, width)
     filled = np.ones(r, dtype=np.int64)
