@@ -13,7 +13,7 @@ from shares_symbols import SymbolicRun, eliminate, joined, span_of
 from securedfl.designs import Design, best
 from securedfl.errors import PrivacyError
 from securedfl.protocols import components, resilient, shares, strength_for, withstands
-from securedfl.protocols.components import exposing
+from securedfl.protocols.components import exhaustive, exposing
 from securedfl.protocols.layout import layout_for
 from securedfl.transport import run
 
@@ -147,6 +147,18 @@ def test_as_many_partitions_as_colluders_is_not_always_enough():
     assert strength_for(OTHER, 5) == 6
     with pytest.raises(PrivacyError, match=r"cannot withstand 6 colluders; they withstand 5 \(strength 6\)"):
         strength_for(OTHER, 6)
+
+
+def test_a_peer_that_sits_out_has_fewer_shares():
+    # 99 peers in pairs: too many coalitions of five to try, so the argument must count the peer's real groups
+    design = best(99, 2, 0)
+    assert not exhaustive(design, 6, 5)
+    assert not withstands(design, 6, 5)
+    assert strength_for(design, 5) == 7
+    alone = next(u for u in range(99) if any(len(design.group(u, i)) == 1 for i in range(6)))
+    around = {v for i in range(6) for v in design.group(alone, i)} - {alone}
+    assert len(around) == 5
+    assert frozenset({alone}) in components(design, range(6), around)
 
 
 def test_gf2_is_enough():

@@ -13,7 +13,7 @@ from itertools import combinations, islice
 
 import numpy as np
 
-from securedfl.designs.design import Design
+from securedfl.designs import Design, best
 from securedfl.errors import ConfigError, DesignError, PrivacyError
 from securedfl.protocols.base import Array
 
@@ -53,9 +53,9 @@ def exposing(design: Design, partitions: Sequence[int], coalitions: Array) -> Ar
 def withstands(design: Design, strength: int, collusion: int) -> bool:
     """Tell whether every coalition of that size learns nothing but the total, in every round.
 
-    All coalitions are tried while that takes at most about a second. Beyond that a strength above the number of
-    colluders still ensures that no single peer is exposed, since two peers meet at most once; that no larger set is cut
-    off is then only sought to be refuted, by the coalitions that surround a set of peers who meet.
+    All coalitions are tried while that takes at most about a second. Beyond that, more shares than colluders still
+    ensure that no single peer is exposed, since two peers meet at most once; that no larger set is cut off is then only
+    sought to be refuted, by the coalitions that surround a group.
     """
     n = design.n
     if not 0 < collusion < n - 1:
@@ -63,6 +63,8 @@ def withstands(design: Design, strength: int, collusion: int) -> bool:
     if strength <= collusion:
         return False  # one colluder in each of a peer's groups
     for partitions in windows(design, strength):
+        if _fewest_shares(design, partitions) <= collusion:
+            return False  # a peer that sits out in some partitions has fewer shares than the strength
         rows = max(1, _BATCH // n)
         source = iter(
             combinations(range(n), collusion)
@@ -74,6 +76,11 @@ def withstands(design: Design, strength: int, collusion: int) -> bool:
             if exposing(design, partitions, coalitions).any():
                 return False
     return True
+
+
+def _fewest_shares(design: Design, partitions: Sequence[int]) -> int:
+    """Return how many groups of two or more the peer with the fewest of them has."""
+    return min(sum(len(design.group(u, i)) > 1 for i in partitions) for u in range(design.n))
 
 
 def exhaustive(design: Design, strength: int, collusion: int) -> bool:
@@ -104,8 +111,6 @@ def design_withstanding(n: int, collusion: int, *, group_size: int | None = None
 
     Without a group size, the largest of 3 and 2 that will do: smaller groups have more partitions.
     """
-    from securedfl.designs import best
-
     refusal: Exception | None = None
     for size in (3, 2) if group_size is None else (group_size,):
         try:
