@@ -1,0 +1,187 @@
+"""The command line as a user meets it: output, exit codes, messages."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import securedfl
+from securedfl.cli import app
+from securedfl.cli.options import PANELS
+from securedfl.cli.progress import LineProgress, LiveProgress, progress_on
+from securedfl.federation.config import TrainConfig
+
+SECUREDFL = Path(sys.executable).with_name("securedfl")
+TINY = ["--model", "linear", "--rounds", "1", "--methods", "local,secured"]
+
+
+def invoke(*arguments, **environment):
+    return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "100", **environment})
+
+
+@pytest.fixture(autouse=True)
+def _quick_report(request, monkeypatch):
+    if "real_report" not in request.fixturenames:
+        monkeypatch.setattr("securedfl.evaluation.report.write_report", lambda path: path)
+
+
+@pytest.fixture
+def real_report():
+    """Ask for the report as users get it."""
+
+
+def test_train_prints_rounds_a_table_and_the_report(tmp_path, real_report):
+    result = invoke("train", *TINY, "--out", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    assert "SecureD-FL   round 1/1  accuracy 0." in result.output
+    assert "Best Test Accuracy" in result.output
+    assert f"Report: {tmp_path / 'run' / 'report.html'}" in result.output
+    assert "</html>" in (tmp_path / "run" / "report.html").read_text()
+    assert invoke("report", tmp_path / "run").output.strip() == str(tmp_path / "run" / "report.html")
+
+
+def test_json_prints_the_summary_and_nothing_else(tmp_path):
+    result = invoke("train", *TINY, "--out", tmp_path / "run", "--json")
+    assert json.loads(result.stdout) == json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert "round 1/1" in result.stderr
+
+
+def test_options_go_before_the_file(tmp_path):
+    (tmp_path / "c.toml").write_text(
+        'peers = 12\nrounds = 1\nmethods = ["local"]\nmodel = "linear"\nseed = 3\n'
+    )
+    result = invoke(
+        "train", tmp_path / "c.toml", "--peers", 6, "--rho", "3,0.5,2", "--json", "--out", tmp_path / "run"
+    )
+    config = json.loads(result.stdout)["config"]
+    assert (config["peers"], config["seed"], config["methods"]) == (6, 3, ["local"])
+    assert config["rho"] == {"start": 3, "decay": 0.5, "period": 2}
+
+
+def test_the_default_folder_is_named_after_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert invoke("train", *TINY, "--peers", 12).exit_code == 0
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("digits-12-")
+
+
+def test_every_setting_is_an_option():
+    result = invoke("train", "--help", COLUMNS="200")
+    for name in TrainConfig.model_fields:
+        assert f"--{name.replace('_', '-')}" in result.output
+    assert "securedfl train --resume" in result.output
+    assert {name for names in PANELS.values() for name in names} == set(TrainConfig.model_fields)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--peers", "x"], 2, "valid integer"),
+        (["--nope"], 2, "No such option"),
+        (["--peers", "500"], 3, "500 peers need at least 5000 samples (10 each)"),
+        (["--dataset", "digit"], 4, "did you mean 'digits'?"),
+        (["--methods", "fedvg"], 4, "unknown method 'fedvg'; did you mean 'fedavg'?"),
+        (["--rho", "1,2"], 4, "give a number, or START,DECAY,PERIOD"),
+        (["--workers", "many"], 4, "workers = 'many'"),
+        (["--partition", "natural"], 4, "does not say whom its samples are from"),
+        (["missing.toml"], 4, "cannot read the configuration missing.toml"),
+        (["--design", "missing.json"], 5, "cannot read the design file"),
+        (["--resume", "missing"], 8, "there is no run to resume in missing"),
+        (["--resume", "missing", "--out", "x"], 4, "leave --out away"),
+    ],
+)
+def test_errors_are_one_line_with_their_exit_code(tmp_path, monkeypatch, arguments, code, message):
+    monkeypatch.chdir(tmp_path)
+    result = invoke("train", *arguments)
+    assert result.exit_code == code
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+    assert "Traceback" not in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback():
+    result = invoke("train", "--dataset", "nope", SECUREDFL_DEBUG="1")
+    assert isinstance(result.exception, securedfl.SecuredFLError)
+    assert isinstance(invoke("--debug", "train", "--dataset", "nope").exception, securedfl.SecuredFLError)
+
+
+def test_unknown_keys_in_a_file_name_file_and_nearest_key(tmp_path):
+    (tmp_path / "c.toml").write_text("lerning_rate = 0.1\n")
+    result = invoke("train", tmp_path / "c.toml")
+    assert result.exit_code == 4
+    assert (
+        f"unknown key 'lerning_rate' in {tmp_path / 'c.toml'}; did you mean 'learning_rate'?" in result.stderr
+    )
+
+
+def test_version():
+    assert invoke("--version").output == f"securedfl {securedfl.__version__}\n"
+
+
+def test_help_does_not_import_torch():
+    code = (
+        "import sys; from typer.testing import CliRunner; from securedfl.cli import app;"
+        "assert CliRunner().invoke(app, ['train', '--help']).exit_code == 0; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_ctrl_c_leaves_a_usable_run_and_exit_code_130(tmp_path):
+    folder = tmp_path / "run"
+    arguments = [
+        "train",
+        "--model",
+        "linear",
+        "--rounds",
+        "100000",
+        "--methods",
+        "secured",
+        "--out",
+        str(folder),
+    ]
+    process = subprocess.Popen(
+        [SECUREDFL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (folder / "checkpoints" / "secured.safetensors").exists():
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert f"Continue with: securedfl train --resume {folder}" in output
+    assert "Traceback" not in output
+    assert json.loads((folder / "summary.json").read_text())["finished"] is False
+    assert (folder / "report.html").exists()
+
+
+def test_progress_is_live_on_a_terminal_and_plain_elsewhere(tmp_path):
+    config = TrainConfig.resolve({"methods": "secured", "rounds": 2})
+    row = {"method": "secured", "round": 1, "accuracy": 0.5, "loss": 1.0, "error_mse": 1e-13}
+    row |= {"train_seconds": 1.0, "average_seconds": 0.5}
+    for terminal, kind in ((True, LiveProgress), (False, LineProgress)):
+        with (tmp_path / "out").open("w") as file:
+            console = Console(file=file, force_terminal=terminal, width=120)
+            with progress_on(console) as progress:
+                assert isinstance(progress, kind)
+                progress.started(tmp_path, config, 1)
+                progress.method_started("secured", None)
+                progress.peers_trained(9)
+                progress.round_finished(row)
+                progress.method_finished("secured")
+        text = (tmp_path / "out").read_text()
+        assert "SecureD-FL" in text
+        assert ("50.00 %" in text) == terminal
+        assert ("accuracy 0.5000  loss 1.0000  error 1.0e-13  1.50 s" in text) != terminal

@@ -1,0 +1,124 @@
+"""Algorithm 3 on a team that computes by hand: the order of things, and the average of every protocol."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from securedfl.designs import Design, best
+from securedfl.errors import InvalidInputError
+from securedfl.federation.algorithm3 import algorithm3, secure_aggregation, true_mean
+from securedfl.federation.metrics import make_row, summarise
+from securedfl.learning.update import Score
+from securedfl.protocols import InsecureSeededDraw, grouped, plain
+
+
+class Adders:
+    """A team whose peer k starts at k and adds k + 1 in every round."""
+
+    workers = 1
+
+    def __init__(self, peers=9, size=3):
+        self.parameters = np.full((peers, size), np.nan, np.float32)
+        self.calls = []
+
+    def initialise(self):
+        self.calls.append("initialise")
+        self.parameters[:] = np.arange(len(self.parameters))[:, None]
+
+    def update(self, round, report=None):
+        self.calls.append(f"update {round}")
+        self.parameters += np.arange(1, len(self.parameters) + 1)[:, None]
+        return [1.0 + peer for peer in range(len(self.parameters))]
+
+    def evaluate(self):
+        self.calls.append("evaluate")
+        return [Score(peer % 2, 2.0 * peer, 1 + peer) for peer in range(len(self.parameters))]
+
+
+def aggregation(protocol=grouped, *, design=None, **options):
+    design = design or best(9, 3)
+    return partial(
+        secure_aggregation,
+        protocol=partial(protocol, design=design),
+        draws=lambda r: lambda peer, offset: InsecureSeededDraw(0, peer=peer, round=r, offset=offset),
+        **options,
+    )
+
+
+def test_rounds_follow_the_paper():
+    team = Adders()
+    rounds = list(algorithm3(team, aggregation(), rounds=2))
+    assert team.calls == ["initialise", "evaluate", "update 1", "evaluate", "update 2", "evaluate"]
+    assert [r.number for r in rounds] == [0, 1, 2]
+    np.testing.assert_allclose(team.parameters, 4 + 5 + 5, rtol=1e-5)
+    assert rounds[0].train_losses is None
+    assert all(r.average.error_max < 1e-4 for r in rounds)
+
+
+def test_local_only_never_averages():
+    team = Adders(peers=3)
+    rounds = list(algorithm3(team, None, rounds=1))
+    assert [r.average for r in rounds] == [None, None]
+    assert team.parameters[:, 0].tolist() == [1, 3, 5]
+
+
+def test_a_restored_team_goes_on_without_initialisation():
+    team = Adders()
+    team.parameters[:] = 1
+    assert [r.number for r in algorithm3(team, aggregation(), rounds=3, after=2)] == [3]
+    assert team.calls == ["update 3", "evaluate"]
+
+
+@pytest.mark.parametrize("protocol", [grouped, plain])
+def test_weighted_averages_count_samples(protocol):
+    rows = np.arange(18, dtype=np.float32).reshape(9, 2)
+    weights = [float(k + 1) for k in range(9)]
+    expected = np.average(rows, axis=0, weights=weights)
+    average = aggregation(protocol, weights=weights)(rows, 1)
+    np.testing.assert_allclose(rows, np.tile(expected, (9, 1)), rtol=1e-4)
+    assert average.error_max < 1e-3
+
+
+def test_true_mean_is_float64():
+    rows = np.array([[1e8], [1.0], [-1e8]], np.float32)
+    assert true_mean(rows).tolist() == [1 / 3]
+    assert true_mean(rows, [0, 2, 0]).tolist() == [1.0]
+
+
+def test_bytes_are_what_peers_send():
+    rows = np.ones((9, 10), np.float32)
+    assert aggregation(plain, design=Design.everyone(9))(rows, 0).bytes_per_peer == pytest.approx(
+        2 * 8 * 40 / 9
+    )
+
+
+def test_nan_is_refused_with_the_name_of_the_parameter():
+    rows = np.ones((9, 3), np.float32)
+    rows[4, 2] = np.nan
+    with pytest.raises(InvalidInputError, match=r"peer 4 has nan at parameter 'bias'"):
+        aggregation(name_at=lambda index: ["a", "b", "bias"][index])(rows, 1)
+
+
+def test_rows_pool_over_all_test_data_and_training_samples():
+    outcome = list(algorithm3(Adders(peers=3), None, rounds=1))[1]
+    row = make_row("local", outcome, [1, 1, 2])
+    assert row["accuracy"] == 1 / 6
+    assert row["loss"] == 1.0
+    assert row["peer_accuracy"] == [0, 1 / 2, 0]
+    assert row["train_loss"] == 9 / 4
+    assert (row["error_mse"], row["bytes_per_peer"]) == (None, 0)
+
+
+def test_the_summary_takes_the_best_round_and_leaves_out_the_initial_average():
+    common = {"loss": 1.0, "train_seconds": 1.0, "average_seconds": 0.5}
+    rows = [
+        {"round": 0, "accuracy": 0.1, "error_mse": 9.0, "error_max": 9.0, "bytes_per_peer": 99, **common},
+        {"round": 1, "accuracy": 0.8, "error_mse": 1.0, "error_max": 1.0, "bytes_per_peer": 10, **common},
+        {"round": 2, "accuracy": 0.7, "error_mse": 3.0, "error_max": 2.0, "bytes_per_peer": 10, **common},
+    ]
+    found = summarise("secured", rows)
+    assert (found["best_accuracy"], found["best_round"], found["final_accuracy"]) == (0.8, 1, 0.7)
+    assert (found["mean_error"], found["bytes_per_peer_per_round"]) == (2.0, 10)
+    assert (found["train_seconds"], found["average_seconds"]) == (3.0, 1.5)
+    assert summarise("local", []) == {"label": "Local-Only", "rounds": None}

@@ -1,0 +1,126 @@
+"""Settings: defaults, TOML in and out, and every way to get them wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from securedfl.errors import ConfigError
+from securedfl.federation.config import RhoSchedule, TrainConfig, read_toml
+from securedfl.federation.methods import averaging, make_design, method, protocol_of
+from securedfl.protocols import DEFAULT_RHO, Schedule
+
+DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+
+def test_defaults_are_the_demonstration():
+    config = TrainConfig.resolve({})
+    assert (config.dataset, config.peers, config.rounds, config.seed) == ("digits", 9, 20, 0)
+    assert config.methods == ("local", "fedavg", "secured")
+    assert (config.protocol, config.iterations, config.finish) == ("grouped", 2, "exact")
+    assert (config.masks, config.weighted, config.collusion) == ("seeded", False, 1)
+    assert config.schedule() == Schedule(start=DEFAULT_RHO)
+
+
+def test_the_resolved_toml_reads_back_as_the_same_settings(tmp_path):
+    given = {
+        "peers": 12,
+        "rho": {"start": 3, "decay": 3e-4},
+        "workers": 2,
+        "out": "runs/x",
+        "methods": "fedavg, local",
+    }
+    config = TrainConfig.resolve(given)
+    (tmp_path / "c.toml").write_text(config.to_toml())
+    again = TrainConfig.resolve(read_toml(tmp_path / "c.toml"))
+    assert again == config
+    assert again.rho == RhoSchedule(start=3, decay=3e-4, period=1)
+    assert again.methods == ("fedavg", "local")
+    assert again.out == Path("runs/x")
+    assert again.schedule()[1] == pytest.approx(9e-4)
+
+
+def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
+    base = TrainConfig.resolve({})
+    same = TrainConfig.resolve({"workers": 7, "out": "elsewhere", "checkpoint_every": 5, "tensorboard": True})
+    assert same.fingerprint() == base.fingerprint()
+    for change in ({"seed": 1}, {"rho": 0.5}, {"weighted": True}, {"learning_rate": 0.1}):
+        assert TrainConfig.resolve(change).fingerprint() != base.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"pers": 9}, "unknown key 'pers' in the settings; did you mean 'peers'"),
+        ({"learning-rate": 1}, "did you mean 'learning_rate'"),
+        ({"rho": {"strat": 1}}, "unknown key 'strat' in rho .* did you mean 'start'"),
+        ({"qqqq": 9}, "unknown key 'qqqq' .* known: allow_exposure"),
+        ({"peers": "9"}, "peers = '9' .* must be a valid integer"),
+        ({"peers": True}, "peers = True .* must be a valid integer"),
+        ({"peers": 1}, "peers = 1 .* must be greater than or equal to 2"),
+        ({"rounds": 0}, "rounds = 0"),
+        ({"rounds": 2.5}, "rounds = 2.5"),
+        ({"seed": -1}, "seed = -1"),
+        ({"weighted": 1}, "weighted = 1 .* must be a valid boolean"),
+        ({"rho": "big"}, "rho = 'big' .* must be a valid number or a table with start, decay and period"),
+        ({"rho": -1.0}, "rho's start must be a positive finite number"),
+        ({"rho": float("nan")}, "rho's start must be a positive finite number"),
+        ({"rho": {"start": 0}}, "rho.start = 0 .* greater than 0"),
+        ({"workers": 0}, "workers = 0 .* must be 'auto' or greater than or equal to 1"),
+        ({"partition": "odd"}, "partition = 'odd' .* must be 'even', 'natural' or 'dirichlet'"),
+        ({"learning_rate": float("inf")}, "learning_rate = inf"),
+        ({"methods": []}, r"methods = \(\)"),
+        ({"methods": "local,local"}, "names one twice"),
+        ({"methods": 3}, "methods = 3"),
+        ({"dataset": "digit"}, "unknown data set 'digit'; did you mean 'digits'"),
+        ({"dataset": 5}, "dataset = 5 .* must be a valid string"),
+    ],
+)
+def test_wrong_settings_say_what_is_wrong(values, message):
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig.resolve(values)
+
+
+def test_several_wrong_settings_are_told_at_once():
+    with pytest.raises(ConfigError, match=r"peers = 'a'.*; rounds = 'b'"):
+        TrainConfig.resolve({"peers": "a", "rounds": "b"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("peers = = 9", "not valid TOML.*line 1"), (None, "cannot read")]
+)
+def test_unreadable_files_are_errors(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        read_toml(tmp_path / "c.toml")
+
+
+def test_methods_choose_their_protocols():
+    config = TrainConfig.resolve({"protocol": "classic", "iterations": 3})
+    assert [protocol_of(config, name) for name in ("local", "fedavg", "secured")] == [
+        None,
+        "plain",
+        "classic",
+    ]
+    with pytest.raises(ConfigError, match="unknown method 'fedvg'; did you mean 'fedavg'"):
+        method("fedvg")
+    with pytest.raises(ConfigError, match="unknown protocol 'nope'"):
+        averaging(TrainConfig.resolve({"protocol": "nope"}), "secured", make_design(config))
+    with pytest.raises(ConfigError, match="1 iterations are too few"):
+        averaging(TrainConfig.resolve({"iterations": 1}), "secured", make_design(config))
+
+
+def test_designs_by_name_by_file_and_not_at_all(tmp_path):
+    best = make_design(TrainConfig.resolve({}))
+    assert best.gap == 4
+    best.save(tmp_path / "d.json")
+    assert make_design(TrainConfig.resolve({"design": str(tmp_path / "d.json")})) == best
+    assert make_design(TrainConfig.resolve({"design": "randomized"})).n == 9
+    with pytest.raises(ValueError, match="is for 9 peers, but 12 take part"):
+        make_design(TrainConfig.resolve({"design": str(tmp_path / "d.json"), "peers": 12}))
+    assert make_design(TrainConfig.resolve({"peers": 2, "methods": "local,fedavg"})).gap == 1
+
+
+def test_every_key_is_documented():
+    text = DOCS.read_text()
+    assert [key for key in TrainConfig.model_fields if f"`{key}`" not in text] == []
