@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -73,17 +72,16 @@ def train(
 def show(summary: dict[str, Any], console: Console) -> None:
     """Print a table like the paper's "Best Test Accuracy Over Training", and where the report is."""
     table = Table(
-        title="Best Test Accuracy", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False
+        title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False
     )
     table.add_column("Method", no_wrap=True)
-    for column in ("Best", "Round", "Final", "Error", "Sent", "Training", "Averaging"):
+    for column in ("Best", "Final", "Error", "Sent", "Training", "Averaging"):
         table.add_column(column, justify="right", no_wrap=True)
     for result in summary["methods"].values():
         error, sent = result["mean_error"], result["bytes_per_peer_per_round"]
         table.add_row(
             result["label"],
             f"{100 * result['best_accuracy']:.2f} %",
-            str(result["best_round"]),
             f"{100 * result['final_accuracy']:.2f} %",
             "-" if error is None else f"{error:.1e}",
             _bytes(sent) if sent else "-",
