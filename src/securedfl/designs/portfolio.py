@@ -15,11 +15,11 @@ from securedfl.designs.sizes import check, group_sizes, upper_bound
 from securedfl.designs.transversal import row_limit, transversal
 from securedfl.errors import DesignError
 
-ATTEMPTS = 8
-"""Local searches from different beginnings for very few peers, where one is soon done."""
+SEARCH_UP_TO = 320
+"""Peers up to which local search competes with a construction that is far from the bound, in under a second."""
 
-SEARCH_UP_TO = 150
-"""Peers up to which local search competes with a construction that is far from the bound."""
+FEW = 50
+"""Peers up to which local search competes with any construction that misses the bound."""
 
 
 def best(n: int, s: int = 3, seed: int = 0, *, partitions: int | None = None) -> Design:
@@ -70,11 +70,12 @@ def _searched(n: int, s: int) -> Design:
     """Return the best construction, or what local search finds if that is better."""
     found = _constructed(n, s)
     bound = upper_bound(group_sizes(n, s))
-    few = n <= SEARCH_UP_TO // 3
-    if n > SEARCH_UP_TO or found.gap >= bound or not (few or found.gap < 0.8 * bound):
+    if found.gap >= bound or n > SEARCH_UP_TO or (n > FEW and found.gap > 0.75 * bound):
         return found
-    for attempt in range(ATTEMPTS if n <= 20 else 2 if few else 1):
-        found = max(found, local_search(n, s, attempt), key=lambda design: design.gap)
+    for attempt in range(8 if n <= 20 else 2 if n <= FEW else 1):
+        # Many peers have many partitions to find, so each gets fewer steps.
+        steps = 1000 if n <= 3 * FEW else 250
+        found = max(found, local_search(n, s, attempt, steps=steps), key=lambda design: design.gap)
         if found.gap >= bound:
             break
     return found
@@ -109,8 +110,11 @@ def _constructed(n: int, s: int) -> Design:
 
 
 def _widest(n: int, s: int) -> int:
-    """Return the largest v for which RTD(s, v) with a shortened last row has n points, or 0."""
-    for v in range((n - 1) // (s - 1), -(-n // s) - 1, -1):
+    """Return the largest v for which RTD(s, v) with a shortened last row has n points, or 0.
+
+    At least half of the groups shall have s peers: who asks for groups of s does not want nearly all of s - 1.
+    """
+    for v in range(2 * n // (2 * s - 1), -(-n // s) - 1, -1):
         if row_limit(v) >= s and v >= s:
             return v
     return 0
