@@ -36,7 +36,9 @@ class Mask:
         """The mask itself, expanded on first use by AES-256 in counter mode; read-only."""
         if self._array is None:
             nbytes = math.prod(self.shape) * self.dtype.itemsize
-            array = ring(keystream(self.seed, nbytes), self.dtype).reshape(self.shape)
+            array = ring(keystream(self.seed, nbytes), self.dtype)
+            if len(self.shape) != 1:
+                array = array.reshape(self.shape)
             array.flags.writeable = False
             self._array = array
         return self._array

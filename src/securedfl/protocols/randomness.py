@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from functools import lru_cache
 
 import numpy as np
@@ -31,8 +32,8 @@ def keystream(key: bytes, nbytes: int, *, start: int = 0) -> Array:
 
 def ring(stream: Array, dtype: npt.DTypeLike) -> Array:
     """Read bytes as unsigned integers, in the same order on every machine."""
-    dtype = np.dtype(dtype)
-    return stream.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
+    words = stream.view(dtype)
+    return words if sys.byteorder == "little" else words.byteswap()
 
 
 class SecretDraw:
