@@ -45,7 +45,7 @@ def slowest(up_to: int) -> None:
 
 
 def against_the_paper(seconds: float) -> None:
-    """Compare with restarts of Algorithm 2 for some seconds each, where constructions are weakest."""
+    """Compare with restarts of Algorithm 2 for some seconds each, where they come closest."""
     for n, s in (
         (10, 3),
         (13, 3),
