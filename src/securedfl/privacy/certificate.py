@@ -174,10 +174,10 @@ class Certificate:
 
 
 def certify(
-    scenario: Scenario, *, collusion: int = 1, rounds: int = 1, seed: int = 0
+    scenario: Scenario, *, collusion: int = 1, rounds: int = 1, seed: int = 0, thorough: bool = True
 ) -> tuple[Certificate, Survey]:
     """Examine the coalitions of a size over the rounds of a run; return the certificate and who learns about whom."""
-    survey, worst_round, examined = scenario.survey(collusion, rounds=rounds, seed=seed)
+    survey, worst_round, examined = scenario.survey(collusion, rounds=rounds, seed=seed, thorough=thorough)
     learned = scenario.learns(survey.worst, worst_round)
     design = scenario.design
     safe = next(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from securedfl.privacy.audit import Knowledge
 
 Labels = npt.NDArray[np.integer]
-Components = npt.NDArray[np.int32]
+Components = npt.NDArray[np.integer]
 
 
 def components(labels: Labels, coalitions: npt.NDArray[np.integer]) -> Components:
@@ -30,30 +30,38 @@ def components(labels: Labels, coalitions: npt.NDArray[np.integer]) -> Component
 
     Notes
     -----
-    Union-find by repeated minima over groups, for all coalitions in one array: each sweep at least halves the
-    number of components that are still to be joined along a path.
+    Union-find for all coalitions in one array, by repeated minima over groups and by jumping to the parent's parent.
+    Peers lie along the first axis, so that every operation runs over contiguous coalitions.
     """
-    n = labels.shape[1]
-    count = len(coalitions)
-    parent = np.tile(np.arange(n, dtype=np.int32), (count, 1))
-    partitions = []
-    for row in labels:
-        order = np.argsort(row, kind="stable")
-        starts = np.flatnonzero(np.diff(row[order], prepend=-1))
-        place = np.cumsum(np.diff(row[order], prepend=row[order[0]]) != 0)
-        group = np.empty(n, dtype=np.int64)
-        group[order] = place
-        seen = np.zeros((count, len(starts)), dtype=bool)
-        np.put_along_axis(seen, group[coalitions], values=True, axis=1)
-        partitions.append((order, starts, group, seen[:, group]))
+    n, count = labels.shape[1], len(coalitions)
+    kind = np.int16 if n < 1 << 15 else np.int32
+    parent = np.repeat(np.arange(n, dtype=kind)[:, None], count, axis=1)
+    partitions = [_tables(row, coalitions) for row in labels]
     while True:
         before = parent
-        for order, starts, group, watched in partitions:
-            least = np.minimum.reduceat(parent[:, order], starts, axis=1)[:, group]
-            parent = np.where(watched, parent, least)
-        parent = np.take_along_axis(parent, parent, axis=1)
+        for members, group, watched in partitions:
+            least = parent[members[0]]
+            for others in members[1:]:
+                np.minimum(least, parent[others], out=least)
+            parent = np.where(watched, parent, least[group])
+        parent = np.take_along_axis(parent, parent.astype(np.intp), axis=0)
         if np.array_equal(parent, before):
-            return parent
+            return np.ascontiguousarray(parent.T)
+
+
+def _tables(
+    row: npt.NDArray[np.integer], coalitions: npt.NDArray[np.integer]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    """Return the k-th member of every group (the first again if there is none), everybody's group, who is watched."""
+    group = np.unique(row, return_inverse=True)[1].reshape(-1)
+    order = np.argsort(group, kind="stable")
+    sizes = np.bincount(group)
+    starts = np.cumsum(sizes) - sizes
+    places = np.arange(sizes.max())[:, None]
+    members = order[starts + np.where(places < sizes, places, 0)]
+    seen = np.zeros((len(sizes), len(coalitions)), dtype=bool)
+    np.put_along_axis(seen, group[coalitions].T, values=True, axis=0)
+    return members, group, seen[group]
 
 
 def levels(

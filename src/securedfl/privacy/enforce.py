@@ -77,7 +77,8 @@ def suggestions(
 
     def holds(protocol: str, other: Design, changed: Mapping[str, Any]) -> bool:
         try:
-            found, _ = certify(scenario(protocol, other, changed), collusion=collusion, rounds=rounds)
+            audited = scenario(protocol, other, changed)
+            found, _ = certify(audited, collusion=collusion, rounds=rounds, thorough=False)
         except (ConfigError, PrivacyError, DesignError):
             return False
         return found.meets(collusion, promise=promise)

@@ -66,11 +66,12 @@ class PrimeField:
 
     @classmethod
     def chosen_by(cls, text: str) -> PrimeField:
-        """Return the field of a prime that a hash of the text picks."""
-        digest = hashlib.sha256(b"securedfl audit\0" + text.encode()).digest()
-        candidate = (1 << (_BITS - 1)) | int.from_bytes(digest[:7], "big") % (1 << (_BITS - 1)) | 1
+        """Return the field of a prime that hashes of the text pick, each prime of 50 bits with equal chance."""
+        candidate, attempt = 0, 0
         while not is_prime(candidate):
-            candidate = candidate + 2 if candidate + 2 < 1 << _BITS else (1 << (_BITS - 1)) | 1
+            digest = hashlib.sha256(f"securedfl audit {attempt} {text}".encode()).digest()
+            candidate = (1 << (_BITS - 1)) | int.from_bytes(digest[:8], "big") >> (64 - _BITS + 1)
+            attempt += 1
         return cls(candidate)
 
     def element(self, value: Fraction) -> int:

@@ -28,10 +28,11 @@ FAST_LIMIT, FAST_EFFORT = 300_000, 30_000
 SLOW_LIMIT, SLOW_EFFORT = 20_000, 900
 """How many coalitions are examined: all up to the limit, else about ``effort`` (see `survey`)."""
 
-FAST_WORK = 50_000_000
-"""Coalitions times peers times rounds up to which the fast path examines every round (about a minute)."""
+FAST_WORK = 100_000_000
+"""Coalitions times peers times rounds up to which the fast path examines every round (some ten seconds)."""
 
-SLOW_ROUNDS = 8
+SLOW_WORK = 150
+"""Peers times rounds up to which the exact audit examines every round."""
 
 UNKNOWN_ROTATION = 1 << 62
 
@@ -112,8 +113,19 @@ class Scenario:
             return partial(_evaluate_graph, self.graph(round), self.iterations)
         return partial(_evaluate_view, self.view(round), self.iterations)
 
-    def survey(self, size: int, *, rounds: int = 1, seed: int = 0) -> tuple[Survey, int, int]:
+    def survey(
+        self, size: int, *, rounds: int = 1, seed: int = 0, thorough: bool = True
+    ) -> tuple[Survey, int, int]:
         """Examine the coalitions of a size in the rounds of a run.
+
+        Parameters
+        ----------
+        size, rounds
+            Members of a coalition, and rounds of the run.
+        seed
+            Of the search for the worst coalition, where not all are examined.
+        thorough
+            Take some ten seconds if need be; otherwise a second must do, for suggestions.
 
         Returns
         -------
@@ -122,12 +134,16 @@ class Scenario:
             Rounds with the same partitions count once; if that is all of them, it is `distinct(rounds)`.
         """
         check_size(self.n, size)
-        distinct = self.distinct(rounds)
-        fast = self.graph is not None
-        work = math.comb(self.n, size) * self.n
-        most = max(1, FAST_WORK // min(work, FAST_LIMIT * self.n)) if fast else SLOW_ROUNDS
+        distinct, count = self.distinct(rounds), math.comb(self.n, size)
+        if self.graph is not None:
+            work = FAST_WORK if thorough else FAST_WORK // 20
+            limit, effort = (FAST_LIMIT, FAST_EFFORT) if thorough else (work // self.n, FAST_EFFORT // 20)
+            most = max(1, work // ((count if count <= limit else effort) * self.n))
+        else:
+            limit, effort, most = SLOW_LIMIT, SLOW_EFFORT, max(1, SLOW_WORK // self.n)
+            if not thorough:
+                limit, effort, most = SLOW_LIMIT // 20, SLOW_EFFORT // 3, 1
         chosen = range(distinct) if distinct <= most else sorted({k * distinct // most for k in range(most)})
-        limit, effort = (FAST_LIMIT, FAST_EFFORT) if fast else (SLOW_LIMIT, SLOW_EFFORT)
         found = []
         for round in chosen:
             labels = self.meets(round) if self.meets is not None else None

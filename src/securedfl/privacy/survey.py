@@ -157,7 +157,7 @@ def merge(surveys: list[Survey]) -> Survey:
 
 def batch_size(n: int) -> int:
     """Return how many coalitions to evaluate at a time, so that a batch stays within some megabytes."""
-    return max(1, 2_000_000 // n)
+    return max(1, 300_000 // n)
 
 
 def _batches(coalitions: Iterator[tuple[int, ...]], n: int) -> Iterator[Coalitions]:
