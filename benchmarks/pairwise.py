@@ -8,8 +8,6 @@ drop out: both make it faster than the real thing.
 
 from __future__ import annotations
 
-import numpy as np
-
 from securedfl.designs import Design
 from securedfl.protocols import FixedPoint, secret_uniform
 from securedfl.protocols.base import Array, Draw, Steps
@@ -35,4 +33,4 @@ def pairwise(
     received = yield {q: join(x, pieces) for q, pieces in reduction.reducing(me)}
     mean = codec.decode(total(me, x, reduction, received), n, w)
     received = yield dict.fromkeys(reduction.telling(me), mean)
-    return np.concatenate([mean if q == me else received[q] for q in reduction.gathering])
+    return tuple(mean if q == me else received[q] for q in reduction.gathering)

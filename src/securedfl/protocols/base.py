@@ -1,7 +1,8 @@
 """What a protocol is: a generator that yields what a peer sends and is sent what the peer received.
 
 A protocol does no input or output. It is called as ``protocol(me, w, design, round=..., draw=..., **options)``,
-yields one ``{receiver: array}`` per step, is sent the ``{sender: array}`` of that step, and returns the average.
+yields one ``{receiver: array}`` per step, is sent the ``{sender: array}`` of that step, and returns the average,
+whole or in pieces.
 Drivers (`securedfl.transport`, `securedfl.privacy`) give it life: they move the messages, cut vectors into chunks
 and choose where random masks come from. Two rules follow for whoever writes a protocol:
 
@@ -15,6 +16,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from securedfl.errors import PeerLostError
@@ -24,7 +26,7 @@ Message = Any
 """An array, or a `securedfl.protocols.masks.Mask`: an array that can travel as a seed. Both have ``nbytes``."""
 Outbox = dict[int, Message]
 Steps = Generator[Outbox, Mapping[int, Message], Any]
-"""A running protocol; it returns the average, or `Committed` if it may have gone on without some peers."""
+"""A running protocol; it returns the average, whole or in pieces, or `Committed` if it may go on without some peers."""
 Draw = Callable[[Array], Array]
 """Returns fresh random numbers in the shape and dtype of its argument: uniform in [0, 1) for floats, uniform over the
 whole ring for unsigned integers. A draw with a method ``seed()`` can also name 32-byte seeds for masks that travel."""
@@ -44,6 +46,11 @@ class Inbox(dict[int, Message]):
 
     def __missing__(self, sender: int) -> Message:
         raise PeerLostError(f"nothing arrived from peer {sender}")
+
+
+def whole(average: Array | tuple[Array, ...]) -> Array:
+    """Return an average as one array; protocols may return it in pieces, so that drivers put it where they want it."""
+    return np.concatenate(average) if isinstance(average, tuple) else average
 
 
 class PeerExcludedError(PeerLostError):

@@ -15,8 +15,8 @@ from securedfl.protocols.base import Array
 DEFAULT_RANGES = {32: 8.0, 64: 4096.0}
 """Largest absolute value per ring width, such that the mean is off by less than 2^-20 or 2^-40 (docs/shares.md)."""
 
-_BLOCK = 1 << 14
-"""Values encoded at a time, so that they stay in the nearest cache from one pass to the next."""
+_BLOCK = 1 << 16
+"""Values encoded at a time, so that they stay in the cache from one pass to the next."""
 
 
 class Codec(Protocol):

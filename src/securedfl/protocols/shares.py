@@ -74,7 +74,7 @@ def shares(
     mean = codec.decode(total(me, x, reduction, received), n, w)
 
     received = yield dict.fromkeys(reduction.telling(me), mean)
-    return np.concatenate([mean if q == me else received[q] for q in reduction.gathering] or [mean])
+    return tuple(mean if q == me else received[q] for q in reduction.gathering) or mean
 
 
 def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
