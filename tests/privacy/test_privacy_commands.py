@@ -28,7 +28,7 @@ def as_json(line):
 
 
 class TestAudit:
-    def test_the_issue_s_example(self):
+    def test_the_documented_example(self):
         found = as_json("audit --peers 9 --group-size 3 --protocol grouped --iterations 8 --collusion 1")
         assert found["paper_bound"] == 7
         assert found["exposed_by_iteration"] == [0, 0, 0, 0, 2, 8, 8, 8]
@@ -98,7 +98,7 @@ class TestAudit:
 
 
 class TestAttack:
-    def test_the_issue_s_example(self):
+    def test_the_documented_example(self):
         found = as_json("attack --protocol classic --peers 9 --iterations 2 --parameters 100000")
         assert found["recovered"] == 8
         assert found["max_abs_error"] < 1e-4
