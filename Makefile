@@ -12,7 +12,7 @@ help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 16
 
 demo: $(READY)  ## train 9 peers on real data, compare, certify, and write a report
-	$(BIN)/securedfl train --dataset digits --peers 9 --rounds 20 --seed 0 $(ARGS)
+	$(BIN)/securedfl train --dataset digits --peers 9 --rounds 20 --methods local,fedavg,secured,shares --seed 0 $(ARGS)
 
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
