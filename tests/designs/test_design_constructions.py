@@ -90,6 +90,19 @@ def test_difference_matrices(order: int) -> None:
     assert checked(transversal(rows, order)).gap == order
 
 
+@pytest.mark.parametrize(
+    ("v", "rows"), [(21, 4), (24, 4), (50, 6), (58, 5), (66, 5), (249, 4), (110, 6), (94, 7)]
+)
+def test_wilsons_recursion(v: int, rows: int) -> None:
+    assert row_limit(v) >= rows
+    assert checked(transversal(rows, v)).gap == v
+
+
+def test_wilsons_recursion_leaves_few_orders_without_transversal_designs() -> None:
+    assert [v for v in range(4, 1000) if row_limit(v) < 4] == [6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46]
+    assert max(v for v in range(5, 1000) if row_limit(v) < 5) == 74
+
+
 @pytest.mark.parametrize("q", [7, 13, 19, 25, 31, 37, 43, 49])
 def test_kirkman_from_fields(q: int) -> None:
     assert checked(twice_plus_one(q)).gap == q

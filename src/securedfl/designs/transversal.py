@@ -14,6 +14,7 @@ from securedfl.designs.classes import Classes, Plan, as_classes, copies
 from securedfl.designs.differences import difference_matrices
 from securedfl.designs.fields import divisors, factors, field, prime_power
 from securedfl.designs.latin import orders, orthogonal_squares
+from securedfl.designs.wilson import ROWS, Truncation, build, truncation
 
 
 def row_limit(v: int) -> int:
@@ -42,24 +43,50 @@ def _coordinates(k: int, v: int) -> Classes:
 def _parts(v: int) -> tuple[int, tuple[int, ...]]:
     """Split v into orders that are known directly; return the rows that all of them have, and the orders.
 
-    The prime powers always work (MacNeish 1922); a shipped order may have more rows than its prime powers.
+    The prime powers always work (MacNeish 1922); another factor may have more rows than its prime powers.
     """
     powers = tuple(p**exponent for p, exponent in factors(v))
     best = (min(powers, default=v), powers)
-    known = dict.fromkeys(orders(), 3) | {order: m.rows for order, m in difference_matrices().items()}
-    for order, rows in sorted(known.items()):
-        if v % order == 0 and rows > best[0]:
-            others = _parts(v // order) if v > order else (rows, ())
+    for order in divisors(v):
+        if len(factors(order)) > 1:
+            rows, others = _whole(order)[0], (_parts(v // order) if order < v else (ROWS, ()))
             if min(rows, others[0]) > best[0]:
                 best = (min(rows, others[0]), (order, *others[1]))
     return best
 
 
+@cache
+def _whole(v: int) -> tuple[int, Truncation | None]:
+    """Return the rows for order v without factoring it, and the truncation that gives them, if one does."""
+    if prime_power(v):
+        return v, None
+    matrix = difference_matrices().get(v)
+    rows = matrix.rows if matrix else 3 if v in orders() else 2
+    smallest = min(p**exponent for p, exponent in factors(v))
+    return truncation(v, row_limit, max(rows, smallest))
+
+
 def _part(k: int, order: int) -> Classes:
-    if order in orders():
+    if prime_power(order):
+        return _over_field(k, order)
+    if order in orders() and k <= 3:
         return orthogonal_squares(order)[:, :, :k]
     matrix = difference_matrices().get(order)
-    return matrix.develop(k) if matrix and prime_power(order) is None else _over_field(k, order)
+    if matrix and k <= matrix.rows:
+        return matrix.develop(k)
+    plan = _whole(order)[1]
+    if plan is None:
+        raise ValueError(f"no transversal design of order {order} with {k} rows")
+    table = build(k + 1, plan, _table)
+    table = table[np.argsort(table[:, k], kind="stable")]
+    return as_classes(table[:, :k].reshape(order, order, k))
+
+
+def _table(rows: int, v: int) -> Classes:
+    """Return all blocks of a transversal design; the last row numbers the partitions."""
+    places = _coordinates(rows - 1, v)
+    number = np.broadcast_to(np.arange(v)[:, None, None], (v, v, 1))
+    return as_classes(np.concatenate([places, number], axis=2).reshape(-1, rows))
 
 
 def _over_field(k: int, q: int) -> Classes:

@@ -1,0 +1,127 @@
+"""Transversal designs of orders m t + u, which are no products: Wilson's recursion (Wilson 1974).
+
+Take a transversal design of order t with one or two more rows than wanted, and keep only u points of each row
+more (m t + u + w points for two). Every other point becomes m points, and a block that kept e of the additional
+points becomes a transversal design of order m + e without e of its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Table = npt.NDArray[np.integer[Any]]
+"""Shape (blocks, rows): the place of every block in every row."""
+
+ROWS = 10
+"""Rows beyond which nothing better is looked for: groups are rarely larger."""
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """Order ``m t + sum(kept)`` from order t, ``kept`` points remaining in each of the additional rows."""
+
+    m: int
+    t: int
+    kept: tuple[int, ...]
+
+
+def truncation(v: int, limit: Callable[[int], int], above: int) -> tuple[int, Truncation | None]:
+    """Return the most rows that truncation promises for order v if more than ``above``, and how.
+
+    ``limit`` has the rows known for smaller orders, not counting the row that numbers the partitions.
+    """
+    best: tuple[int, Truncation | None] = (above, None)
+    for m in range(3, v // 3):
+        if best[0] >= ROWS:
+            break
+        inner = min(limit(m), limit(m + 1))
+        if inner > best[0]:
+            best = max(best, _single(v, m, inner, limit, best[0]), key=lambda found: found[0])
+        inner = min(inner, limit(m + 2))
+        if inner > best[0]:
+            best = max(best, _double(v, m, inner, limit, best[0]), key=lambda found: found[0])
+    return best
+
+
+def _single(
+    v: int, m: int, inner: int, limit: Callable[[int], int], above: int
+) -> tuple[int, Truncation | None]:
+    best: tuple[int, Truncation | None] = (above, None)
+    for t in range(-(-v // (m + 1)), v // m + 1):
+        u = v - m * t
+        if 0 < u < t and (rows := min(inner, limit(t) - 1, _filling(u, limit))) > best[0]:
+            best = (rows, Truncation(m, t, (u,)))
+    return best
+
+
+def _double(
+    v: int, m: int, inner: int, limit: Callable[[int], int], above: int
+) -> tuple[int, Truncation | None]:
+    best: tuple[int, Truncation | None] = (above, None)
+    for t in range(-(-v // (m + 2)), v // m + 1):
+        if min(inner, limit(t) - 2) <= best[0]:
+            continue
+        for u, w in _pairs(v - m * t, t):
+            rows = min(inner, limit(t) - 2, _filling(u, limit), _filling(w, limit))
+            if rows > best[0]:
+                best = (rows, Truncation(m, t, (u, w)))
+                break
+    return best
+
+
+def _pairs(total: int, t: int) -> Iterator[tuple[int, int]]:
+    """Split the additional points over two rows, the likeliest first: one point, or as many as there are."""
+    for u in range(min(t, total - 1), (total - 1) // 2, -1):
+        yield u, total - u
+
+
+def _filling(u: int, limit: Callable[[int], int]) -> int:
+    return ROWS if u == 1 else limit(u)
+
+
+def build(k: int, plan: Truncation, blocks: Callable[[int, int], Table]) -> Table:
+    """Return the blocks of a transversal design with k rows; ``blocks(rows, order)`` has those it is made of."""
+    m, t, kept = plan.m, plan.t, plan.kept
+    outer = blocks(k + len(kept), t)
+    first = np.cumsum([m * t, *kept])
+    present = outer[:, k:] < np.array(kept)
+    additional = outer[:, k:] + first[:-1]
+    parts = [
+        np.arange(first[i], first[i + 1])[blocks(k, size)] if size > 1 else np.full((1, k), first[i])
+        for i, size in enumerate(kept)
+    ]
+    for count in range(len(kept) + 1):
+        chosen = present.sum(axis=1) == count
+        if not chosen.any():
+            continue
+        inner = _without(blocks(k, m + count), count)
+        # Row a of a block: the m points of its point there, then the additional points that the block kept.
+        points = outer[chosen, :k, None] * m + np.arange(m)
+        new = additional[chosen][present[chosen]].reshape(len(points), 1, count)
+        points = np.concatenate([points, np.broadcast_to(new, (*points.shape[:2], count))], axis=2)
+        parts.append(points[:, np.arange(k), inner].reshape(-1, k))
+    return np.concatenate(parts)
+
+
+def _without(table: Table, count: int) -> Table:
+    """Rename the points so that ``count`` disjoint blocks have the last places in every row; remove these."""
+    order, rows = int(table.max()) + 1, table.shape[1]
+    removed: list[int] = []
+    free = np.ones(len(table), dtype=bool)
+    names = np.tile(np.arange(order), (rows, 1))
+    for _ in range(count):
+        block = int(free.argmax())
+        removed.append(block)
+        free &= (table != table[block]).all(axis=1)
+    for row in range(rows):
+        last = table[removed, row]
+        others = np.setdiff1d(np.arange(order), last)
+        names[row, np.concatenate([others, last]).astype(np.int64)] = np.arange(order)
+    keep = np.ones(len(table), dtype=bool)
+    keep[removed] = False
+    return np.stack([names[row][table[keep, row]] for row in range(rows)], axis=1)
