@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from securedfl.errors import ConfigError
+from securedfl.federation.certify import choose_design
 from securedfl.federation.config import RhoSchedule, TrainConfig, read_toml
 from securedfl.federation.methods import averaging, make_design, method, protocol_of
 from securedfl.protocols import DEFAULT_RHO, Schedule
@@ -105,20 +106,44 @@ def test_methods_choose_their_protocols():
     with pytest.raises(ConfigError, match="unknown method 'fedvg'; did you mean 'fedavg'"):
         method("fedvg")
     with pytest.raises(ConfigError, match="unknown protocol 'nope'"):
-        averaging(TrainConfig.resolve({"protocol": "nope"}), "secured", make_design(config))
+        averaging(TrainConfig.resolve({"protocol": "nope"}), "secured", make_design(config, 3))
     with pytest.raises(ConfigError, match="1 iterations are too few"):
-        averaging(TrainConfig.resolve({"iterations": 1}), "secured", make_design(config))
+        averaging(TrainConfig.resolve({"iterations": 1}), "secured", make_design(config, 3))
 
 
 def test_designs_by_name_by_file_and_not_at_all(tmp_path):
-    best = make_design(TrainConfig.resolve({}))
+    def chosen(**settings):
+        return choose_design(TrainConfig.resolve(settings))
+
+    best = chosen()
     assert best.gap == 4
     best.save(tmp_path / "d.json")
-    assert make_design(TrainConfig.resolve({"design": str(tmp_path / "d.json")})) == best
-    assert make_design(TrainConfig.resolve({"design": "randomized"})).n == 9
+    assert chosen(design=str(tmp_path / "d.json")) == best
+    assert chosen(design="randomized").n == 9
     with pytest.raises(ValueError, match="is for 9 peers, but 12 take part"):
-        make_design(TrainConfig.resolve({"design": str(tmp_path / "d.json"), "peers": 12}))
-    assert make_design(TrainConfig.resolve({"peers": 2, "methods": "local,fedavg"})).gap == 1
+        chosen(design=str(tmp_path / "d.json"), peers=12)
+    assert chosen(peers=2, methods="local,fedavg").gap == 1
+
+
+@pytest.mark.parametrize(
+    ("peers", "settings", "size"),
+    [
+        (9, {}, 3),
+        (9, {"group_size": 2}, 2),
+        (6, {}, 2),  # threes have no second partition
+        (6, {"group_size": 3}, 3),
+        (6, {"methods": "shares"}, 2),
+        (5, {}, 3),  # no size protects five peers in two iterations; the gate explains
+        (
+            27,
+            {},
+            4,
+        ),  # the affine space's partitions into threes never mix: a lone peer would learn partial sums
+        (27, {"collusion": 0}, 3),
+    ],
+)
+def test_auto_takes_the_group_size_that_protects_best(peers, settings, size):
+    assert choose_design(TrainConfig.resolve({"peers": peers, **settings})).group_size == size
 
 
 def test_every_key_is_documented():

@@ -40,6 +40,7 @@ CHOICES = {
     "masks": "seeded|secret",
     "methods": "NAME,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
+    "group_size": "auto|NUMBER",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
 }
@@ -75,8 +76,9 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: value for name, value in given.items() if value is not None}
     if "rho" in values:
         values["rho"] = _rho(values["rho"])
-    if str(values.get("workers", "")).isdecimal():
-        values["workers"] = int(values["workers"])
+    for name in ("workers", "group_size"):
+        if str(values.get(name, "")).isdecimal():
+            values[name] = int(values[name])
     return values
 
 

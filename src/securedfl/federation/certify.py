@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from securedfl.designs import Design
+from securedfl.errors import ConfigError, DesignError, PrivacyError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.files import write_text
-from securedfl.federation.methods import OPTIONS, protocol_of
+from securedfl.federation.methods import OPTIONS, make_design, protocol_of
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.draw import exposure_svg
-from securedfl.privacy.enforce import DEFAULT_PROMISE, enforce
+from securedfl.privacy.enforce import DEFAULT_PROMISE, enforce, refusal
 from securedfl.privacy.ledger import FILE as LEDGER
 from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.privacy.scenario import scenario
@@ -25,7 +27,38 @@ CERTIFICATE, EXPOSURE = "certificate.json", "exposure.svg"
 BASELINES = frozenset({"local", "fedavg"})
 """Methods that promise no privacy, or need none, and are there for comparison."""
 
+AUTO_SIZES = (3, 2, 4, 5)
+"""Group sizes that "auto" tries, in this order: the paper's first."""
+
 _log = logging.getLogger("securedfl")
+
+
+def choose_design(config: TrainConfig) -> Design:
+    """Return the design that the configuration asks for; ``group_size = "auto"`` tries several sizes.
+
+    The first size whose certificate says "only the total" for every private method is taken, else the first that
+    exposes nobody, else three; then `certify` explains.
+    """
+    if config.group_size != "auto":
+        return make_design(config, config.group_size)
+    if config.design not in ("best", "randomized") or not _private(config) or not config.collusion:
+        return make_design(config, AUTO_SIZES[0])
+    fallback: Design | None = None
+    for size in AUTO_SIZES:
+        with suppress(ConfigError, DesignError, PrivacyError):  # too few peers for that
+            design = make_design(config, size)
+            verdict = _weakest_verdict(config, design)
+            if verdict == "only the total":
+                return design
+            if verdict == "partial sums" and fallback is None:
+                fallback = design
+    return fallback or make_design(config, AUTO_SIZES[0])
+
+
+def _weakest_verdict(config: TrainConfig, design: Design) -> str:
+    """Return "exposed" if any private method exposes somebody, else the least that one of them promises."""
+    verdicts = {_certified(config, design, method)[0].verdict for method in _private(config)}
+    return next(v for v in ("exposed", "partial sums", "only the total") if v in verdicts)
 
 
 def certify(config: TrainConfig, design: Design) -> dict[str, Any]:
@@ -52,6 +85,11 @@ def certify(config: TrainConfig, design: Design) -> dict[str, Any]:
         certificate, _ = _certified(config, design, method)
         demand = config.collusion > 0
         if demand and not certificate.meets(config.collusion, promise=DEFAULT_PROMISE):
+            if not config.allow_exposure:
+                options = _protocol(config, method)[1]
+                raise PrivacyError(
+                    refusal(certificate, design, options, promise=DEFAULT_PROMISE, seed=config.seed)
+                )
             _log.warning("exposure is allowed (--allow-exposure): %s", certificate.sentence)
         elif demand and certificate.verdict == "partial sums":
             _log.warning("%s", certificate.sentence)
@@ -109,8 +147,7 @@ def _certified(config: TrainConfig, design: Design, method: str) -> tuple[Certif
         options,
         collusion=max(config.collusion, 1),
         rounds=config.rounds + 1,  # round 0 is the initial average
-        allow_exposure=config.allow_exposure or config.collusion == 0,
-        seed=config.seed,
+        allow_exposure=True,  # examined here, judged in `certify`
     )
 
 

@@ -79,7 +79,9 @@ class TrainConfig(BaseModel):
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of rmsprop and sgd.")
     weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False, description="Weight decay of the optimiser.")
 
-    group_size: int = Field(3, ge=2, description="Peers per group.")
+    group_size: Literal["auto"] | Annotated[int, Field(ge=2)] = Field(
+        "auto", description="Peers per group; auto is 3 unless another size protects peers better."
+    )
     design: str = Field("best", description="best, randomized (the paper's Algorithm 2), or a design file.")
     protocol: str = Field("grouped", description="Averaging protocol of the method secured.")
     iterations: int = Field(2, ge=1, description="ADMM iterations per average.")

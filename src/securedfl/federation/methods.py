@@ -87,14 +87,14 @@ def averaging(config: TrainConfig, name: str, design: Design) -> Callable[..., S
     return partial(generator, design=design, **options)
 
 
-def make_design(config: TrainConfig) -> Design:
+def make_design(config: TrainConfig, group_size: int) -> Design:
     """Return the design that the configuration names, verified and for the right number of peers."""
     if {protocol_of(config, name) for name in config.methods} <= WITHOUT_GROUPS:
         design = Design.everyone(config.peers)
     elif config.design == "best":
-        design = best(config.peers, config.group_size, config.seed)
+        design = best(config.peers, group_size, config.seed)
     elif config.design == "randomized":
-        design = randomized(config.peers, config.group_size, config.seed)
+        design = randomized(config.peers, group_size, config.seed)
     else:
         design = Design.load(config.design)
     if design.n != config.peers:

@@ -18,11 +18,11 @@ from securedfl.designs import Design
 from securedfl.errors import RunFolderError
 from securedfl.federation import checkpoint as checkpoints
 from securedfl.federation.algorithm3 import SecureAggregation, algorithm3, secure_aggregation
-from securedfl.federation.certify import certify, save
+from securedfl.federation.certify import certify, choose_design, save
 from securedfl.federation.checkpoint import Checkpoint
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.events import Events
-from securedfl.federation.methods import averaging, make_design
+from securedfl.federation.methods import averaging
 from securedfl.federation.metrics import SCALARS, Row, make_row, summarise
 from securedfl.federation.observer import Observer
 from securedfl.federation.runfolder import RunFolder
@@ -45,7 +45,7 @@ def train(config: TrainConfig, *, observer: Observer | None = None) -> dict[str,
         averaging(config, method, Design.everyone(config.peers))
     builder(config.model)
     task = make_task(config)
-    design = make_design(config)
+    design = choose_design(config)
     certificate = certify(config, design)
     path = config.out or default_folder(config)
     folder = RunFolder.create(path, config, design)
