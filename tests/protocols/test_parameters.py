@@ -33,7 +33,9 @@ def test_any_dict_of_arrays_survives_flattening(data, kinds):
     tree = {}
     for name, dtype in kinds.items():
         elements = st.integers(0, 1) if dtype == np.bool_ else st.integers(0, 100)
-        tree[name] = data.draw(arrays(dtype, array_shapes(min_dims=0, max_dims=3, max_side=3), elements=elements))
+        tree[name] = data.draw(
+            arrays(dtype, array_shapes(min_dims=0, max_dims=3, max_side=3), elements=elements)
+        )
     schema = Schema.of(tree)
     vector = schema.flatten(tree)
     assert vector.dtype == schema.dtype
