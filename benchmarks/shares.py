@@ -45,7 +45,9 @@ def main() -> None:
 
 def compare(peers: int, parameters: int, strength: int, repeat: int) -> None:
     rng = np.random.default_rng(0)
-    vectors = [0.05 * rng.standard_normal(parameters, dtype=np.float32) for _ in range(peers)]
+    vectors = [rng.standard_normal(parameters, dtype=np.float32) for _ in range(peers)]
+    for vector in vectors:
+        vector *= 0.05  # in place: a temporary array would raise the high-water mark
     design = best(peers, 3, 0)
     inputs = sum(vector.nbytes for vector in vectors)
     protocol = partial(shares, design=design, strength=strength)
