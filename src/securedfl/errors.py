@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class SecuredFLError(Exception):
     """Base of every error that this package raises on purpose; its text says what to do next."""
@@ -19,6 +22,14 @@ class ConfigError(SecuredFLError, ValueError):
     """A configuration that is unknown, contradictory or impossible."""
 
     exit_code = 4
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Return the error for a name that does not exist; it gives the nearest known one, and all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return ConfigError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
 
 
 class DesignError(SecuredFLError, ValueError):

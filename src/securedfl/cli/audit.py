@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +12,7 @@ from securedfl.designs import Design, best
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
 from securedfl.privacy.certificate import Certificate, certify, readable_json
 from securedfl.privacy.draw import exposure_svg, exposure_text
-from securedfl.privacy.ledger import load
+from securedfl.privacy.ledger import load, read_object
 from securedfl.privacy.scenario import scenario
 from securedfl.protocols import Schedule
 from securedfl.protocols.components import strength_for
@@ -170,19 +169,9 @@ def design_for(peers: int | None, group_size: int, path: Path | None, seed: int)
 
 
 def _show_run(folder: Path, *, as_json: bool) -> None:
-    path = folder / "certificate.json"
     if not folder.is_dir():
         raise RunFolderError(f"there is no run folder {folder}")
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot read {path}: {error.strerror}; was this run made by securedfl train?"
-        ) from None
-    except ValueError as error:
-        raise RunFolderError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise RunFolderError(f"{path} is not a certificate")
+    data = read_object(folder / "certificate.json")
     ledger = load(folder)
     if as_json:
         typer.echo(readable_json({**data, "ledger": ledger}))

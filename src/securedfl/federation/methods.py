@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from securedfl.designs import Design, best, randomized
-from securedfl.errors import ConfigError, DesignError
+from securedfl.errors import DesignError, unknown
 from securedfl.federation.config import TrainConfig
 from securedfl.protocols import by_name
 from securedfl.protocols.admm import check_options
@@ -65,9 +64,7 @@ WITHOUT_GROUPS = frozenset({None, "plain", "classic"})
 def method(name: str) -> Method:
     """Return the method of that name; an unknown one is an error that names the nearest."""
     if name not in METHODS:
-        near = difflib.get_close_matches(name, METHODS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown method {name!r}{hint} (known: {', '.join(METHODS)})")
+        raise unknown("method", name, METHODS)
     return METHODS[name]
 
 

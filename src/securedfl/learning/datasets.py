@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError
+from securedfl.errors import InvalidInputError, MissingDependencyError, unknown
 
 Array = npt.NDArray[Any]
 
@@ -114,9 +113,7 @@ def load(name: str, data_dir: Path | None = None) -> Dataset:
 def source(name: str) -> Source:
     """Return the registry's entry; an unknown name is an error that names the nearest known one."""
     if name not in SOURCES:
-        near = difflib.get_close_matches(name, SOURCES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown data set {name!r}{hint} (known: {', '.join(sorted(SOURCES))})")
+        raise unknown("data set", name, SOURCES)
     return SOURCES[name]
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from torch import nn
 
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, unknown
 
 Builder = Callable[[tuple[int, ...], int], nn.Module]
 """Returns a freshly initialised model that maps a batch to class scores along the last axis."""
@@ -21,9 +20,7 @@ def build(name: str, shape: tuple[int, ...], classes: int) -> nn.Module:
 def builder(name: str) -> Builder:
     """Return the builder of that name; an unknown one is an error that names the nearest."""
     if name not in MODELS:
-        near = difflib.get_close_matches(name, MODELS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"unknown model {name!r}{hint} (known: {', '.join(sorted(MODELS))})")
+        raise unknown("model", name, MODELS)
     return MODELS[name]
 
 

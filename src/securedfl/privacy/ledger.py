@@ -161,6 +161,15 @@ class Ledger:
 def load(folder: str | Path) -> Mapping[str, Any]:
     """Read the ledger.json of a run folder: one ledger, or one per method."""
     path = Path(folder) / FILE
+    data = read_object(path)
+    ledgers = [data] if "attempts" in data else list(data.values())
+    if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
+        raise RunFolderError(f"{path} is not a ledger")
+    return data
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON file of a run folder that holds an object."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -170,8 +179,5 @@ def load(folder: str | Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise RunFolderError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(data, dict):
-        raise RunFolderError(f"{path} is not a ledger")
-    ledgers = [data] if "attempts" in data else list(data.values())
-    if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
-        raise RunFolderError(f"{path} is not a ledger")
+        raise RunFolderError(f"{path} does not hold a JSON object; was this run made by securedfl train?")
     return data

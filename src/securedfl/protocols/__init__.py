@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from securedfl.errors import ConfigError
+from securedfl.errors import unknown
 from securedfl.protocols.admm import DEFAULT_RHO, Schedule, classic, grouped
 from securedfl.protocols.base import Array, Committed, Draw, Inbox, Outbox, Steps
 from securedfl.protocols.components import components, design_withstanding, strength_for, withstands
@@ -25,11 +25,10 @@ PROTOCOLS: dict[str, Callable[..., Steps]] = {
 
 
 def by_name(name: str) -> Callable[..., Steps]:
-    """Return the protocol of that name; an unknown one is an error that lists the known ones."""
-    try:
-        return PROTOCOLS[name]
-    except KeyError:
-        raise ConfigError(f"unknown protocol {name!r}; known: {', '.join(sorted(PROTOCOLS))}") from None
+    """Return the protocol of that name; an unknown one is an error that names the nearest."""
+    if name not in PROTOCOLS:
+        raise unknown("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name]
 
 
 __all__ = [
