@@ -25,7 +25,7 @@ DEFAULT_RHO = 0.0625
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The penalty per iteration: ``start * decay ** (i // period)`` for i = 0, 1, ... (DESIGN: the authors' rho)."""
+    """The penalty per iteration: ``start * decay ** (i // period)`` for i = 0, 1, ...."""
 
     start: Any
     decay: Any = 1

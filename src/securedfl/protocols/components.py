@@ -1,4 +1,4 @@
-"""What a coalition can learn from shares: sums over connected components (DESIGN 3.7), by label propagation.
+"""What a coalition can learn from shares: sums over connected components (docs/shares.md), by label propagation.
 
 Two honest peers are joined if they share a group that no colluder is in. A coalition learns at most the sum of w over
 each component; if the honest peers form a single component, that is the total and nothing else.

@@ -1,4 +1,4 @@
-"""Shares through crashes: attempts with a commit point between sharing and reducing (DESIGN 3.8).
+"""Shares through crashes: attempts with a commit point between sharing and reducing (docs/shares.md).
 
 An attempt is *share, back up, agree*. If a peer is lost up to there, nobody has seen more than masked shares: the
 rest start again, with fresh masks and a design of their own. Otherwise the membership is committed, and from then on
