@@ -38,7 +38,7 @@ def train(
 
     **Examples**
 
-    - `securedfl train` : digits, 9 peers, 20 rounds, all methods
+    - `securedfl train` : digits, 9 peers, 20 rounds, Local-Only, FedAvg and SecureD-FL
     - `securedfl train --peers 15 --partition dirichlet --alpha 0.3 --out runs/uneven`
     - `securedfl train my.toml --seed 1 --json > summary.json`
     - `securedfl train --resume runs/uneven`
