@@ -19,6 +19,7 @@ from securedfl.designs.nearly_kirkman import from_frame
 from securedfl.designs.pairwise import completed, inflated, thirty_four, truncated, with_rows
 from securedfl.designs.relabel import permutation
 from securedfl.designs.resolvable import block_design, recipe
+from securedfl.designs.rotational import rotational
 from securedfl.designs.round_robin import round_robin
 from securedfl.designs.starters import starters
 from securedfl.designs.transversal import cyclic, row_limit, transversal
@@ -169,6 +170,13 @@ def test_starters_are_valid() -> None:
     for (n, s), starter in starters().items():
         design = checked(starter.develop())
         assert (design.n, design.group_size, design.gap) == (n, s, starter.gap)
+
+
+def test_rotational_designs_meet_every_pair() -> None:
+    for (n, s), design in rotational().items():
+        built = checked(design.develop())
+        assert (built.n, built.group_size) == (n, s)
+        assert built.gap * (s - 1) == n - 1
 
 
 @pytest.mark.parametrize("n", [2, 4, 8, 30])

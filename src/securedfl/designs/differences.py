@@ -9,6 +9,7 @@ from importlib import resources
 
 import numpy as np
 
+from securedfl.designs.abelian import add
 from securedfl.designs.classes import Classes, as_classes
 
 
@@ -41,15 +42,7 @@ class DifferenceMatrix:
         """
         identity = tuple(range(self.order))
         columns = np.array([(0,) * self.order, identity, *self.maps])[:k].T
-        return as_classes(self._add(columns[:, None, :], np.arange(self.order)[None, :, None]))
-
-    def _add(self, a: Classes, b: Classes) -> Classes:
-        total = np.zeros(np.broadcast_shapes(a.shape, b.shape), dtype=np.int64)
-        place = 1
-        for modulus in reversed(self.group):
-            total += (a // place + b // place) % modulus * place
-            place *= modulus
-        return total
+        return as_classes(add(self.group, columns[:, None, :], np.arange(self.order)[None, :, None]))
 
 
 @lru_cache(maxsize=1)

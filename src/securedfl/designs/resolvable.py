@@ -13,6 +13,7 @@ from securedfl.designs.classes import Classes
 from securedfl.designs.fields import divisors, prime_power
 from securedfl.designs.kirkman import thrice, twice_plus_one
 from securedfl.designs.pairwise import Blocks
+from securedfl.designs.rotational import rotational
 from securedfl.designs.transversal import row_limit
 
 
@@ -42,6 +43,8 @@ def _direct(r: int, s: int) -> Recipe | None:
         return Recipe("Kirkman triple system 3q (Ray-Chaudhuri, Wilson 1971)", lambda: thrice(n // 3))
     if s == 4 and prime_power(r) and r % 4 == 1:
         return Recipe("resolvable quadruples 3q+1 (Bose 1939)", lambda: thrice_plus_one(r))
+    if turned := rotational().get((n, s)):
+        return Recipe("1-rotational resolvable design (Buratti, Zuanni 1998)", turned.develop)
     return None
 
 
