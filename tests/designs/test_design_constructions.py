@@ -13,6 +13,7 @@ from securedfl.designs.differences import difference_matrices
 from securedfl.designs.doubling import doubled
 from securedfl.designs.exact import plan
 from securedfl.designs.fields import divisors, factors, field, prime_power
+from securedfl.designs.holes import holed
 from securedfl.designs.kirkman import thrice, twice_plus_one
 from securedfl.designs.latin import orders
 from securedfl.designs.nearly_kirkman import from_frame
@@ -102,6 +103,18 @@ def test_wilsons_recursion(v: int, rows: int) -> None:
 def test_wilsons_recursion_leaves_few_orders_without_transversal_designs() -> None:
     assert [v for v in range(4, 1000) if row_limit(v) < 4] == [6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46]
     assert max(v for v in range(5, 1000) if row_limit(v) < 5) == 74
+
+
+@pytest.mark.parametrize(("n", "s", "gap"), [(330, 6, 51), (370, 5, 74), (574, 7, 78), (608, 8, 73)])
+def test_holes_cost_few_partitions(n: int, s: int, gap: int) -> None:
+    incomplete = holed(n, s, lambda points: plan(points, s))
+    assert incomplete is not None
+    assert checked(incomplete.build()).gap == incomplete.gap >= gap
+
+
+def test_holes_are_for_orders_without_a_transversal_design() -> None:
+    assert holed(996, 4, lambda points: plan(points, 4)) is None
+    assert holed(220, 6, lambda points: plan(points, 6)) is None
 
 
 @pytest.mark.parametrize("q", [7, 13, 19, 25, 31, 37, 43, 49])

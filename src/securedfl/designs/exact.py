@@ -10,6 +10,7 @@ import numpy as np
 from securedfl.designs.classes import Plan, as_classes
 from securedfl.designs.doubling import doubled
 from securedfl.designs.fields import divisors
+from securedfl.designs.holes import holed
 from securedfl.designs.nearly_kirkman import from_frame
 from securedfl.designs.product import weighted
 from securedfl.designs.resolvable import recipe
@@ -55,6 +56,8 @@ def _candidates(n: int, s: int) -> Iterator[Plan]:
         yield doubled(plan(n // 2, 3))
     if modular := cyclic(n, s):
         yield modular
+    if s > 3 and (incomplete := holed(n, s, lambda points: plan(points, s))):
+        yield incomplete
 
 
 def _name(starter: Starter) -> str:

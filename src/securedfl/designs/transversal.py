@@ -77,12 +77,12 @@ def _part(k: int, order: int) -> Classes:
     plan = _whole(order)[1]
     if plan is None:
         raise ValueError(f"no transversal design of order {order} with {k} rows")
-    table = build(k + 1, plan, _table)
+    table = build(k + 1, plan, blocks)
     table = table[np.argsort(table[:, k], kind="stable")]
     return as_classes(table[:, :k].reshape(order, order, k))
 
 
-def _table(rows: int, v: int) -> Classes:
+def blocks(rows: int, v: int) -> Classes:
     """Return all blocks of a transversal design; the last row numbers the partitions."""
     places = _coordinates(rows - 1, v)
     number = np.broadcast_to(np.arange(v)[:, None, None], (v, v, 1))

@@ -84,8 +84,11 @@ def _filling(u: int, limit: Callable[[int], int]) -> int:
     return ROWS if u == 1 else limit(u)
 
 
-def build(k: int, plan: Truncation, blocks: Callable[[int, int], Table]) -> Table:
-    """Return the blocks of a transversal design with k rows; ``blocks(rows, order)`` has those it is made of."""
+def build(k: int, plan: Truncation, blocks: Callable[[int, int], Table], *, fill: bool = True) -> Table:
+    """Return the blocks of a transversal design with k rows; ``blocks(rows, order)`` has those it is made of.
+
+    Without ``fill``, the points that were kept in one row more stay a hole: their pairs are in no block.
+    """
     m, t, kept = plan.m, plan.t, plan.kept
     outer = blocks(k + len(kept), t)
     first = np.cumsum([m * t, *kept])
@@ -94,6 +97,7 @@ def build(k: int, plan: Truncation, blocks: Callable[[int, int], Table]) -> Tabl
     parts = [
         np.arange(first[i], first[i + 1])[blocks(k, size)] if size > 1 else np.full((1, k), first[i])
         for i, size in enumerate(kept)
+        if fill
     ]
     for count in range(len(kept) + 1):
         chosen = present.sum(axis=1) == count
