@@ -162,6 +162,14 @@ def test_never_fewer_than_the_paper_finds() -> None:
         assert best(n, s).gap >= found
 
 
+@pytest.mark.parametrize(
+    ("n", "s", "gap"),
+    [(996, 4, 249), (660, 6, 110), (708, 6, 114), (336, 8, 25), (992, 8, 80), (995, 5, 199)],
+)
+def test_large_designs_of_large_groups(n: int, s: int, gap: int) -> None:
+    assert best(n, s).gap >= gap
+
+
 GOLDEN = {
     (9, 3, 0): "84373621f4394167",
     (15, 3, 0): "87f47f3a59762375",

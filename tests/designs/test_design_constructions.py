@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from securedfl.designs.affine import affine_geometry
 from securedfl.designs.bose import thrice_plus_one
 from securedfl.designs.classes import Classes, Plan, labels_of
+from securedfl.designs.columns import partial_transversal
 from securedfl.designs.deletion import delete, strangers
 from securedfl.designs.design import Design
 from securedfl.designs.differences import difference_matrices
@@ -115,6 +116,11 @@ def test_holes_cost_few_partitions(n: int, s: int, gap: int) -> None:
 def test_holes_are_for_orders_without_a_transversal_design() -> None:
     assert holed(996, 4, lambda points: plan(points, 4)) is None
     assert holed(220, 6, lambda points: plan(points, 6)) is None
+
+
+@pytest.mark.parametrize(("k", "v", "gap"), [(5, 14, 11), (5, 18, 15), (6, 30, 21), (8, 60, 38)])
+def test_partial_transversal_designs(k: int, v: int, gap: int) -> None:
+    assert checked(partial_transversal(k, v)).gap >= gap
 
 
 @pytest.mark.parametrize("q", [7, 13, 19, 25, 31, 37, 43, 49])

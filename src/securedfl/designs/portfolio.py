@@ -6,6 +6,7 @@ import numpy as np
 
 from securedfl.designs import cache
 from securedfl.designs.classes import labels_of
+from securedfl.designs.columns import partial_transversal
 from securedfl.designs.deletion import delete
 from securedfl.designs.design import Design
 from securedfl.designs.exact import plan
@@ -70,6 +71,11 @@ def _searched(n: int, s: int) -> Design:
     """Return the best construction, or what local search finds if that is better."""
     found = _constructed(n, s)
     bound = upper_bound(group_sizes(n, s))
+    v = -(-n // s)
+    if found.gap < min(v, bound) and row_limit(v) < s <= v:
+        labels = labels_of(partial_transversal(s, v))[:, :n]
+        partial = Design(labels, method=f"partial transversal design of order {v} found by search")
+        found = max(found, partial, key=lambda design: design.gap)
     if found.gap >= bound or n > SEARCH_UP_TO or (n > FEW and found.gap > 0.75 * bound):
         return found
     for attempt in range(8 if n <= 20 else 2 if n <= FEW else 1):
