@@ -115,6 +115,8 @@ def test_other_orders_lose_at_most_one_partition_to_deletion() -> None:
                 55: 11,
                 60: 12,
                 65: 16,
+                70: 12,
+                90: 16,
                 75: 16,
                 80: 16,
                 95: 19,

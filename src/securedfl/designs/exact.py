@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from securedfl.designs.classes import Plan, as_classes
+from securedfl.designs.columns import shipped
 from securedfl.designs.doubling import doubled
 from securedfl.designs.fields import divisors
 from securedfl.designs.holes import holed
@@ -41,6 +42,8 @@ def _candidates(n: int, s: int) -> Iterator[Plan]:
         return
     if starter := starters().get((n, s)):
         yield Plan(starter.gap, _name(starter), starter.develop)
+    if columns := shipped(n, s):
+        yield columns
     r, rest = divmod(n - 1, s - 1)
     if rest == 0 and (block := recipe(r, s)):
         yield Plan(r, block.method, block.build)
