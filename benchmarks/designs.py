@@ -58,6 +58,9 @@ def against_the_paper(seconds: float) -> None:
         (60, 5),
         (36, 6),
         (66, 7),
+        (330, 6),
+        (336, 8),
+        (370, 5),
     ):
         start, seed, found = time.perf_counter(), 0, 0
         while time.perf_counter() - start < seconds:

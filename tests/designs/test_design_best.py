@@ -120,6 +120,7 @@ def test_other_orders_lose_at_most_one_partition_to_deletion() -> None:
                 75: 16,
                 80: 16,
                 95: 19,
+                110: 19,
                 125: 31,
             },
         ),
