@@ -20,6 +20,9 @@ class Starter:
     Adding 1..m to all residues turns the base partition into ``m`` partitions, listed by ``order`` if given:
     those of the Kirkman system of 15 are in an order in which every prefix of m partitions withstands m - 1
     colluders in the share protocol (and this system, unlike most, all 6 with its 7 partitions).
+
+    If there are as many levels as members of a group and points of equal residue never meet, they form the
+    groups of one partition more.
     """
 
     s: int
@@ -37,14 +40,24 @@ class Starter:
     @property
     def gap(self) -> int:
         """The number of partitions."""
-        return self.m
+        return self.m + self.upright
+
+    @property
+    def upright(self) -> bool:
+        """Whether the points of equal residue may form the groups of one partition more."""
+        return (self.levels, self.fixed) == (self.s, 0) and all(
+            len({point % self.m for point in block}) == self.s for block in self.blocks
+        )
 
     def develop(self) -> Classes:
-        """Return the ``m`` translates of the base partition."""
+        """Return the ``m`` translates of the base partition, and the upright groups if they are free."""
         base = np.array(self.blocks, dtype=np.int64)
         turn = np.arange(self.m)[:, None, None]
         moved = base // self.m * self.m + (base % self.m + turn) % self.m
         developed = as_classes(np.where(base >= self.levels * self.m, base, moved))
+        if self.upright:
+            further = np.arange(self.n).reshape(self.s, self.m).T[None]
+            return as_classes(np.concatenate([developed, further]))
         return developed[list(self.order)] if self.order else developed
 
 
