@@ -6,12 +6,26 @@ combinatorial design. See `average` for the one-liner and ``securedfl --help`` f
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from securedfl.averaging import average
 from securedfl.designs import Design
 from securedfl.errors import SecuredFLError
 from securedfl.protocols import Schedule
 from securedfl.transport import run
 
+if TYPE_CHECKING:
+    from securedfl.federation.peer_join import JoinedPeer
+
 __version__ = "0.1.0"
 
-__all__ = ["Design", "Schedule", "SecuredFLError", "__version__", "average", "run"]
+
+def join(path: str | Path) -> JoinedPeer:
+    """Join a federation of real peers from your own training loop; see `securedfl.federation.peer_join.join`."""
+    from securedfl.federation.peer_join import join as connect  # late: needs the extra "network"
+
+    return connect(path)
+
+
+__all__ = ["Design", "Schedule", "SecuredFLError", "__version__", "average", "join", "run"]

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 import securedfl
 from securedfl.errors import SecuredFLError
 
-COMMANDS = ("train", "design", "audit", "attack", "report")
+COMMANDS = ("train", "up", "peer", "check", "certs", "design", "audit", "attack", "report")
 """In the order of ``securedfl --help``; each is a module here with a function, or a typer app, of its name."""
 
 INTERRUPTED = 130

@@ -1,0 +1,51 @@
+"""``securedfl check``: whether a site is ready to join."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from securedfl.cli.network import needing_network
+from securedfl.errors import ConfigError
+
+
+def check(
+    config: Annotated[Path, typer.Argument(metavar="PEER.toml", help="This site's settings.")],
+    wait: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait for the others, who run the same check.")
+    ] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check settings, design, privacy, keys, clocks, and whether all others can be reached. Nothing is trained.
+
+    The others must run `securedfl peer` or `securedfl check --wait` meanwhile.
+
+    **Example**
+
+    - `securedfl check hospital-a.toml --wait 60`
+    """
+    with needing_network():
+        from securedfl.federation.peer_check import check as look
+
+    findings = look(config, wait=wait)
+    if as_json:
+        typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        table = Table("", "What", "Finding")
+        for finding in findings:
+            table.add_row(
+                "[green]ok[/]" if finding.ok else "[red]no[/]", finding.subject, escape(finding.text)
+            )
+        Console(highlight=False).print(table)
+    bad = [finding for finding in findings if not finding.ok]
+    if bad:
+        raise ConfigError(
+            f"{len(bad)} of {len(findings)} checks failed, first {bad[0].subject}: {bad[0].text}"
+        )

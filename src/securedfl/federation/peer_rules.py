@@ -1,0 +1,113 @@
+"""From settings to the rules of a session: protocol, design, certificate, retries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+from securedfl.designs import Design
+from securedfl.errors import ConfigError, PrivacyError
+from securedfl.federation.certify import certify, choose_design
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import OPTIONS
+from securedfl.federation.peer_config import FederationConfig
+from securedfl.privacy.ledger import Attempt, Ledger
+from securedfl.privacy.scenario import scenario
+from securedfl.protocols import by_name, design_withstanding
+from securedfl.protocols.parameters import Schema
+from securedfl.transport.network.driver import CHUNK, SLICED_CHUNK
+from securedfl.transport.network.routes import PeerProtocol
+from securedfl.transport.network.rules import Rules
+
+COMMIT_STEP = {"shares": 1}
+"""The first step in which sums leave; of protocols that are not named here, that is the first of all."""
+
+CAN_LOSE = frozenset({"shares"})
+"""Protocols that can average over fewer peers without a certificate of its own for every subset of them."""
+
+LEAST_PEERS = 3
+"""A total over two peers gives each the other's parameters."""
+
+
+def federation_design(config: TrainConfig) -> Design:
+    """Return the design of all peers: a pure function of the settings, so that all of them find the same."""
+    return choose_design(config)
+
+
+def protocol_options(config: TrainConfig) -> dict[str, Any]:
+    """Return the protocol's options."""
+    if config.protocol in OPTIONS:
+        return OPTIONS[config.protocol](config)
+    return {"collusion": config.collusion} if config.protocol in CAN_LOSE else {}
+
+
+def make_rules(federation: FederationConfig, design: Design, schema: Schema) -> Rules:
+    """Return the rules that all peers follow, after the certificate has been checked.
+
+    Raises
+    ------
+    PrivacyError
+        The settings do not withstand the colluders, and exposure is not allowed.
+    """
+    config = federation.training
+    by_name(config.protocol)
+    if config.protocol == "resilient":
+        raise ConfigError(
+            'real peers survive crashes with protocol = "shares"; "resilient" is for the memory driver, where all '
+            "peers walk in step"
+        )
+    can_lose = config.protocol in CAN_LOSE
+    n = config.peers
+    least = federation.min_peers or (max(LEAST_PEERS, n // 2 + 1) if can_lose else n)
+    if can_lose and least < LEAST_PEERS:
+        raise ConfigError(f"min_peers = {least}: at least {LEAST_PEERS} peers must take part")
+    return Rules(
+        protocol=_protocols(config, design),
+        size=schema.size + config.weighted,
+        dtype=schema.dtype,
+        commit_step=COMMIT_STEP.get(config.protocol, 0),
+        can_lose=can_lose,
+        least=min(least, n),
+        retries=federation.retries,
+        chunk=SLICED_CHUNK if config.protocol == "shares" else CHUNK,
+        deadlines=federation.deadlines.deadlines(),
+        may_retry=partial(_may_retry, config, design),
+    )
+
+
+def certificate_of(config: TrainConfig, design: Design) -> dict[str, Any]:
+    """Return the certificate of a federation, or raise `PrivacyError` if it promises too little."""
+    return certify(config, design)
+
+
+def _protocols(config: TrainConfig, design: Design) -> Callable[[int, int], PeerProtocol]:
+    options = protocol_options(config)
+    generator = by_name(config.protocol)
+
+    @lru_cache(maxsize=8)
+    def design_for(members: int) -> Design:
+        if members == design.n:
+            return design
+        # fewer peers meet in a design of their own, which must withstand as many colluders
+        return design_withstanding(members, config.collusion, seed=config.seed)
+
+    return lambda members, round: partial(generator, design=design_for(members), round=round, **options)
+
+
+def _may_retry(config: TrainConfig, design: Design, round: int, tries: int) -> str:
+    """Return why parameters must not be averaged once more after so many abandoned attempts.
+
+    Masks of shares are perfect: the same total again says nothing new. Bounded masks add up, so the ledger decides.
+    """
+    if config.protocol in ("shares", "plain") or config.allow_exposure:
+        return ""
+    case = scenario(config.protocol, design, protocol_options(config))
+    ledger = Ledger(case).add(*[Attempt(round=round)] * (tries + 1))
+    try:
+        exposed = [peer for peer in range(design.n) if ledger.exposed([peer])]
+    except PrivacyError as error:
+        return str(error)
+    if exposed and config.collusion:
+        return "another attempt with the same parameters would let single peers compute those of others"
+    return ""

@@ -1,0 +1,267 @@
+"""Keys of a federation: a small certificate authority, one certificate per peer, fingerprints, expiry.
+
+ECDSA P-256 throughout, because every TLS 1.3 library speaks it. A peer's name stands in its certificate as common name
+and as DNS name, so that both ends of a connection can check it; the roster pins the certificate's fingerprint too.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from securedfl.errors import ConfigError
+
+AUTHORITY_DAYS = 3650
+PEER_DAYS = 365
+WARN_DAYS = 30
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_CLOCK_SLACK = dt.timedelta(minutes=5)  # a certificate that is valid from now on would fail on a slow clock
+
+
+@dataclass(frozen=True)
+class KeyFiles:
+    """Where a peer's key, its certificate and the authority's certificate lie."""
+
+    key: Path
+    certificate: Path
+    authority: Path
+
+
+@dataclass(frozen=True)
+class CertificateInfo:
+    """What a person wants to know about a certificate."""
+
+    name: str
+    hosts: tuple[str, ...]
+    not_before: dt.datetime
+    not_after: dt.datetime
+    fingerprint: str
+
+    def expiry(self, now: dt.datetime | None = None) -> str:
+        """Return a warning if the certificate is not valid or soon will not be, else an empty string."""
+        now = now or dt.datetime.now(dt.UTC)
+        if now < self.not_before:
+            return f"the certificate of {self.name} is not valid before {self.not_before:%Y-%m-%d %H:%M} UTC"
+        if now >= self.not_after:
+            return (
+                f"the certificate of {self.name} expired on {self.not_after:%Y-%m-%d %H:%M} UTC; "
+                f"issue a new one: securedfl certs issue {self.name} --renew"
+            )
+        left = self.not_after - now
+        if left < dt.timedelta(days=WARN_DAYS):
+            return f"the certificate of {self.name} expires in {left.days} days; issue a new one soon"
+        return ""
+
+    def valid(self, now: dt.datetime | None = None) -> bool:
+        """Tell whether the certificate is valid now."""
+        return self.not_before <= (now or dt.datetime.now(dt.UTC)) < self.not_after
+
+
+def create_authority(folder: Path, *, days: int = AUTHORITY_DAYS) -> CertificateInfo:
+    """Make the federation's authority (``ca.key``, ``ca.crt``) in a folder; an existing one is never replaced."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (folder / "ca.key").exists():
+        raise ConfigError(f"{folder} already holds an authority; a new one would lock out every peer")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "SecureD-FL federation authority")])
+    builder = (
+        _builder(name, name, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(authority=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    certificate = builder.sign(key, hashes.SHA256())
+    _write(folder / "ca.key", _private(key), 0o600)
+    _write(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    return describe(folder / "ca.crt")
+
+
+def issue(
+    folder: Path,
+    name: str,
+    hosts: Sequence[str] = (),
+    *,
+    days: float = PEER_DAYS,
+    start: dt.datetime | None = None,
+    renew: bool = False,
+) -> KeyFiles:
+    """Issue key and certificate of one peer, signed by the authority in the folder.
+
+    Parameters
+    ----------
+    folder
+        Where `create_authority` put the authority; ``NAME.key`` and ``NAME.crt`` are written beside it.
+    name
+        The peer's name in the roster: lower case letters, digits and hyphens.
+    hosts
+        Host names or addresses under which others may reach the peer.
+    days, start
+        How long the certificate is valid, and from when (by default: now).
+    renew
+        Replace an existing certificate. Its fingerprint changes, so the roster must be updated.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} cannot be a peer's name; use up to 63 lower case letters, digits and hyphens"
+        )
+    files = KeyFiles(folder / f"{name}.key", folder / f"{name}.crt", folder / "ca.crt")
+    if files.key.exists() and not renew:
+        raise ConfigError(f"{files.key} exists; pass --renew to replace it")
+    signer, authority = _load_authority(folder)
+    key = ec.generate_private_key(ec.SECP256R1())
+    names: list[x509.GeneralName] = [x509.DNSName(name)]
+    names += [_host(host) for host in dict.fromkeys(hosts) if host != name]
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    certificate = (
+        _builder(subject, authority.subject, key.public_key(), days, start)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+        .sign(signer, hashes.SHA256())
+    )
+    _write(files.key, _private(key), 0o600)
+    _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    return files
+
+
+def describe(path: Path) -> CertificateInfo:
+    """Read a certificate file."""
+    try:
+        return describe_pem(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read the certificate {path}: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{path} is not a PEM certificate") from None
+
+
+def describe_pem(pem: bytes) -> CertificateInfo:
+    """Read a certificate; ValueError if it is none."""
+    certificate = x509.load_pem_x509_certificate(pem)
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        hosts = tuple(str(host.value) for host in extension)
+    except x509.ExtensionNotFound:
+        hosts = ()
+    return CertificateInfo(
+        name=str(names[0].value) if names else "",
+        hosts=hosts,
+        not_before=certificate.not_valid_before_utc,
+        not_after=certificate.not_valid_after_utc,
+        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+    )
+
+
+def read_private(path: Path) -> bytes:
+    """Read a private key file; refuse one that others than its owner can read."""
+    try:
+        mode = path.stat().st_mode
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
+    if mode & 0o077:
+        raise ConfigError(f"others can read the private key {path}; run: chmod 600 {path}")
+    return content
+
+
+def check_pair(files: KeyFiles) -> CertificateInfo:
+    """Return what the certificate says; raise `ConfigError` if key, certificate and authority do not match."""
+    info = describe(files.certificate)
+    private = read_private(files.key)
+    try:
+        key = serialization.load_pem_private_key(private, password=None)
+        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+        authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"{files.key} or {files.authority} is not a PEM file of the expected kind"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from None
+    if key.public_key() != certificate.public_key():
+        raise ConfigError(f"the key {files.key} does not belong to the certificate {files.certificate}")
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except Exception:
+        raise ConfigError(f"{files.certificate} was not issued by the authority {files.authority}") from None
+    return info
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public: ec.EllipticCurvePublicKey,
+    days: float,
+    start: dt.datetime | None = None,
+) -> x509.CertificateBuilder:
+    begin = start or dt.datetime.now(dt.UTC) - _CLOCK_SLACK
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + dt.timedelta(days=days))
+    )
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _load_authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    if not (folder / "ca.key").exists():
+        raise ConfigError(f"{folder} holds no authority; make one first: securedfl certs init --dir {folder}")
+    key = serialization.load_pem_private_key(read_private(folder / "ca.key"), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{folder / 'ca.key'} is not an ECDSA key")
+    return key, x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Write a file that never exists with wider permissions than it should have, not even for a moment."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    temporary.replace(path)

@@ -1,0 +1,215 @@
+"""The network driver: runs one peer's generators, one per chunk, over whatever moves the messages.
+
+Chunks are pipelined: while the messages of one chunk travel, the next ones are computed. A protocol may have a
+*commit step*: everything before it happens for the whole vector first (`Attempt.share`); then the peers agree who takes
+part, and only then does anything leave that is a sum (`Attempt.finish`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from securedfl.errors import InvalidInputError, PeerLostError
+from securedfl.protocols.base import Array, Draw, Inbox, Outbox, Steps
+from securedfl.protocols.randomness import secret_uniform
+from securedfl.transport.network.frames import Place
+from securedfl.transport.network.mailbox import Mailbox
+from securedfl.transport.network.routes import PeerProtocol, Routes, find_routes
+
+CHUNK = 1 << 18
+"""Parameters per chunk: 1 MiB of float32. Messages cost more than their bytes, and chunks in flight cost memory."""
+
+SLICED_CHUNK = 1 << 20
+"""The same for protocols whose messages are slices of a chunk."""
+
+DEPTH = 2
+"""Chunks in flight at a time: one that is computed while the messages of the other travel."""
+
+
+class Outlet(Protocol):
+    """Sends messages to one peer, in order; blocks while too many wait."""
+
+    def put(self, place: Place, message: Any) -> None:
+        """Send a message."""
+
+    def finish(self, timeout: float) -> None:
+        """Wait until everything has arrived at the peer; raise `PeerLostError` if it does not."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one peer runs one average: the protocol, its chunks and routes. The same for all peers but for ``me``."""
+
+    protocol: PeerProtocol
+    me: int
+    n: int
+    size: int
+    dtype: str
+    commit_step: int = 0
+    chunk: int = CHUNK
+    depth: int = DEPTH
+    routes: tuple[Routes, ...] = field(default=())
+
+    @classmethod
+    def make(
+        cls,
+        protocol: PeerProtocol,
+        me: int,
+        n: int,
+        size: int,
+        dtype: str,
+        *,
+        commit_step: int = 0,
+        chunk: int = CHUNK,
+        depth: int = DEPTH,
+    ) -> Plan:
+        """Find the routes of every chunk; there are at most two lengths of chunk."""
+        lengths = [min(chunk, size - start) for start in range(0, size, chunk)]
+        known = {length: find_routes(protocol, n, length, dtype)[me] for length in set(lengths)}
+        routes = tuple(known[length] for length in lengths)
+        return cls(protocol, me, n, size, dtype, commit_step, chunk, depth, routes)
+
+    @property
+    def bytes_to_send(self) -> int:
+        """What the protocol itself sends from this peer, in bytes."""
+        return sum(sum(routes.sent) for routes in self.routes)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A chunk in progress: its generator, and the step whose messages it waits for."""
+
+    steps: Steps
+    step: int
+
+
+class Attempt:
+    """One try at one average, seen from one peer.
+
+    Parameters
+    ----------
+    plan
+        What to run.
+    vector
+        This peer's parameters.
+    mailbox, outlets
+        Where messages come from and go to; peers are numbered as in the plan.
+    draws
+        Gives the draw for the chunk that starts at an offset; by default fresh cryptographic masks.
+    patience
+        Seconds without progress after which a peer counts as lost.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        vector: Array,
+        mailbox: Mailbox,
+        outlets: Mapping[int, Outlet],
+        *,
+        draws: Callable[[int], Draw] | None = None,
+        patience: float = 60.0,
+    ) -> None:
+        if vector.shape != (plan.size,) or vector.dtype != np.dtype(plan.dtype):
+            raise InvalidInputError(
+                f"the vector has shape {vector.shape} and dtype {vector.dtype}, "
+                f"but the federation agreed on ({plan.size},) and {plan.dtype}"
+            )
+        self._plan, self._vector = plan, vector
+        self._mailbox, self._outlets = mailbox, outlets
+        self._draws = draws or (lambda _offset: secret_uniform)
+        self._patience = patience
+        self._parked: dict[int, tuple[_Chunk, Inbox]] = {}
+        self._result: Array | None = None
+        self.seconds_waiting = 0.0
+
+    def share(self) -> None:
+        """Do everything that comes before the commit step. Nothing that was sent is a sum of anybody's parameters."""
+        if self._plan.commit_step:
+            self._run(range(len(self._plan.routes)), until=self._plan.commit_step)
+
+    def finish(self) -> Array:
+        """Do the rest and return the average."""
+        plan = self._plan
+        self._result = np.empty_like(self._vector)
+        self._run(range(len(plan.routes)), until=None)
+        deadline = time.monotonic() + self._patience
+        for outlet in self._outlets.values():
+            outlet.finish(max(deadline - time.monotonic(), 0.1))
+        result, self._result = self._result, None
+        return result
+
+    def _run(self, chunks: range, until: int | None) -> None:
+        """Advance all chunks to the end, or park them with what they have received before step ``until``."""
+        active: dict[int, _Chunk] = {}
+        queue = iter(chunks)
+        more = True
+        while more or active:
+            while more and len(active) < self._plan.depth:
+                chunk = next(queue, None)
+                if chunk is None:
+                    more = False
+                    break
+                state, inbox = self._parked.pop(chunk, (None, None))
+                self._advance(chunk, state, inbox, active)
+            if not active:
+                continue
+            began = time.monotonic()
+            chunk, inbox = self._mailbox.take({k: c.step for k, c in active.items()}, self._patience)
+            self.seconds_waiting += time.monotonic() - began
+            state = active.pop(chunk)
+            if until is not None and state.step + 1 >= until:
+                self._parked[chunk] = state, inbox  # masks stay seeds until they are needed
+            else:
+                self._advance(chunk, state, inbox, active)
+
+    def _advance(
+        self, chunk: int, state: _Chunk | None, inbox: Inbox | None, active: dict[int, _Chunk]
+    ) -> None:
+        """Start a chunk, or hand an inbox to a waiting one; then send what it has to say."""
+        plan = self._plan
+        start = chunk * plan.chunk
+        ended, result, outbox = False, None, Outbox()
+        with np.errstate(over="ignore", invalid="ignore"):
+            if state is None or inbox is None:
+                w = self._vector[start : start + plan.chunk]
+                steps, step = plan.protocol(plan.me, w, draw=self._draws(start)), 0
+            else:
+                steps, step = state.steps, state.step + 1
+            try:
+                outbox = steps.send(inbox) if step and inbox is not None else next(steps)
+            except StopIteration as stop:  # handled outside, so that no later traceback can show parameters
+                ended, result = True, stop.value
+        if inbox is not None and step:
+            inbox.clear()  # the protocol may still hold it, but has no more use for it
+        if ended:
+            self._keep(start, result)
+            return
+        at = self._mailbox.place
+        for receiver, message in outbox.items():
+            self._outlets[receiver].put(Place(at.run, at.round, at.attempt, step, chunk), message)
+        active[chunk] = _Chunk(steps, step)
+
+    def _keep(self, start: int, result: Any) -> None:
+        """Put a chunk's average, whole or in pieces, in its place."""
+        if self._result is None:
+            raise RuntimeError("the protocol ended before its commit step")
+        for piece in result if isinstance(result, tuple) else (result,):
+            self._result[start : start + len(piece)] = piece
+            start += len(piece)
+
+
+def check_finite(result: Array) -> None:
+    """Raise `InvalidInputError` if an average is not finite. All peers hold the same bits, so all of them raise."""
+    if result.dtype.kind == "f" and not np.isfinite(result).all():
+        raise InvalidInputError(
+            "the average is not finite: a peer's parameters overflowed the vector's dtype; nobody applies it"
+        )
+
+
+__all__ = ["CHUNK", "DEPTH", "SLICED_CHUNK", "Attempt", "Outlet", "PeerLostError", "Plan", "check_finite"]

@@ -1,0 +1,100 @@
+"""Runs ``securedfl peer`` with a fault at an exact place: ``faulty.py PLACE ROUND MARKER peer FILE --json``.
+
+The fault happens once: the marker file is written just before, so that the peer started again is a healthy one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+from securedfl.cli import main
+from securedfl.protocols import InsecureSeededDraw
+from securedfl.transport.network import driver, endpoint, session
+from securedfl.transport.network.endpoint import StreamOutlet
+
+
+def install(place: str, at: int, marker: Path) -> None:
+    """Patch the place so that this process dies there in round ``at``."""
+
+    def die(current: int) -> None:
+        if current == at and not marker.exists():
+            marker.write_text(place)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    share, finish = driver.Attempt.share, driver.Attempt.finish
+    settle, put = session.Session._settle, StreamOutlet.put
+    sent = {"count": 0}
+
+    def patched_share(self):
+        current = self._mailbox.place.round
+        if place == "before sharing":
+            die(current)
+        share(self)
+        if place == "shared":
+            die(current)
+
+    def patched_finish(self):
+        current = self._mailbox.place.round
+        if place == "committed":
+            die(current)
+        result = finish(self)
+        if place == "finished":
+            die(current)
+        return result
+
+    def patched_settle(self, round, epoch, result):
+        if result is not None and place == "staged":
+            self.results.stage(round, epoch, result)
+            die(round)
+        return settle(self, round, epoch, result)
+
+    def patched_put(self, at_place, message):
+        if place == "half-way through sending" and at_place.step >= self._mailbox.place.step:
+            sent["count"] += at_place.round == at
+            if sent["count"] == 2:
+                die(at_place.round)
+        put(self, at_place, message)
+        if place == "duplicates":
+            put(self, at_place, message)
+
+    driver.Attempt.share, driver.Attempt.finish = patched_share, patched_finish
+    session.Session._settle, StreamOutlet.put = patched_settle, patched_put
+    if place == "reordered":
+        install_reordering()
+    if place in ("seeded", "duplicates", "reordered"):
+        install_seed()
+
+
+def install_reordering() -> None:
+    """Let every stream send what waits in its queue in random order."""
+    bundle, shuffle = endpoint.bundle, random.Random(7)
+
+    def shuffled(items):
+        items = list(items)
+        shuffle.shuffle(items)
+        return bundle(items)
+
+    endpoint.bundle = shuffled
+
+
+def install_seed() -> None:
+    """Draw masks that the test can repeat."""
+    start = session.Session.__init__
+
+    def seeded(self, endpoint, *args, **options):
+        def draws(round, offset):
+            return InsecureSeededDraw(5, peer=endpoint.me, round=round, offset=offset)
+
+        start(self, endpoint, *args, **{**options, "draws": draws})
+
+    session.Session.__init__ = seeded
+
+
+if __name__ == "__main__":
+    install(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    sys.argv = ["securedfl", *sys.argv[4:]]
+    main()

@@ -1,0 +1,172 @@
+"""The table of faults: a fault costs time, never correctness.
+
+All survivors hold the same model, or all of them end with the same clear error.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import signal
+import socket
+
+import pytest
+from test_peers import check_equal
+
+from securedfl.transport.network import certificates
+
+CRASHES = ["before sharing", "half-way through sending", "shared", "committed", "finished", "staged"]
+
+
+def ends(processes, timeout=90):
+    return [process.end(timeout) for process in processes]
+
+
+def last_line(process) -> str:
+    return process.errors.strip().splitlines()[-1]
+
+
+def shares(federation, n=4, **settings):
+    return federation(n, **{"protocol": "shares", "group_size": 2, "rounds": 3, **settings})
+
+
+@pytest.mark.parametrize("place", ["half-way through sending", "committed"])
+def test_crash_for_good_with_shares(federation, place):
+    """Peer 1 is killed in round 2; the other three go on and hold the same model."""
+    made = shares(federation)
+    processes = made.start_all({1: (place, 2)})
+    assert processes[1].end() == -signal.SIGKILL
+    survivors = [process for k, process in enumerate(processes) if k != 1]
+    assert ends(survivors) == [0] * 3, [process.errors for process in survivors]
+    check_equal(made, [0, 2, 3])
+    assert made.rows(0)[-1]["members"] == ["p0", "p2", "p3"]
+    assert [row["void"] for row in made.rows(0)] == [False, False, place == "committed", False]
+
+
+def test_crash_and_return_at_every_place_with_shares(federation):
+    """A peer is killed at another place in every round, and started again at once; all end with the same model."""
+    made = shares(federation, n=5, rounds=len(CRASHES), deadlines={"absent": 30})
+    faults = {k: (place, k + 1) for k, place in enumerate(CRASHES[:5])}
+    processes = made.start_all(faults)
+    for k in faults:
+        assert processes[k].end() == -signal.SIGKILL, processes[k].errors
+        # peer 0, started again, is the one that dies at the last place
+        processes[k] = made.start(k, *((CRASHES[5], 6, "again") if k == 0 else faults[k]))
+    assert processes[0].end() == -signal.SIGKILL
+    processes[0] = made.start(0)
+    assert ends(processes) == [0] * 5, [process.errors for process in processes]
+    check_equal(made)
+    assert not any(row["void"] for row in made.rows(4))
+
+
+def test_crash_and_return_with_grouped(federation):
+    """Nobody can be left out, so the others wait, and all try again with fresh masks."""
+    made = federation(
+        4, protocol="grouped", group_size=2, allow_exposure=True, rounds=2, deadlines={"absent": 30}
+    )
+    processes = made.start_all({1: ("half-way through sending", 1)})
+    assert processes[1].end() == -signal.SIGKILL
+    processes[1] = made.start(1)
+    assert ends(processes) == [0] * 4, [process.errors for process in processes]
+    check_equal(made)
+    assert processes[1].wait_for(event="resumed")["round"] == 0
+    assert made.rows(0)[1]["attempts"] == 2
+
+
+def test_crash_for_good_with_grouped_is_the_same_error_on_all(federation):
+    made = federation(4, protocol="grouped", group_size=2, allow_exposure=True)
+    processes = made.start_all({1: ("half-way through sending", 2)})
+    assert processes[1].end() == -signal.SIGKILL
+    survivors = [process for k, process in enumerate(processes) if k != 1]
+    assert ends(survivors) == [7] * 3
+    assert len({last_line(process) for process in survivors}) == 1
+    assert "p1 did not come back in time" in last_line(survivors[0])
+    assert [len(made.rows(k)) for k in (0, 2, 3)] == [2] * 3
+
+
+def test_kill_at_random_moments(federation):
+    """Peers are killed and started again while the others go on; at the end all models are equal."""
+    made = shares(federation, rounds=6, deadlines={"absent": 30})
+    chance = random.Random(3)
+    processes = made.start_all()
+    for round in (1, 3, 5):
+        victim = chance.randrange(4)
+        processes[victim].wait_for(event="phase", phase=chance.choice(["training", "averaging"]), round=round)
+        processes[victim].kill()
+        processes[victim] = made.start(victim)
+        processes[victim].wait_for(event="resumed")
+    assert ends(processes) == [0] * 4, [process.errors for process in processes]
+    check_equal(made)
+
+
+def test_a_peer_with_nan_leaves_and_says_so(federation):
+    made = shares(federation, data={3: {"nan_round": 2}})
+    processes = made.start_all()
+    codes = ends(processes)
+    assert codes == [0, 0, 0, 3], [process.errors for process in processes]
+    assert "p3 are not finite" in last_line(processes[3])
+    check_equal(made, [0, 1, 2])
+
+
+def test_a_slow_peer_is_waited_for_until_the_deadline(federation):
+    """Peer 3 takes longer than allowed in round 1; the others go on, and it comes back with their model."""
+    made = shares(
+        federation, data={3: {"slow_round": 1, "slow_seconds": 5}}, deadlines={"train": 1, "absent": 30}
+    )
+    processes = made.start_all()
+    assert ends(processes) == [0] * 4, [process.errors for process in processes]
+    check_equal(made)
+    assert made.rows(0)[1]["members"] == ["p0", "p1", "p2"]
+
+
+def test_full_disk_at_checkpoint(federation):
+    """The peer that cannot keep a result leaves with a clear error; the others go on."""
+    made = shares(federation, data={k: {"size": 100_000} for k in range(4)})
+    limit = 300_000  # bytes per file: enough for logs and journal, not for the model
+    processes = [made.start(k) for k in range(3)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        processes.append(made.start(3))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert ends(processes) == [0, 0, 0, 8], [process.errors for process in processes]
+    assert "cannot keep the result" in last_line(processes[3])
+    check_equal(made, range(3))
+
+
+def test_wrong_keys_and_other_settings_are_refused_at_the_start(federation):
+    """Expired certificate, key of another authority, certificate of another peer, another configuration."""
+    made = federation(3, protocol="grouped", allow_exposure=True, deadlines={"join": 6})
+    other = made.folder / "other"
+    certificates.create_authority(other)
+    stranger = certificates.issue(other, "p1", ["127.0.0.1"])
+    made.write_peer(1, stranger)
+    foreign = made.start(1)
+    assert foreign.end() == 4
+    assert "fingerprint" in last_line(foreign)
+
+    made.write_peer(1, made.files[2])
+    swapped = made.start(1)
+    assert swapped.end() == 4
+    assert "is for 'p2'" in last_line(swapped)
+
+    made.write_peer(1, made.files[1])
+    made.write("changed.toml", retries=2)
+    made.write_peer(1, made.files[1], federation="changed.toml")
+    processes = made.start_all()
+    assert ends(processes) == [4] * 3, [process.errors for process in processes]
+    assert all("has another configuration" in last_line(process) for process in processes)
+
+
+def test_garbage_and_strangers_on_the_port(federation):
+    """Bytes that are not TLS, and TLS without a certificate, change nothing for the peers."""
+    made = federation(3, protocol="grouped", allow_exposure=True)
+    first = made.start(0)
+    first.wait_for(event="waiting")
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", made.ports[0]), timeout=5) as connection:
+            connection.sendall(random.Random(1).randbytes(5000))
+    processes = [first, made.start(1), made.start(2)]
+    assert ends(processes) == [0] * 3, [process.errors for process in processes]
+    check_equal(made)

@@ -1,0 +1,210 @@
+"""The library for one's own loop, `securedfl check`, `securedfl certs`, and a federation without TLS on loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import securedfl
+from securedfl.cli import app
+from securedfl.errors import ConfigError
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.peer_check import check
+from securedfl.federation.peer_config import FederationConfig, PeerConfig
+from securedfl.federation.peer_task import EntryLearner
+from securedfl.federation.peer_up import COMMAND
+from securedfl.federation.runfolder import read_rows
+from securedfl.federation.train import train
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def in_threads(work, count):
+    errors = []
+
+    def guarded(k):
+        try:
+            work(k)
+        except BaseException as error:  # handed to the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(k,)) for k in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if errors:
+        raise errors[0]
+
+
+def test_join_averages_weighted_in_place(federation):
+    made = federation(3, protocol="shares", group_size=2, weighted=True, settings={"max_weight": 10})
+    models = [{"w": np.full(5, float(k)), "steps": np.array(k)} for k in range(3)]
+
+    def work(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            assert not peer.resume_(models[k])
+            for _ in range(2):
+                peer.average_(models[k], weight=(1, 2, 7)[k])
+                models[k]["w"] += k
+            assert peer.last.members == (0, 1, 2)
+
+    in_threads(work, 3)
+    expected = (0 * 1 + 1 * 2 + 2 * 7) / 10
+    for k, model in enumerate(models):
+        np.testing.assert_allclose(model["w"], 2 * expected + k, atol=1e-5)
+    assert [int(model["steps"]) for model in models] == [2, 2, 2]
+
+
+def load_example(name):
+    specification = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_example_of_ones_own_loop(federation, capsys):
+    made = federation(3, protocol="shares", group_size=2)
+    example = load_example("own_loop")
+    in_threads(lambda k: example.main(str(made.folder / f"p{k}.toml")), 3)
+    outputs = capsys.readouterr().out.splitlines()
+    assert len(outputs) == 3
+    assert len(set(outputs)) == 1
+    np.testing.assert_allclose(json.loads(outputs[0]), [[1.0, -2.0, 0.5]], atol=0.1)
+
+
+def test_example_of_an_entry_point():
+    learner = EntryLearner("entry_point:make", {"name": "site"}, EXAMPLES)
+    vector = learner.initial()
+    for round in (1, 2):
+        vector, loss = learner.update(vector, round)
+    score = learner.evaluate(vector)
+    assert (score.count, learner.samples) == (20, 180)
+    assert loss < 0.7
+
+
+def test_check_tells_who_is_there_and_who_differs(federation):
+    made = federation(3, protocol="shares", group_size=2)
+    alone = check(made.folder / "p0.toml")
+    assert {f.subject: f.ok for f in alone} == {
+        "federation.toml": True,
+        "design": True,
+        "privacy": True,
+        "own keys": True,
+        "p1": False,
+        "p2": False,
+    }
+    assert "does not answer" in alone[-1].text
+    findings = {}
+
+    def work(k):
+        findings[k] = check(made.folder / f"p{k}.toml", wait=20)
+
+    in_threads(work, 3)
+    assert all(finding.ok for found in findings.values() for finding in found), findings
+    made.write("changed.toml", retries=1)
+    made.write_peer(2, made.files[2], federation="changed.toml")
+
+    def differing(k):
+        findings[k] = check(made.folder / f"p{k}.toml", wait=2)
+
+    in_threads(differing, 3)
+    assert "another configuration" in findings[0][-1].text
+
+
+def test_insecure_needs_the_word_and_loopback(federation):
+    made = federation(3, protocol="grouped")
+    bare = [{key: entry[key] for key in ("name", "address")} for entry in made.values["peers"]]
+    with pytest.raises(ConfigError, match="no fingerprint"):
+        FederationConfig.resolve({**made.values, "peers": bare})
+    FederationConfig.resolve({**made.values, "peers": bare, "insecure": True})
+    bare[1]["address"] = "192.0.2.1:7443"
+    with pytest.raises(ConfigError, match="loopback"):
+        FederationConfig.resolve({**made.values, "peers": bare, "insecure": True})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"min_peer": 3}, "did you mean 'min_peers'"),
+        ({"min_peers": 1}, "min_peers"),
+        ({"min_peers": 2, "peers_": 0}, "unknown key"),
+        ({"train": {"protocl": "grouped"}}, "did you mean 'protocol'"),
+        ({"train": {"peers": 4}}, "unknown key 'peers'"),
+        ({"deadlines": {"train": -1}}, "deadlines"),
+        ({"deadlines": {"trian": 1}}, "did you mean 'train'"),
+        ({"train": {"weighted": True}}, "max_weight"),
+        ({"peers": [{"name": "Bad Name", "address": "a:1"}] * 2}, "peers"),
+        ({"retries": "many"}, "retries"),
+    ],
+)
+def test_bad_settings_are_named(federation, changes, message):
+    made = federation(3, protocol="grouped")
+    with pytest.raises(ConfigError, match=message):
+        FederationConfig.resolve({**made.values, **changes})
+
+
+def test_bad_rosters_and_peer_files(federation):
+    made = federation(3, protocol="grouped")
+    entries = made.values["peers"]
+    for key in ("name", "address", "fingerprint"):
+        twice = [entries[0], {**entries[1], key: entries[0][key]}]
+        with pytest.raises(ConfigError, match=f"two peers .* have the {key}"):
+            FederationConfig.resolve({**made.values, "peers": twice})
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        FederationConfig.resolve({**made.values, "peers": [entries[0], {**entries[1], "address": "nowhere"}]})
+    path = made.write_peer(0, made.files[0], extra={"lisen": "x"})
+    with pytest.raises(ConfigError, match="did you mean 'listen'"):
+        PeerConfig.load(path)
+
+
+def test_certs_on_the_command_line(tmp_path):
+    runner = CliRunner()
+    keys = ["--dir", str(tmp_path / "keys")]
+    assert runner.invoke(app, ["certs", "init", *keys]).exit_code == 0
+    issued = runner.invoke(app, ["certs", "issue", "hospital-a", "--host", "a.example.org", *keys])
+    assert 'address = "a.example.org:7443"' in issued.output
+    shown = runner.invoke(app, ["certs", "show", *keys], env={"COLUMNS": "200"})
+    assert "hospital-a" in shown.output
+    assert runner.invoke(app, ["certs", "issue", "Bad", *keys]).exit_code == 4
+
+
+def test_up_gives_the_numbers_of_train_and_stops_on_interrupt(tmp_path):
+    """Real processes reach the accuracy of the simulation; Ctrl-C leaves a usable run folder and no process."""
+    settings = ["--peers", "3", "--protocol", "shares", "--group-size", "2", "--workers", "1"]
+    up = [sys.executable, "-c", COMMAND, "up", *settings, "--rounds", "400", "--out", str(tmp_path / "up")]
+    with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        for line in process.stdout:
+            if line.startswith("round 2/"):
+                break
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    summary = json.loads((tmp_path / "up" / "summary.json").read_text())
+    assert not summary["finished"]
+    assert (tmp_path / "up" / "report.html").exists()
+    config = TrainConfig.resolve(
+        {
+            "peers": 3,
+            "protocol": "shares",
+            "group_size": 2,
+            "rounds": 2,
+            "workers": 1,
+            "methods": ("secured",),
+            "out": str(tmp_path / "train"),
+        }
+    )
+    train(config)
+    simulated, real = read_rows(tmp_path / "train"), read_rows(tmp_path / "up")
+    for row, other in zip(simulated, real, strict=False):
+        assert (row["round"], row["accuracy"]) == (other["round"], other["accuracy"])
+        assert row["loss"] == pytest.approx(other["loss"], rel=1e-6)

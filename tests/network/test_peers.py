@@ -1,0 +1,54 @@
+"""Real peers in real processes: the same result as the memory driver, and the same model on every peer."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+import toy
+
+from securedfl.designs import best
+from securedfl.protocols import InsecureSeededDraw, by_name, design_withstanding
+from securedfl.transport import run
+
+
+def check_equal(federation, peers=None):
+    models = [federation.model(k) for k in (range(federation.n) if peers is None else peers)]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model, models[0])
+    return models[0]
+
+
+@pytest.mark.parametrize(
+    ("n", "protocol", "fault"),
+    [
+        (3, "grouped", "seeded"),
+        (5, "shares", "seeded"),
+        (5, "grouped", "duplicates"),
+        (5, "shares", "reordered"),
+    ],
+)
+def test_bit_for_bit_the_memory_drivers_result(federation, n, protocol, fault):
+    """Also with every message sent twice, and with messages in another order."""
+    made = federation(n, protocol=protocol, group_size=2 if protocol == "shares" else 3, allow_exposure=True)
+    for process in made.start_all(dict.fromkeys(range(n), (fault,))):
+        assert process.end() == 0, process.errors
+    found = check_equal(made)
+
+    def average(vectors, round):
+        design = design_withstanding(n, 1, group_size=2) if protocol == "shares" else best(n, 3, 0)
+        return run(
+            partial(by_name(protocol), design=design, round=round),
+            vectors,
+            draws=lambda peer, offset: InsecureSeededDraw(5, peer=peer, round=round, offset=offset),
+        ).average
+
+    # the model's second array is float32, so that every round ends with a conversion, as in the peers
+    np.testing.assert_array_equal(found, toy.replay(made.names, 3, average))
+    assert [row["round"] for row in made.rows(0)] == [0, 1, 2, 3]
+    assert made.rows(0)[-1]["members"] == made.names
+    log = (made.folder / "out-p0" / "peer.log").read_text()
+    assert "given up" not in log, log
+    assert {"time", "level", "logger", "text"} == json.loads(log.splitlines()[0]).keys()

@@ -1,0 +1,49 @@
+"""A tiny model for peers in tests: every update adds numbers that depend on peer and round only."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+
+def make(settings):
+    own = int(settings["name"].removeprefix("p"))
+    size = int(settings.get("size", 1000))
+    random = np.random.default_rng(own)
+    model = {"a": random.normal(size=(size // 2, 2)), "b": random.normal(size=3).astype(np.float32)}
+
+    def update(model, data, round):
+        noise = np.random.default_rng([own, round])
+        for value in model.values():
+            value += noise.normal(size=value.shape).astype(value.dtype)
+        if round == settings.get("nan_round"):
+            model["a"][0, 0] = np.nan
+        if round == settings.get("slow_round"):
+            time.sleep(float(settings["slow_seconds"]))
+        return 0.5
+
+    return model, list(range(10 + own)), update
+
+
+def replay(names, rounds, average, size=1000):
+    """Return what all peers hold after the rounds, given an ``average(vectors, round)`` of a list of flat vectors."""
+    made = [make({"name": name, "size": size}) for name in names]
+
+    def flat(model):
+        return np.concatenate([np.asarray(value, dtype=np.float64).reshape(-1) for value in model.values()])
+
+    def load(model, vector):
+        at = 0
+        for value in model.values():
+            value[...] = vector[at : at + value.size].reshape(value.shape)
+            at += value.size
+
+    for round in range(rounds + 1):
+        if round:
+            for model, data, update in made:
+                update(model, data, round)
+        mean = average([flat(model) for model, _, _ in made], round)
+        for model, _, _ in made:
+            load(model, mean)
+    return flat(made[0][0])
