@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -67,11 +67,13 @@ def design(
     """
     chosen, reason = _build(peers, group_size, collusion, method, seed)
     if out is not None:
-        _write(out, chosen.to_json() + "\n")
+        _write(out, chosen.json_pieces())
     if svg is not None:
-        _write(svg, draw_svg(chosen) + "\n")
+        _write(svg, [draw_svg(chosen)])
     if as_json:
-        typer.echo(chosen.to_json())
+        for piece in chosen.json_pieces():
+            typer.echo(piece, nl=False)
+        typer.echo()
         return
     _show(chosen, reason, compare=method != "randomized", seed=seed)
     for path in (out, svg):
@@ -119,8 +121,10 @@ def _show(chosen: designs.Design, reason: str | None, *, compare: bool, seed: in
         console.print(f"      and {chosen.gap - SHOWN} more: see --json or --out")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, pieces: Iterable[str]) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(pieces)
+            file.write("\n")
     except OSError as error:
         raise DesignError(f"cannot write {path}: {error.strerror}") from None

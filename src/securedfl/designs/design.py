@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -178,17 +178,22 @@ class Design:
 
     def to_json(self) -> str:
         """Return the design as JSON; `from_json` reads it back and checks the hash."""
-        return json.dumps(
-            {
-                "peers": self.n,
-                "group_size": self.group_size,
-                "method": self.method,
-                "gap": self.gap,
-                "bound": self.bound,
-                "partitions": self.partitions,
-                "hash": self.hash,
-            }
-        )
+        return "".join(self.json_pieces())
+
+    def json_pieces(self) -> Iterator[str]:
+        """Yield the JSON text partition by partition: as tuples, thousands of them would fill the memory."""
+        about = {
+            "peers": self.n,
+            "group_size": self.group_size,
+            "method": self.method,
+            "gap": self.gap,
+            "bound": self.bound,
+            "hash": self.hash,
+        }
+        yield json.dumps(about)[:-1] + ', "partitions": ['
+        for i, row in enumerate(self._labels):
+            yield ("," if i else "") + json.dumps(_groups(row))
+        yield "]}"
 
     @classmethod
     def from_json(cls, text: str) -> Design:
@@ -210,7 +215,9 @@ class Design:
 
     def save(self, path: str | Path) -> None:
         """Write JSON to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.writelines(self.json_pieces())
+            file.write("\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Design:
