@@ -1,4 +1,4 @@
-"""Average the models of nine peers without anybody seeing another's parameters.
+"""Average the models of nine peers by the protocol that lets no single peer see another's parameters (all in one process here).
 
 Run it with: python examples/average_models.py
 """

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from securedfl.designs import Design, best
-from securedfl.errors import DesignError, InvalidInputError
+from securedfl.errors import DesignError, InvalidInputError, unknown
 from securedfl.protocols import by_name
 from securedfl.protocols.base import Array
-from securedfl.protocols.components import design_withstanding
+from securedfl.protocols.components import design_withstanding, withstands
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.parameters import Schema, Tree, flatten_all
 from securedfl.protocols.shares import DEFAULT_COLLUSION
 from securedfl.transport.memory import Draws, NotFiniteError, Outcome, run
+
+GROUP_SIZES = (3, 2, 4, 5)
+"""Tried in this order where none is asked for: the paper's first."""
 
 SHARING = ("shares", "resilient")
 """Protocols whose privacy depends on the number of partitions, so that the group size follows from the wish."""
 
 
 def average(
-    inputs: Sequence[Tree],
-    weights: Sequence[float] | None = None,
+    inputs: Iterable[Tree],
+    weights: Iterable[float] | None = None,
     protocol: str = "grouped",
     *,
     design: Design | None = None,
@@ -32,7 +38,7 @@ def average(
     seed: int = 0,
     round: int = 0,
     max_weight: float | None = None,
-    dtype: str | None = None,
+    dtype: npt.DTypeLike | None = None,
     draws: Draws | None = None,
     chunk: int | None = None,
     threads: int | None = None,
@@ -50,8 +56,9 @@ def average(
         ``"grouped"`` (rho, iterations, finish), ``"classic"`` (the same), ``"plain"``, or ``"shares"`` (strength or
         collusion, bits, range).
     design, group_size, seed
-        Who meets whom; by default the best known design for that many peers, group size and seed. The group size is 3
-        if not given; for shares 2 if groups of 3 cannot withstand the collusion.
+        Who meets whom; by default the best known design for that many peers, group size and seed. The group size, if
+        not given, is 3 unless groups of 2, 4 or 5 protect peers better. All peers are in this one process, so nothing
+        is refused here; ``securedfl audit`` tells what they would learn about each other.
     round
         Which partitions are used rotates with it.
     max_weight
@@ -67,15 +74,19 @@ def average(
     >>> securedfl.average([np.full(4, k, dtype=np.float64) for k in range(9)]).round(9).tolist()
     [4.0, 4.0, 4.0, 4.0]
     """
-    schema, vectors = flatten_all(inputs, dtype=dtype)
+    inputs = _one_per_peer(inputs)
+    schema, vectors = flatten_all(inputs, dtype=None if dtype is None else np.dtype(dtype).name)
     n = len(vectors)
     if weights is not None:
         vectors = add_weights(vectors, weights, max_weight)
     elif max_weight is not None:
         raise InvalidInputError("max_weight is given but weights are not; pass one weight per peer")
     generator = by_name(protocol)
+    _check_options(protocol, generator, options)
     if design is None and group_size is None and protocol in SHARING and options.get("strength") is None:
         design = design_withstanding(n, options.get("collusion", DEFAULT_COLLUSION), seed=seed)
+    elif design is None and group_size is None:
+        design = _protecting_design(n, seed)
     design = design_for(n, design, 3 if group_size is None else group_size, seed)
     peer_protocol = partial(generator, design=design, round=round, **options)
     try:
@@ -86,6 +97,38 @@ def average(
         raise error.at(name=_name_at(schema, error.index)) from None
     mean = outcome.average if weights is None else remove_weight(outcome.average)
     return schema.unflatten(mean, inputs[0])
+
+
+def _one_per_peer(inputs: Any) -> list[Tree]:
+    """Return what each peer has; rows of an array and what a generator gives will do."""
+    if isinstance(inputs, Mapping) or not isinstance(inputs, Iterable):
+        raise InvalidInputError(
+            f"pass a list with one vector or model per peer, not a {type(inputs).__name__}"
+            + (
+                "; list(the_dict.values()) is one, if the dict has one entry per peer"
+                * isinstance(inputs, Mapping)
+            )
+        )
+    return list(inputs)
+
+
+def _check_options(protocol: str, generator: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    known = [
+        name for name in signature(generator).parameters if name not in ("me", "w", "design", "round", "draw")
+    ]
+    for name in options:
+        if name not in known:
+            raise unknown(f"option of the protocol {protocol!r}:", name, known)
+
+
+def _protecting_design(n: int, seed: int) -> Design | None:
+    """Return a design with which two iterations tell a lone peer nothing but the total, or None."""
+    for size in GROUP_SIZES:
+        with suppress(DesignError):
+            design = best(n, size, seed)
+            if withstands(design, 2, 1):
+                return design
+    return None
 
 
 def _name_at(schema: Schema, index: int) -> str:
@@ -103,25 +146,37 @@ def design_for(n: int, design: Design | None, group_size: int, seed: int) -> Des
 
 
 def add_weights(
-    vectors: Sequence[Array], weights: Sequence[float], max_weight: float | None = None
+    vectors: Sequence[Array], weights: Iterable[float], max_weight: float | None = None
 ) -> list[Array]:
     """Turn each w into (a w, a), a = weight / max_weight, so that masks cover the weights too.
 
     Raises `InvalidInputError` for weights that are negative, not finite, above the maximum or all zero.
     """
-    if len(weights) != len(vectors):
-        raise InvalidInputError(f"{len(weights)} weights for {len(vectors)} peers; pass one per peer")
-    largest = max(weights) if max_weight is None else max_weight
-    for peer, weight in enumerate(weights):
-        if not (np.isfinite(weight) and 0 <= weight <= largest):
-            raise InvalidInputError(
-                f"peer {peer} has weight {weight}; weights must lie between 0 and {largest}"
-            )
-    if not sum(weights):
+    numbers = _weights(weights)
+    if len(numbers) != len(vectors):
+        raise InvalidInputError(f"{len(numbers)} weights for {len(vectors)} peers; pass one per peer")
+    bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if bad.size:
+        raise InvalidInputError(f"the weight of peer {bad[0]} is negative or not finite")
+    if not numbers.any():
         raise InvalidInputError(
             "all weights are zero, so there is no average; give at least one peer a weight"
         )
-    return [weigh(w, weight / largest) for w, weight in zip(vectors, weights, strict=True)]
+    largest = float(numbers.max() if max_weight is None else max_weight)
+    if not (np.isfinite(largest) and largest > 0):
+        raise InvalidInputError("max_weight must be a positive finite number")
+    above = np.flatnonzero(numbers > largest)
+    if above.size:
+        raise InvalidInputError(f"the weight of peer {above[0]} is above max_weight = {largest:g}")
+    return [weigh(w, float(weight) / largest) for w, weight in zip(vectors, numbers, strict=True)]
+
+
+def _weights(weights: Any) -> npt.NDArray[np.float64]:
+    """Return weights as one array of numbers."""
+    if not isinstance(weights, Mapping | str):
+        with suppress(TypeError, ValueError):
+            return np.array([float(weight) for weight in weights], dtype=np.float64)
+    raise InvalidInputError("weights must be a list of numbers, one per peer")
 
 
 def weigh(w: Array, a: float) -> Array:
@@ -137,6 +192,11 @@ def remove_weight(mean: Array) -> Array:
     if not mean[-1] > 0:
         raise InvalidInputError(
             "the weights add up to zero, so there is no average; give at least one peer a weight"
+        )
+    if mean[-1] < np.sqrt(np.finfo(mean.dtype).eps):
+        raise InvalidInputError(
+            f"the weights are on average {mean[-1]:.1e} of max_weight, too little for {mean.dtype} to give a quotient; "
+            "lower max_weight, or average in float64"
         )
     result: Array = mean[:-1] / mean[-1]
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import OrderedDict
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 import securedfl
-from securedfl.errors import DesignError, InvalidInputError
+from securedfl.averaging import _protecting_design
+from securedfl.designs import best
+from securedfl.errors import ConfigError, DesignError, InvalidInputError
+from securedfl.protocols import grouped
 from securedfl.protocols.parameters import Schema, flatten_all
 
 dtypes = st.sampled_from([np.float16, np.float32, np.float64, np.int64, np.int8, np.uint8, np.bool_])
@@ -141,12 +145,17 @@ def test_a_peer_that_differs_or_is_not_finite_is_named(bad, message):
         ([{}] * 9, {}, InvalidInputError, "no parameters"),
         ([np.ones(2)] * 9, {"weights": [1] * 8}, InvalidInputError, "8 weights for 9 peers"),
         ([np.ones(2)] * 9, {"weights": [0] * 9}, InvalidInputError, "all weights are zero"),
-        ([np.ones(2)] * 9, {"weights": [-1] + [1] * 8}, InvalidInputError, "peer 0 has weight -1"),
-        ([np.ones(2)] * 9, {"weights": [float("nan")] + [1] * 8}, InvalidInputError, "peer 0 has weight nan"),
-        ([np.ones(2)] * 9, {"weights": [2] * 9, "max_weight": 1}, InvalidInputError, "between 0 and 1"),
+        ([np.ones(2)] * 9, {"weights": [-1] + [1] * 8}, InvalidInputError, "weight of peer 0 is negative"),
+        (
+            [np.ones(2)] * 9,
+            {"weights": [float("nan")] + [1] * 8},
+            InvalidInputError,
+            "weight of peer 0 is negative or not finite",
+        ),
+        ([np.ones(2)] * 9, {"weights": [2] * 9, "max_weight": 1}, InvalidInputError, "above max_weight = 1"),
         ([np.ones(2)] * 9, {"max_weight": 1}, InvalidInputError, "weights are not"),
         ([np.ones(2)] * 9, {"design": securedfl.Design.everyone(8)}, DesignError, "for 8 peers, but 9"),
-        ([np.ones(2)] * 9, {"protocol": "magic"}, securedfl.SecuredFLError, "known: classic, grouped, plain"),
+        ([np.ones(2)] * 9, {"protocol": "magic"}, securedfl.SecuredFLError, "unknown protocol .magic."),
         ([np.ones(2)] * 9, {"dtype": "float16"}, InvalidInputError, "float32 or float64"),
         ([np.ones(2)] * 2, {}, DesignError, "3"),
         ([np.ones(2)] * 9, {"group_size": 10}, DesignError, "10"),
@@ -156,6 +165,78 @@ def test_a_peer_that_differs_or_is_not_finite_is_named(bad, message):
 def test_what_cannot_be_averaged_is_an_error_that_says_why(inputs, options, error, message):
     with pytest.raises(error, match=message):
         securedfl.average(inputs, **options)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "error", "message"),
+    [
+        (None, {}, InvalidInputError, "not a NoneType"),
+        ({"a": np.ones(2)}, {}, InvalidInputError, "not a dict; list"),
+        ([{"a": {"b": np.ones(2)}}] * 9, {}, InvalidInputError, "'a' is a dict itself"),
+        ([torch.nn.Linear(1, 1)] * 9, {}, InvalidInputError, "state_dict"),
+        ([[[1, 2], [3]]] * 9, {}, InvalidInputError, "differ in length"),
+        ([{1: np.ones(1), "1": np.ones(1)}] * 9, {}, InvalidInputError, "same name"),
+        ([np.ones(2, np.longdouble)] * 9, {}, InvalidInputError, "longdouble|float128"),
+        ([np.ones(2)] * 9, {"weights": {0: 1}}, InvalidInputError, "list of numbers"),
+        ([np.ones(2)] * 9, {"weights": ["a"] * 9}, InvalidInputError, "list of numbers"),
+        (
+            [np.ones(2)] * 9,
+            {"weights": [1] * 9, "max_weight": float("inf")},
+            InvalidInputError,
+            "positive finite",
+        ),
+        (
+            [np.ones(2, np.float32)] * 9,
+            {"weights": [1] * 9, "max_weight": 1e6},
+            InvalidInputError,
+            "lower max_weight",
+        ),
+        ([np.ones(2, np.float32)] * 9, {"rho": 1e-30}, ConfigError, "rounding in float32 exceeds 1"),
+        ([np.ones(2)] * 9, {"rho": "a"}, ConfigError, "rho must be a number"),
+        ([np.ones(2)] * 9, {"iterations": 2.5}, ConfigError, "whole number"),
+        ([np.ones(2)] * 9, {"iteration": 2}, ConfigError, "did you mean 'iterations'"),
+        ([np.ones(2)] * 9, {"collusion": 2}, ConfigError, "known: finish, iterations, rho"),
+        ([np.ones(2)] * 9, {"chunk": -1}, ConfigError, "at least 1"),
+    ],
+)
+def test_natural_mistakes_get_an_error_that_says_what_to_do(inputs, options, error, message):
+    with pytest.raises(error, match=message):
+        securedfl.average(inputs, **options)
+
+
+def test_rows_of_an_array_and_generators_are_peers():
+    rows = np.arange(27.0).reshape(9, 3)
+    expected = rows.mean(axis=0)
+    np.testing.assert_allclose(securedfl.average(rows), expected, atol=1e-12)
+    np.testing.assert_allclose(securedfl.average(row for row in rows), expected, atol=1e-12)
+    torch.testing.assert_close(securedfl.average(torch.from_numpy(rows)), torch.from_numpy(expected))
+    weights = torch.arange(9)
+    got = securedfl.average(rows, weights=weights)
+    np.testing.assert_allclose(got, np.average(rows, axis=0, weights=weights.numpy()), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", "<f8", ">i4"])
+def test_byte_order_does_not_change_the_average(dtype):
+    got = securedfl.average([np.full(3, 2.0, dtype=dtype) for _ in range(9)])
+    assert got.dtype == np.dtype(dtype)
+    np.testing.assert_allclose(got, 2.0, atol=1e-5)
+    mixed = [np.full(3, 0.3, dtype=">f8" if k % 2 else "<f8") for k in range(9)]
+    np.testing.assert_allclose(securedfl.average(mixed), 0.3, atol=1e-12)
+
+
+def test_keys_come_back_as_they_were():
+    assert list(securedfl.average([{1: np.ones(1), "b": np.ones(1)}] * 9)) == [1, "b"]
+
+
+@pytest.mark.parametrize(("n", "size"), [(9, 3), (6, 2), (4, 2), (27, 4)])
+def test_the_group_size_protects_a_lone_peers_neighbours(n, size):
+    assert _protecting_design(n, 0).group_size == size
+    assert _protecting_design(5, 0) is None  # no size does: the audit says so
+
+
+def test_another_number_of_vectors_than_peers_is_an_error():
+    with pytest.raises(DesignError, match="for 9 peers, but 8"):
+        securedfl.run(partial(grouped, design=best(9, 3, 0)), [np.ones(2)] * 8)
 
 
 def test_flatten_all_promotes_everybody_alike():

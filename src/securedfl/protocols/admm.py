@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -74,6 +75,7 @@ def grouped(
         Where lam^0 ~ U[0, 1) comes from.
     """
     schedule = check_options(rho=rho, iterations=iterations, finish=finish)
+    _check_rounding(schedule, iterations, w)
     n = design.n
     u, z = draw(w), np.zeros(1, dtype=w.dtype)
     u *= 1 / schedule[0]  # u = lam/rho, the scaled dual variable
@@ -131,6 +133,10 @@ def check_options(
     *, rho: float | Schedule = DEFAULT_RHO, iterations: int = 2, finish: str = "exact"
 ) -> Schedule:
     """Return rho as a schedule; raise `ConfigError` for options that make no average."""
+    if isinstance(iterations, bool) or not isinstance(iterations, int):
+        raise ConfigError(f"iterations must be a whole number, not {iterations!r}")
+    if not isinstance(rho, Schedule) and (isinstance(rho, bool) or not isinstance(rho, Real)):
+        raise ConfigError(f"rho must be a number or a Schedule, not {rho!r}")
     if finish not in ("exact", "literal"):
         raise ConfigError(f'finish must be "exact" or "literal", not {finish!r}')
     least = 2 if finish == "exact" else 1
@@ -140,6 +146,16 @@ def check_options(
             + (' (use finish="literal" for one iteration)' if iterations == 1 else "")
         )
     return rho if isinstance(rho, Schedule) else Schedule(start=rho)
+
+
+def _check_rounding(schedule: Schedule, iterations: int, w: Array) -> None:
+    """Refuse masks so wide that the parameters would drown in their rounding."""
+    narrowest = min(schedule[i] for i in range(iterations))
+    if w.dtype.kind == "f" and np.finfo(w.dtype).eps > narrowest:
+        raise ConfigError(
+            f"rho = {narrowest:g} makes masks {1 / narrowest:g} wide, whose rounding in {w.dtype} exceeds 1; "
+            + ("use a larger rho, or float64" if w.dtype == np.float32 else "use a larger rho")
+        )
 
 
 def _relay(me: int, g: Group, pi: Partition, z_g: Array) -> Outbox:

@@ -19,6 +19,8 @@ import numpy.typing as npt
 from securedfl.errors import InvalidInputError
 from securedfl.protocols.base import Array
 
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
 Tree = Any
 """An array, a torch tensor, or a mapping of names to them."""
 
@@ -127,7 +129,7 @@ class Schema:
             piece = vector[at : at + leaf.size].reshape(leaf.shape)
             at += leaf.size
             values[name] = _like(np.rint(piece) if leaf.integer else piece, template)
-        return values if isinstance(like, Mapping) else values[""]
+        return dict(zip(like, values.values(), strict=True)) if isinstance(like, Mapping) else values[""]
 
 
 def flatten_all(trees: Sequence[Tree], *, dtype: str | None = None) -> tuple[Schema, list[Array]]:
@@ -142,6 +144,8 @@ def flatten_all(trees: Sequence[Tree], *, dtype: str | None = None) -> tuple[Sch
 
 def _items(tree: Tree) -> list[tuple[str, Any]]:
     if isinstance(tree, Mapping):
+        if len({str(name) for name in tree}) < len(tree):
+            raise InvalidInputError("two parameters have the same name when written as text; rename one")
         return [(str(name), _as_array(value, str(name))) for name, value in tree.items()]
     return [("", _as_array(tree, ""))]
 
@@ -149,7 +153,16 @@ def _items(tree: Tree) -> list[tuple[str, Any]]:
 def _as_array(value: Any, name: str) -> Any:
     if _is_tensor(value):
         return value.detach()
-    array = np.asarray(value)
+    if isinstance(value, Mapping):
+        raise InvalidInputError(
+            f"parameter {name!r} is a dict itself; give nested parameters flat names like 'a.b'"
+        )
+    if hasattr(value, "state_dict"):
+        raise InvalidInputError("pass model.state_dict(), not the model itself")
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InvalidInputError(f"parameter {name!r} is not an array: its rows differ in length") from None
     if array.dtype.kind not in "fiub":
         raise InvalidInputError(
             f"parameter {name!r} has dtype {array.dtype}; only real numbers can be averaged"
@@ -162,9 +175,16 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _dtype_name(name: str, value: Any) -> str:
-    kind = str(value.dtype).removeprefix("torch.")
-    if kind.startswith("complex"):
-        raise InvalidInputError(f"parameter {name!r} has dtype {kind}; only real numbers can be averaged")
+    if isinstance(value, np.ndarray):
+        kind: str = value.dtype.newbyteorder(
+            "="
+        ).name  # byte order is how numbers are stored, not what they are
+    else:
+        kind = str(value.dtype).removeprefix("torch.")
+    if kind.startswith(("complex", "float", "bfloat")) and kind not in FLOATS:
+        raise InvalidInputError(
+            f"parameter {name!r} has dtype {kind}; only real numbers of {', '.join(FLOATS)} or integers can be averaged"
+        )
     return kind
 
 

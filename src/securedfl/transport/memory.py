@@ -11,12 +11,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
-from securedfl.errors import InvalidInputError, PeerLostError
+from securedfl.designs.design import Design
+from securedfl.errors import ConfigError, DesignError, InvalidInputError, PeerLostError
 from securedfl.protocols.base import Array, Committed, Draw, Inbox, Outbox, PeerExcludedError, Steps, whole
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.masks import values
@@ -109,7 +110,11 @@ def run(
         A message that the protocol needs did not arrive. No peer keeps a result.
     """
     draws = draws or (lambda _peer, _offset: secret_uniform)
+    vectors = [np.asarray(vector) for vector in vectors]
     size = check_alike(vectors)
+    _check_peers(protocol, len(vectors))
+    if chunk is not None and chunk < 1:
+        raise ConfigError(f"a chunk needs at least 1 parameter, not {chunk}")
     chunk = max(size, 1) if faults else (chunk or CHUNK)
     starts = range(0, max(size, 1), chunk)
     weather = Weather(faults, deadline) if faults else None
@@ -148,6 +153,13 @@ def run(
         holders=chunks[0].holders,
         attempts=max(done.attempts for done in chunks),
     )
+
+
+def _check_peers(protocol: PeerProtocol, n: int) -> None:
+    """Refuse another number of vectors than the design has peers, where the protocol tells its design."""
+    design = protocol.keywords.get("design") if isinstance(protocol, partial) else None
+    if isinstance(design, Design) and design.n != n:
+        raise DesignError(f"the design is for {design.n} peers, but {n} take part")
 
 
 def _keep_freed_memory() -> None:
