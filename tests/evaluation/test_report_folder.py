@@ -99,3 +99,19 @@ def test_a_round_written_twice_counts_once_and_the_later_line_holds(make_run: Ma
     method = read_run(folder).methods[0]
     assert [row.round for row in method.rounds] == list(range(7))
     assert method.rounds[-1].accuracy == 0.25
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing_behind(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_run()
+
+    def full(path: Path, *_args: object, **_options: object) -> int:
+        path.touch()
+        raise OSError(28, "No space left on device")
+
+    before = sorted(folder.iterdir())
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(RunFolderError, match=r"report.html: No space left on device; .*securedfl report"):
+        write_report(folder)
+    assert sorted(folder.iterdir()) == before

@@ -239,7 +239,14 @@ def foreign(path):
     safetensors.numpy.save_file({"x": np.zeros(3)}, path)
 
 
-@pytest.mark.parametrize("damage", [damage_header, flip_a_bit, empty, foreign])
+def tell_another_round(path):
+    data = path.read_bytes()
+    changed = data.replace(b'\\"round\\": 1', b'\\"round\\": 0')
+    assert changed != data
+    path.write_bytes(changed)
+
+
+@pytest.mark.parametrize("damage", [damage_header, flip_a_bit, empty, foreign, tell_another_round])
 def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
     folder = stopped(tmp_path / "run", "local", 1)
     damage(folder / "checkpoints/local.safetensors")
@@ -263,6 +270,12 @@ def test_edited_files_are_refused(tmp_path):
     lines = metrics.read_text()
     metrics.write_text("{broken\n" + lines)
     with pytest.raises(RunFolderError, match=r"line 1 of .* is damaged"):
+        resume(folder)
+    metrics.write_text(lines.replace('"round": 0', '"round": "0"'))
+    with pytest.raises(RunFolderError, match=r"line 1 of .* the round is not a whole number"):
+        resume(folder)
+    metrics.write_text(lines.replace('"accuracy": ', '"accuracy": "x", "y": '))
+    with pytest.raises(RunFolderError, match=r"line 1 of .* accuracy is not a number"):
         resume(folder)
     metrics.write_text(lines.split("\n", 1)[1])
     with pytest.raises(RunFolderError, match="lacks rounds of local"):
@@ -303,12 +316,48 @@ def test_divergence_leaves_a_run_folder_that_says_so(tmp_path):
     assert json.loads((tmp_path / "run/summary.json").read_text())["finished"] is False
 
 
-def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
+FULL = OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "error", [FULL, safetensors.SafetensorError("No space left on device (os error 28)")]
+)
+def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path, monkeypatch, error):
     def full(*_args, **_options):
-        raise OSError(28, "No space left on device")
+        raise error
 
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(RunFolderError, match=r"No space left on device.*--resume"):
+    with pytest.raises(RunFolderError, match=r"local.safetensors: .*No space left on device.*--resume"):
+        run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.csv", "summary.json", ".lock"])
+def test_a_file_that_cannot_be_written_on_resume_is_named(tmp_path, monkeypatch, name):
+    folder = stopped(tmp_path / "run", "local", 1)
+    write = Path.open
+
+    def full(path, mode="r", *args, **options):
+        if name in path.name and mode != "r":
+            raise FULL
+        return write(path, mode, *args, **options)
+
+    def write_text(path, text, **_options):
+        with full(path, "w") as file:
+            return file.write(text)
+
+    monkeypatch.setattr(Path, "open", full)
+    monkeypatch.setattr(Path, "write_text", write_text)
+    with pytest.raises(RunFolderError, match=r"cannot write .*: No space left on device; "):
+        resume(folder)
+    assert list(folder.rglob("*.tmp")) == []
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
+    def refused(*_args, **_options):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("securedfl.federation.files.os.open", refused)
+    with pytest.raises(RunFolderError, match=r"config.toml: Permission denied; choose another --out"):
         run(tmp_path / "run")
 
 

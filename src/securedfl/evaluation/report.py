@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from importlib import resources
 from pathlib import Path
 from string import Template
 
 from securedfl.evaluation import assurance, meetings, parts, sections
 from securedfl.evaluation.runs import Run, read_run
+from securedfl.federation.files import write_text
 
 _CONTENTS = {
     "accuracy": "Accuracy",
@@ -37,13 +37,11 @@ def write_report(run_dir: Path) -> Path:
     Raises
     ------
     RunFolderError
-        A file of the run is missing or damaged; an older report is left as it is.
+        A file of the run is missing or damaged, or the report cannot be written; an older report is left as it is.
     """
     page = render(read_run(run_dir))
     path = Path(run_dir) / "report.html"
-    unfinished = path.with_suffix(".html.part")
-    unfinished.write_text(page, encoding="utf-8")
-    os.replace(unfinished, path)
+    write_text(path, page, "free some space or check the permissions, then use `securedfl report`")
     return path
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -20,7 +21,7 @@ from securedfl.errors import RunFolderError
 from securedfl.federation.files import replacing
 from securedfl.learning.update import Array, State
 
-FORMAT = 1
+FORMAT = 2
 PARAMETERS = "parameters"
 OPTIMIZER = "optimizer."
 
@@ -57,16 +58,19 @@ def snapshot(parameters: Array) -> Array:
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; what was there before stays until the new one is on disk."""
     arrays = {PARAMETERS: np.ascontiguousarray(checkpoint.parameters), **_stack(checkpoint.states)}
-    about = {
+    about: dict[str, Any] = {
         "format": FORMAT,
         "method": checkpoint.method,
         "round": checkpoint.round,
         "peers": len(checkpoint.states),
         "identity": checkpoint.identity,
-        "checksum": _checksum(arrays),
     }
+    about["checksum"] = _checksum(about, arrays)
     with replacing(path) as temporary:
-        save_file(arrays, temporary, metadata={"securedfl": json.dumps(about)})
+        try:
+            save_file(arrays, temporary, metadata={"securedfl": json.dumps(about)})
+        except SafetensorError as error:  # how safetensors tells of a full disk
+            raise OSError(str(error)) from None
 
 
 def load(path: Path) -> Checkpoint:
@@ -79,7 +83,7 @@ def load(path: Path) -> Checkpoint:
             raise RunFolderError(
                 f"the checkpoint {path} has format {about['format']}, this version reads {FORMAT}"
             )
-        if about["checksum"] != _checksum(arrays):
+        if about["checksum"] != _checksum(about, arrays):
             raise ValueError("its checksum does not match")
         states = _unstack(arrays, int(about["peers"]))
         return Checkpoint(
@@ -107,12 +111,7 @@ class Writer:
         """Wait until everything is on disk."""
         pending, self._pending = self._pending, None
         if pending is not None:
-            try:
-                pending.result()
-            except OSError as error:
-                raise RunFolderError(
-                    f"cannot write a checkpoint: {error}; free some space and use --resume"
-                ) from None
+            pending.result()
 
     def close(self) -> None:
         """Let the last checkpoint finish and end the thread."""
@@ -131,8 +130,10 @@ def _unstack(arrays: dict[str, Array], peers: int) -> list[State]:
     return [{name: value[peer] for name, value in stacked.items()} for peer in range(peers)]
 
 
-def _checksum(arrays: dict[str, Array]) -> int:
-    checksum = 0
+def _checksum(about: dict[str, Any], arrays: dict[str, Array]) -> int:
+    """Sum up the arrays and all that is said about them, so that neither can change unnoticed."""
+    told = {key: value for key, value in about.items() if key != "checksum"}
+    checksum = zlib.crc32(json.dumps(told, sort_keys=True).encode())
     for name in sorted(arrays):
         checksum = zlib.crc32(np.ascontiguousarray(arrays[name]).data, zlib.crc32(name.encode(), checksum))
     return checksum

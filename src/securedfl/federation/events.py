@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.errors import MissingDependencyError
+from securedfl.federation.files import cannot_write
 
 SCALARS = (
     "accuracy",
@@ -28,14 +29,24 @@ class Events:
             raise MissingDependencyError(
                 "tensorboard = true needs TensorBoard; install it with: pip install 'securedfl[tensorboard]'"
             ) from None
-        self._writer = SummaryWriter(str(path / "tensorboard" / method), purge_step=first_round)
+        self._path = path / "tensorboard" / method
+        try:
+            self._writer = SummaryWriter(str(self._path), purge_step=first_round)
+        except OSError as error:
+            raise cannot_write(self._path, error) from None
 
     def add(self, row: dict[str, Any]) -> None:
         """Write one row."""
-        for name in SCALARS:
-            if row[name] is not None:
-                self._writer.add_scalar(name, row[name], row["round"])
+        try:
+            for name in SCALARS:
+                if row[name] is not None:
+                    self._writer.add_scalar(name, row[name], row["round"])
+        except OSError as error:
+            raise cannot_write(self._path, error) from None
 
     def close(self) -> None:
         """Flush and close."""
-        self._writer.close()
+        try:
+            self._writer.close()
+        except OSError as error:
+            raise cannot_write(self._path, error) from None

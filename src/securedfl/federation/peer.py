@@ -21,7 +21,7 @@ import numpy as np
 from securedfl.averaging import remove_weight, weigh
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError, RunFolderError
-from securedfl.federation.files import replacing, write_text
+from securedfl.federation.files import cannot_write, replacing, write_text
 from securedfl.federation.peer_config import FederationConfig, PeerConfig
 from securedfl.federation.peer_observe import log_to, serve_metrics
 from securedfl.federation.peer_rules import certificate_of, federation_design, make_rules
@@ -33,6 +33,8 @@ from securedfl.transport.network.rules import Averaged
 from securedfl.transport.network.session import Session
 
 log = logging.getLogger("securedfl.peer")
+
+AGAIN = "free some space, then start this peer again"
 
 Tell = Callable[[dict[str, Any]], None]
 """Told what happens, as plain values with an ``event``."""
@@ -284,7 +286,10 @@ def linger(member: Membership, last: int, absent: float) -> None:
 
 def _claim(out: Path, identity: dict[str, str]) -> None:
     """Refuse a folder that holds the state of another federation."""
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(out, error, "check out in peer.toml") from None
     path = out / "identity.json"
     if path.exists():
         try:
@@ -296,18 +301,13 @@ def _claim(out: Path, identity: dict[str, str]) -> None:
                 f"{out} holds the state of another federation, design or model; choose another out in peer.toml"
             )
     else:
-        write_text(path, json.dumps(identity))
+        write_text(path, json.dumps(identity), "check out in peer.toml")
 
 
 def _save_state(out: Path, round: int, state: dict[str, Any]) -> None:
     """Keep the optimiser's state of a round; what was there before stays until the new one is on disk."""
-    try:
-        with replacing(out / "optimizer.npz") as temporary, temporary.open("wb") as file:
-            np.savez(file, round=np.int64(round), **state)
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot write a checkpoint to {out}: {error.strerror}; free some space and start this peer again"
-        ) from None
+    with replacing(out / "optimizer.npz", AGAIN) as temporary, temporary.open("wb") as file:
+        np.savez(file, round=np.int64(round), **state)
 
 
 def _load_state(out: Path, round: int) -> dict[str, Array]:
@@ -327,7 +327,7 @@ def _save_model(out: Path, schema: Schema, vector: Array) -> None:
     """Write the final model with its parameters by name."""
     arrays = {leaf.name or "parameters": np.zeros(leaf.shape, dtype=leaf.dtype) for leaf in schema.leaves}
     tree = schema.unflatten(vector, arrays)
-    with replacing(out / "model.npz") as temporary, temporary.open("wb") as file:
+    with replacing(out / "model.npz", AGAIN) as temporary, temporary.open("wb") as file:
         np.savez(file, **tree)
 
 

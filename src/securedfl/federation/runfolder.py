@@ -7,13 +7,14 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, DesignError, RunFolderError
 from securedfl.federation.config import FREE, TrainConfig, read_toml
-from securedfl.federation.files import write_text
+from securedfl.federation.files import cannot_write, write_text
 
 Row = dict[str, Any]
 
@@ -53,9 +54,14 @@ class RunFolder:
             (path / "checkpoints").mkdir(parents=True, exist_ok=True)
             folder._take()
             design.save(path / "design.json")
-            write_text(path / CONFIG, config.to_toml())  # last: its presence marks a run
-        except OSError as error:
-            raise RunFolderError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
+            write_text(
+                path / CONFIG, config.to_toml(), "choose another --out"
+            )  # last: its presence marks a run
+        except (OSError, RunFolderError) as error:
+            folder.close()
+            if isinstance(error, OSError):
+                raise cannot_write(path, error, "choose another --out") from None
+            raise
         return folder
 
     @classmethod
@@ -82,7 +88,10 @@ class RunFolder:
                 f"design.json in {path} is for {design.n} peers, but the run has {config.peers}"
             )
         folder = cls(path, config, design)
-        folder._take()
+        try:
+            folder._take()
+        except OSError as error:
+            raise cannot_write(path, error, "a run continues only where it can write") from None
         return folder
 
     def checkpoint(self, method: str) -> Path:
@@ -106,9 +115,7 @@ class RunFolder:
             self._metrics.write(_line(row))
             self._metrics.flush()
         except OSError as error:
-            raise RunFolderError(
-                f"cannot write to {self.path}: {error.strerror}; free some space, then continue with --resume"
-            ) from None
+            raise cannot_write(self.path / "metrics.jsonl", error) from None
 
     def finish(self, summary: Mapping[str, Any], columns: Iterable[str]) -> None:
         """Write metrics.csv and summary.json."""
@@ -128,9 +135,10 @@ class RunFolder:
             self._lock = None
 
     def _close_metrics(self) -> None:
-        if self._metrics is not None:
-            self._metrics.close()
-            self._metrics = None
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            with suppress(OSError):  # every row was flushed by `append`, which told what went wrong
+                metrics.close()
 
     def _take(self) -> None:
         """Hold the folder, so that two processes never write to one run; the system lets go if we are killed."""
@@ -154,21 +162,36 @@ def read_rows(path: Path) -> list[Row]:
     file = path / "metrics.jsonl"
     if not file.exists():
         return []
-    lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError as error:
+        raise RunFolderError(f"cannot read {file}: {error.strerror}; check its permissions") from None
     rows: list[Row] = []
     for number, line in enumerate(lines, start=1):
         if not line:
             continue
         try:
             row = json.loads(line)
-            if not isinstance(row, dict) or not {"method", "round"} <= row.keys():
-                raise ValueError("not a row of metrics")
+            _check(row)
         except ValueError as error:
             if number == len(lines):
                 break
             raise RunFolderError(f"line {number} of {file} is damaged: {error}") from None
         rows.append(row)
     return rows
+
+
+def _check(row: object) -> None:
+    if not isinstance(row, dict) or not {"method", "round"} <= row.keys():
+        raise ValueError("not a row of metrics")
+    if not isinstance(row["method"], str):
+        raise ValueError("the method is not a name")
+    if isinstance(row["round"], bool) or not isinstance(row["round"], int):
+        raise ValueError("the round is not a whole number")
+    for key, value in row.items():
+        values = value if isinstance(value, list) else [value]
+        if key != "method" and any(isinstance(v, bool | str | list | dict) for v in values):
+            raise ValueError(f"{key} is not a number")
 
 
 def _line(row: Row) -> str:
