@@ -1,6 +1,7 @@
 """Certificates, surveys of coalitions, enforcement and the ledger."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -129,7 +130,7 @@ class TestEnforcement:
     @pytest.mark.parametrize(
         ("protocol", "options", "collusion", "advice"),
         [
-            ("grouped", {"iterations": 8}, 1, "4 iterations"),
+            ("grouped", {"iterations": 8}, 1, "do: 2 iterations (--iterations 2)"),
             ("grouped", {}, 2, "shares of strength 3"),
             ("classic", {}, 1, "--protocol grouped"),
             ("plain", {}, 1, "shares of strength 2"),
@@ -142,6 +143,47 @@ class TestEnforcement:
             enforce(protocol, AFFINE, options, collusion=collusion)
         assert advice in str(refused.value)
         assert refused.value.exit_code == 6
+
+    @pytest.mark.parametrize(
+        "rho", [3.0, 4.0, Schedule(start=3.0, decay=3e-4), Schedule(start=3.0, decay=0.5, period=2), 1e-6]
+    )
+    def test_masks_as_wide_as_the_authors_pass(self, rho):
+        found = enforce("grouped", AFFINE, {"rho": rho})[0]
+        assert not found.narrow
+        assert f"masks are {found.width:.3g} wide" in found.sentence
+
+    @pytest.mark.parametrize("rho", [1e9, 100, 4.1, Schedule(start=1e9, decay=1e-9)])
+    @pytest.mark.parametrize("promise", ["partial sums", "only the total"])
+    def test_narrow_masks_are_refused(self, rho, promise):
+        found = certify(scenario("grouped", AFFINE, {"rho": rho}))[0]
+        assert (found.verdict, found.meets(1)) == ("only the total", False)
+        with pytest.raises(PrivacyError, match="use rho <= 4") as refused:
+            enforce("grouped", AFFINE, {"rho": rho}, promise=promise)
+        assert f"masks are only {found.width:.3g} wide: every message gives" in str(refused.value)
+        assert "do: masks 16 wide (--rho 0.0625; at most 4)" in str(refused.value)
+
+    def test_masks_that_narrow_over_the_iterations_are_refused(self):
+        rising = Schedule(start=1e-3, decay=1e12)
+        with pytest.raises(PrivacyError, match="later message gives the parameters away to within 1e-09"):
+            enforce("grouped", AFFINE, {"rho": rising})
+
+    def test_advice_for_narrow_masks_and_too_many_iterations_mends_both(self):
+        with pytest.raises(PrivacyError, match=r"--iterations 2 --rho 0\.0625") as refused:
+            enforce("grouped", AFFINE, {"rho": 1e9, "iterations": 6})
+        assert "can compute" in str(refused.value)
+        assert "Besides, masks are only 1e-09 wide" in str(refused.value)
+
+    def test_advice_after_very_many_iterations_is_two_at_once(self, monkeypatch):
+        tried = []
+
+        def noted(audited, **options):
+            tried.append(audited.iterations)
+            return certify(audited, **options)
+
+        monkeypatch.setattr(sys.modules[enforce.__module__], "certify", noted)
+        with pytest.raises(PrivacyError, match="do: 2 iterations"):
+            enforce("grouped", AFFINE, {"iterations": 20})
+        assert max(tried[1:]) == 2
 
     def test_a_stricter_promise(self):
         with pytest.raises(PrivacyError, match="only the total") as refused:

@@ -162,6 +162,14 @@ class TestGate:
         assert (found["verdict"], found["allow_exposure"]) == ("exposed", True)
         assert "exposure is allowed" in caplog.text
 
+    def test_narrow_masks_are_refused_and_the_authors_schedule_is_not(self, tmp_path):
+        with pytest.raises(PrivacyError, match="masks are only 1e-09 wide"):
+            certify(self.config(rho=1e9), best(9, 3, 0))
+        result = call(f"train --rho 1e9 --out {tmp_path / 'run'}", code=6)
+        assert "use rho <= 4" in " ".join((result.output + getattr(result, "stderr", "")).split())
+        authors = {"start": 3.0, "decay": 3e-4, "period": 1}
+        assert certify(self.config(rho=authors), best(9, 3, 0))["verdict"] == "only the total"
+
     def test_nothing_to_withstand(self):
         assert certify(self.config(protocol="classic", collusion=0), best(9, 3, 0))["verdict"] == "exposed"
 

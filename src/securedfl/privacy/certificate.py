@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -14,6 +14,12 @@ from securedfl.privacy.scenario import Kind, Scenario
 from securedfl.privacy.survey import Survey
 
 Verdict = Literal["only the total", "partial sums", "exposed"]
+
+LEAST_WIDTH = 0.25
+"""How wide a bounded mask (1/rho) must be at least: some times what parameters spread by; the authors' was 1/3."""
+
+LEAST_INTERVAL = 0.05
+"""How wide the interval of the most telling message must be at least: what parameters typically spread by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +88,33 @@ class Certificate:
     arithmetic: str
 
     @property
+    def narrow(self) -> bool:
+        """Whether bounded masks are so narrow that single messages give the parameters away, near enough."""
+        if self.kind != "bounded" or self.width is None or self.narrowest is None:
+            return False
+        return too_narrow((self.width, self.narrowest))
+
+    @property
     def sentence(self) -> str:
         """What a data-protection officer needs to know, in words."""
+        if not self.narrow or self.width is None:
+            return self._algebra
+        if self.width < LEAST_WIDTH:
+            why = f"masks are only {self.width:.3g} wide: every message gives the parameters away to within that"
+            cure = f"use rho <= {1 / LEAST_WIDTH:g}"
+        else:
+            why = (
+                "masks narrow over the iterations: a later message gives the parameters away to within "
+                f"{self.narrowest:.3g}"
+            )
+            cure = f"use 2 iterations and a constant rho <= {1 / LEAST_WIDTH:g}"
+        if self.verdict == "exposed":
+            return f"{self._algebra} Besides, {why}; {cure}."
+        return f"These settings do not protect the peers: {why}; {cure}. As to exact values: {self._algebra}"
+
+    @property
+    def _algebra(self) -> str:
+        """What can be computed, whatever the width of the masks."""
         pool = "peers who pool what they received"
         alone = self.collusion == 1
         if self.verdict == "exposed":
@@ -117,6 +148,8 @@ class Certificate:
             )
         if self.kind == "none":
             return "Parameters travel without masks."
+        if self.narrow:
+            return ""  # said already
         if self.narrowest is None:
             return "Masks are of bounded width, so single messages narrow parameters down to intervals."
         again = (
@@ -139,9 +172,14 @@ class Certificate:
         return f"Not every round was examined: {self.rounds_examined} with different partitions were."
 
     def meets(self, collusion: int, *, promise: Verdict = "partial sums") -> bool:
-        """Tell whether it promises at least this much against that many colluders."""
+        """Tell whether it promises at least this much against that many colluders, behind masks wide enough.
+
+        The verdict is about what can be computed; masks narrower than `LEAST_WIDTH` (or `LEAST_INTERVAL`, for what a
+        later message leaves) give nearly as much away without computing, so they never meet a promise.
+        """
         order = ("exposed", "partial sums", "only the total")
-        return self.collusion >= collusion and order.index(self.verdict) >= order.index(promise)
+        enough = order.index(self.verdict) >= order.index(promise)
+        return self.collusion >= collusion and enough and not self.narrow
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, sentence included."""
@@ -213,6 +251,11 @@ def certify(
         arithmetic="union of groups" if scenario.graph is not None else scenario.ring.name,
     )
     return certificate, survey
+
+
+def too_narrow(widths: Sequence[float]) -> bool:
+    """Tell whether masks whose messages leave intervals of these widths are too narrow to hide parameters."""
+    return bool(widths) and (widths[0] < LEAST_WIDTH or min(widths) < LEAST_INTERVAL)
 
 
 def readable_json(data: Mapping[str, Any]) -> str:

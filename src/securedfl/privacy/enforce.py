@@ -7,13 +7,17 @@ from typing import Any
 
 from securedfl.designs import Design, best
 from securedfl.errors import ConfigError, DesignError, PrivacyError
-from securedfl.privacy.certificate import Certificate, Verdict, certify
+from securedfl.privacy.certificate import LEAST_WIDTH, Certificate, Verdict, certify, too_narrow
 from securedfl.privacy.scenario import scenario
 from securedfl.privacy.survey import Survey
+from securedfl.protocols.admm import DEFAULT_RHO
 
 DEFAULT_COLLUSION = 1
 DEFAULT_PROMISE: Verdict = "partial sums"
 """By default nobody may be exposed; what else a coalition learns is in the certificate."""
+
+MOST_ITERATIONS = 5
+"""Up to which numbers of iterations are tried for suggestions."""
 
 
 def enforce(
@@ -56,7 +60,7 @@ def refusal(
     """Return why settings are refused and the nearest that would do."""
     collusion = certificate.collusion
     reason = certificate.sentence
-    if certificate.verdict == "partial sums":
+    if certificate.verdict == "partial sums" and promise == "only the total":
         reason += f" The federation demands: {promise}."
     found = list(suggestions(certificate, design, options, promise=promise, seed=seed))
     advice = (
@@ -83,10 +87,21 @@ def suggestions(
             return False
         return found.meets(collusion, promise=promise)
 
+    wider = ""
+    if (
+        certificate.narrow
+        and "rho" in options
+        and too_narrow(scenario("grouped", design, {**options, "iterations": 2}).widths)
+    ):
+        options = {**options, "rho": DEFAULT_RHO}
+        wider = f" --rho {DEFAULT_RHO}"
+        if holds(certificate.protocol, design, options):
+            yield f"masks {1 / DEFAULT_RHO:g} wide (--rho {DEFAULT_RHO}; at most {1 / LEAST_WIDTH:g})"
     if certificate.protocol == "grouped":
-        for iterations in range(options.get("iterations", 2) - 1, 1, -1):
+        # two first: the only number that tells the total and nothing else; and more tell more, so a few say all
+        for iterations in range(2, min(options.get("iterations", 2), MOST_ITERATIONS + 1)):
             if holds("grouped", design, {**options, "iterations": iterations}):
-                yield f"{iterations} iterations (--iterations {iterations})"
+                yield f"{iterations} iterations (--iterations {iterations}{wider})"
                 break
     for strength in range(max(collusion, options.get("strength") or 0) + 1, design.gap + 1):
         if holds("shares", design, {"strength": strength}):
@@ -109,7 +124,7 @@ def suggestions(
                 continue
             other = _design(n, size, seed)
             if other is not None and holds("grouped", other, {**options, "iterations": 2}):
-                how = f"--protocol grouped --group-size {size} --iterations 2"
+                how = f"--protocol grouped --group-size {size} --iterations 2{wider}"
                 yield f"grouped in groups of {size} with 2 iterations ({how})"
                 break
 
