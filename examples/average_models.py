@@ -1,4 +1,4 @@
-"""Average the models of nine peers by the protocol that lets no single peer see another's parameters (all in one process here).
+"""Average the models of nine peers as they would do it themselves; here all of them are in one process.
 
 Run it with: python examples/average_models.py
 """

@@ -22,6 +22,8 @@ from securedfl.protocols.base import Array, Committed, Draw, Inbox, Outbox, Peer
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.masks import values
 from securedfl.protocols.randomness import secret_uniform
+from securedfl.protocols.resilient import resilient
+from securedfl.protocols.shares import shares
 from securedfl.transport.faults import Fault, Weather
 from securedfl.transport.transcript import Transcript
 
@@ -37,6 +39,9 @@ Result = Array | tuple[Array, ...]
 CHUNK = 1 << 17
 """Parameters per chunk: 512 KiB of float32. Fewer fit a core's cache better, but each peer and chunk costs a fixed
 50 to 100 microseconds of Python and key set-up, and short operations make threads wait for each other."""
+
+SLICED_CHUNK = 1 << 19
+"""For protocols that cut chunks into slices, whose operations are shorter than the chunk."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def run(
     _check_peers(protocol, len(vectors))
     if chunk is not None and chunk < 1:
         raise ConfigError(f"a chunk needs at least 1 parameter, not {chunk}")
-    chunk = max(size, 1) if faults else (chunk or CHUNK)
+    chunk = max(size, 1) if faults else (chunk or _chunk_for(protocol))
     starts = range(0, max(size, 1), chunk)
     weather = Weather(faults, deadline) if faults else None
     average = np.empty_like(vectors[0])
@@ -153,6 +158,11 @@ def run(
         holders=chunks[0].holders,
         attempts=max(done.attempts for done in chunks),
     )
+
+
+def _chunk_for(protocol: PeerProtocol) -> int:
+    generator = protocol.func if isinstance(protocol, partial) else protocol
+    return SLICED_CHUNK if generator in (shares, resilient) else CHUNK
 
 
 def _check_peers(protocol: PeerProtocol, n: int) -> None:
