@@ -72,6 +72,14 @@ def test_the_default_folder_is_named_after_the_run(tmp_path, monkeypatch):
     assert folder.name.startswith("digits-12-")
 
 
+def test_the_settings_of_a_run_start_another(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert invoke("train", *TINY, "--out", tmp_path / "first").exit_code == 0
+    result = invoke("train", tmp_path / "first" / "config.toml")
+    assert result.exit_code == 0, result.output
+    assert len(list(Path("runs").iterdir())) == 1
+
+
 def test_every_setting_is_an_option():
     result = invoke("train", "--help", COLUMNS="200")
     for name in TrainConfig.model_fields:
@@ -89,7 +97,10 @@ def test_every_setting_is_an_option():
         (["--dataset", "digit"], 4, "did you mean 'digits'?"),
         (["--methods", "fedvg"], 4, "unknown method 'fedvg'; did you mean 'fedavg'?"),
         (["--rho", "1,2"], 4, "give a number, or START,DECAY,PERIOD"),
-        (["--workers", "many"], 4, "workers = 'many'"),
+        (["--workers", "many"], 4, "workers = 'many' in the options: must be 'auto' or a whole number"),
+        (["--workers", "-1"], 4, "workers = -1 in the options: must be 'auto' or greater than or equal to 1"),
+        (["--methods", ""], 4, "must be at least one name"),
+        (["--seed", "99999999999999999999999"], 4, "must be less than 9223372036854775808"),
         (["--partition", "natural"], 4, "does not say whom its samples are from"),
         (["missing.toml"], 4, "cannot read the configuration missing.toml"),
         (["--design", "missing.json"], 5, "cannot read the design file"),

@@ -89,6 +89,7 @@ def test_a_run_leaves_everything_that_is_promised(whole):
     assert summary["design"]["gap"] == 4
     assert summary["design"]["hash"] == json.loads((whole / "design.json").read_text())["hash"]
     assert {"python", "torch", "numpy", "securedfl"} <= summary["versions"].keys()
+    assert summary["config"].pop("out") == str(whole)
     assert TrainConfig.resolve(summary["config"]) == TrainConfig.resolve(read_toml(whole / "config.toml"))
 
     rows = read_rows(whole)

@@ -33,10 +33,9 @@ def test_the_resolved_toml_reads_back_as_the_same_settings(tmp_path):
     config = TrainConfig.resolve(given)
     (tmp_path / "c.toml").write_text(config.to_toml())
     again = TrainConfig.resolve(read_toml(tmp_path / "c.toml"))
-    assert again == config
+    assert again == config.model_copy(update={"out": None})  # so that the file can start another run
     assert again.rho == RhoSchedule(start=3, decay=3e-4, period=1)
     assert again.methods == ("fedavg", "local")
-    assert again.out == Path("runs/x")
     assert again.schedule()[1] == pytest.approx(9e-4)
 
 
@@ -55,25 +54,27 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
         ({"learning-rate": 1}, "did you mean 'learning_rate'"),
         ({"rho": {"strat": 1}}, "unknown key 'strat' in rho .* did you mean 'start'"),
         ({"qqqq": 9}, "unknown key 'qqqq' .* known: allow_exposure"),
-        ({"peers": "9"}, "peers = '9' .* must be a valid integer"),
-        ({"peers": True}, "peers = True .* must be a valid integer"),
+        ({"peers": "9"}, "peers = '9' .* must be a whole number"),
+        ({"peers": True}, "peers = True .* must be a whole number"),
         ({"peers": 1}, "peers = 1 .* must be greater than or equal to 2"),
         ({"rounds": 0}, "rounds = 0"),
         ({"rounds": 2.5}, "rounds = 2.5"),
         ({"seed": -1}, "seed = -1"),
-        ({"weighted": 1}, "weighted = 1 .* must be a valid boolean"),
-        ({"rho": "big"}, "rho = 'big' .* must be a valid number or a table with start, decay and period"),
+        ({"seed": 2**63}, "must be less than 9223372036854775808"),
+        ({"learning_rate": float("nan")}, "learning_rate = nan .* must be a finite number"),
+        ({"weighted": 1}, "weighted = 1 .* must be true or false"),
+        ({"rho": "big"}, "rho = 'big' .* must be a number or a table with start, decay and period"),
         ({"rho": -1.0}, "rho's start must be a positive finite number"),
         ({"rho": float("nan")}, "rho's start must be a positive finite number"),
         ({"rho": {"start": 0}}, "rho.start = 0 .* greater than 0"),
         ({"workers": 0}, "workers = 0 .* must be 'auto' or greater than or equal to 1"),
         ({"partition": "odd"}, "partition = 'odd' .* must be 'even', 'natural' or 'dirichlet'"),
         ({"learning_rate": float("inf")}, "learning_rate = inf"),
-        ({"methods": []}, r"methods = \(\)"),
+        ({"methods": []}, r"methods = \(\) .* must be at least one name"),
         ({"methods": "local,local"}, "names one twice"),
         ({"methods": 3}, "methods = 3"),
         ({"dataset": "digit"}, "unknown data set 'digit'; did you mean 'digits'"),
-        ({"dataset": 5}, "dataset = 5 .* must be a valid string"),
+        ({"dataset": 5}, "dataset = 5 .* must be text"),
     ],
 )
 def test_wrong_settings_say_what_is_wrong(values, message):

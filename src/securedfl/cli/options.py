@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -77,8 +78,9 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     if "rho" in values:
         values["rho"] = _rho(values["rho"])
     for name in ("workers", "group_size"):
-        if str(values.get(name, "")).isdecimal():
-            values[name] = int(values[name])
+        with suppress(ValueError):
+            if name in values:
+                values[name] = int(values[name])
     return values
 
 

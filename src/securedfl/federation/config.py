@@ -59,7 +59,7 @@ class TrainConfig(BaseModel):
     methods: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
         ("local", "fedavg", "secured"), min_length=1, description="Methods to compare, in this order."
     )
-    seed: int = Field(0, ge=0, description="Seed of all randomness: same seed, same numbers.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all randomness: same seed, same numbers.")
     out: PathOption | None = Field(None, description="Run folder; by default runs/DATASET-PEERS-TIME.")
 
     partition: Literal["even", "natural", "dirichlet"] = Field(
@@ -75,8 +75,10 @@ class TrainConfig(BaseModel):
     epochs: int = Field(1, ge=1, description="Local epochs per round.")
     batch_size: int = Field(32, ge=1, description="Samples per mini-batch.")
     optimizer: Literal["rmsprop", "adam", "sgd"] = Field("rmsprop", description="Local optimiser.")
-    learning_rate: float = Field(0.001, gt=0, le=1e6, description="Step size of the optimiser.")
-    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of rmsprop and sgd.")
+    learning_rate: float = Field(
+        0.001, gt=0, le=1e6, allow_inf_nan=False, description="Step size of the optimiser."
+    )
+    momentum: float = Field(0.0, ge=0, lt=1, allow_inf_nan=False, description="Momentum of rmsprop and sgd.")
     weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False, description="Weight decay of the optimiser.")
 
     group_size: Literal["auto"] | Annotated[int, Field(ge=2)] = Field(
@@ -134,8 +136,11 @@ class TrainConfig(BaseModel):
         return self.model_dump(mode="json", exclude_none=True)
 
     def to_toml(self) -> str:
-        """Return the settings as TOML that `read_toml` and `resolve` turn into the same settings."""
-        return tomli_w.dumps(self.to_dict())
+        """Return the settings as TOML that `read_toml` and `resolve` turn into the same settings.
+
+        Without ``out``, so that a run folder's file can start another run.
+        """
+        return tomli_w.dumps({key: value for key, value in self.to_dict().items() if key != "out"})
 
     def fingerprint(self) -> str:
         """Short hash of all settings that change numbers."""
@@ -161,6 +166,21 @@ def _check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> 
             raise ConfigError(f"unknown key {key!r} in {where}{hint}")
 
 
+_WORDS = {
+    "model_type": "a table with start, decay and period",
+    "too_short": "at least one name",
+    "tuple_type": "a list of names",
+    "finite_number": "a finite number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "path_type": "a path",
+}
+"""Findings of pydantic that plain words tell better, after "must be"."""
+
+
 def _explain(error: ValidationError, where: str) -> str:
     """Turn pydantic's findings into lines that name the key, what is wrong and what was given."""
     lines: dict[str, list[str]] = {}
@@ -170,8 +190,8 @@ def _explain(error: ValidationError, where: str) -> str:
         inner = [str(part) for part in finding["loc"][1:] if part in RhoSchedule.model_fields]
         name = ".".join([key, *inner])
         message = finding["msg"].removeprefix("Input should be ")
-        if finding["type"] == "model_type":
-            message = "a table with start, decay and period"
+        if finding["type"] in _WORDS:
+            message = _WORDS[finding["type"]]
         lines.setdefault(name, []).append(message)
         given.setdefault(name, finding["input"])
     texts = []
