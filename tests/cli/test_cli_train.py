@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import securedfl
 from securedfl.cli import app
 from securedfl.cli.options import PANELS
-from securedfl.cli.progress import LineProgress, LiveProgress, progress_on
+from securedfl.cli.progress import LineProgress, LiveProgress, headline, progress_on
 from securedfl.federation.config import TrainConfig
 
 SECUREDFL = Path(sys.executable).with_name("securedfl")
@@ -40,7 +40,7 @@ def real_report():
 def test_train_prints_rounds_a_table_and_the_report(tmp_path, real_report):
     result = invoke("train", *TINY, "--out", tmp_path / "run")
     assert result.exit_code == 0, result.output
-    assert "SecureD-FL   round 1/1  accuracy 0." in result.output
+    assert "SecureD-FL round 1/1  accuracy 0." in result.output
     assert "Best Test Accuracy" in result.output
     assert f"Report: {tmp_path / 'run' / 'report.html'}" in result.output
     assert "</html>" in (tmp_path / "run" / "report.html").read_text()
@@ -176,6 +176,54 @@ def test_ctrl_c_leaves_a_usable_run_and_exit_code_130(tmp_path):
     assert "Traceback" not in output
     assert json.loads((folder / "summary.json").read_text())["finished"] is False
     assert (folder / "report.html").exists()
+
+
+def test_progress_fits_80_columns_and_lines_align(tmp_path):
+    config = TrainConfig.resolve({"methods": "local,shares", "rounds": 100, "peers": 15})
+    row = {"method": "shares", "round": 100, "accuracy": 1.0, "loss": 1.0, "error_mse": None}
+    row |= {"train_seconds": 1.0, "average_seconds": 0.5}
+    for terminal in (True, False):
+        with (
+            (tmp_path / "out").open("w") as file,
+            progress_on(Console(file=file, force_terminal=terminal, width=80)) as progress,
+        ):
+            progress.started(tmp_path, config, 1)
+            for method in config.methods:
+                progress.method_started(method, None)
+                progress.peers_trained(15)
+                progress.round_finished({**row, "method": method})
+                progress.method_finished(method)
+        text = (tmp_path / "out").read_text()
+        assert "SecureD-FL shares" in text
+        assert "…" not in text
+        if not terminal:
+            assert len({line.index("round 100/100") for line in text.splitlines()[1:]}) == 1
+
+
+def test_one_round_is_singular(tmp_path):
+    assert "9 peers, 1 round, seed 0" in headline(tmp_path, TrainConfig.resolve({"rounds": 1}), 1)
+
+
+def test_a_design_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
+    def full(*_args):
+        yield "{"
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "design.json"
+    assert invoke("design", 9, "--out", path).exit_code == 0
+    before = path.read_text()
+    monkeypatch.setattr("securedfl.designs.Design.json_pieces", full)
+    result = invoke("design", 12, "--out", path)
+    assert result.exit_code == 5
+    assert f"cannot write {path}: No space left on device" in result.stderr
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == before
+
+
+def test_a_design_of_too_many_peers_is_refused():
+    result = invoke("design", 10_000_000_000)
+    assert result.exit_code == 5
+    assert "the largest has 20000 peers" in result.stderr
 
 
 def test_progress_is_live_on_a_terminal_and_plain_elsewhere(tmp_path):

@@ -135,3 +135,11 @@ def test_missing_matplotlib_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_numbers_as_people_read_them(shown: str, expected: str) -> None:
     assert shown == expected
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("closeup", [False, True])
+def test_accuracies_that_are_all_perfect_have_room(closeup: bool) -> None:
+    curves = {"secured": (list(range(8)), [1.0] * 8)}
+    low, high = figures.accuracy_curves(curves, closeup=closeup).axes[0].get_ylim()
+    assert low < 100 < high

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +31,7 @@ SHOWN = 12
 
 def design(
     peers: Annotated[
-        int, typer.Argument(metavar="N", help="Number of peers, 3 or more.", show_default=False)
+        int, typer.Argument(metavar="N", help="Number of peers, 3 to 20,000.", show_default=False)
     ],
     group_size: Annotated[
         str,
@@ -122,9 +124,19 @@ def _show(chosen: designs.Design, reason: str | None, *, compare: bool, seed: in
 
 
 def _write(path: Path, pieces: Iterable[str]) -> None:
+    """Write a file as a whole or not at all; what is no ordinary file, such as /dev/stdout, is written directly."""
+    whole = path.is_file() or not path.exists()
+    place = path.resolve() if whole else path  # a link stays one
+    target = place.with_name(f".{place.name}.{os.getpid()}.tmp") if whole else place
     try:
-        with path.open("w", encoding="utf-8") as file:
+        with target.open("w", encoding="utf-8") as file:
             file.writelines(pieces)
             file.write("\n")
+        if whole:
+            target.replace(place)
     except OSError as error:
         raise DesignError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        if whole:
+            with suppress(OSError):
+                target.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS
@@ -20,6 +21,7 @@ class LineProgress(Observer):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._config: TrainConfig | None = None
+        self._width = 0
         self.folder: Path | None = None
 
     def __enter__(self) -> Self:
@@ -33,6 +35,7 @@ class LineProgress(Observer):
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Say what is trained and where it goes."""
         self._config, self.folder = config, folder
+        self._width = max(len(METHODS[method].label) for method in config.methods)
         self._print(headline(folder, config, workers))
 
     def method_started(self, method: str, after: int | None) -> None:
@@ -46,7 +49,7 @@ class LineProgress(Observer):
         error = "" if row["error_mse"] is None else f"  error {row['error_mse']:.1e}"
         seconds = row["train_seconds"] + row["average_seconds"]
         self._print(
-            f"{METHODS[row['method']].label:<12} round {row['round']:>{len(str(rounds))}}/{rounds}  "
+            f"{METHODS[row['method']].label:<{self._width}} round {row['round']:>{len(str(rounds))}}/{rounds}  "
             f"accuracy {row['accuracy']:.4f}  loss {row['loss']:.4f}{error}  {seconds:.2f} s"
         )
 
@@ -60,14 +63,15 @@ class LiveProgress(Observer):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = Progress(
-            TextColumn("[bold]{task.description:<12}"),
-            BarColumn(bar_width=None),
-            TextColumn("round {task.fields[round]}/{task.fields[rounds]}"),
-            TextColumn("peers {task.fields[trained]}/{task.fields[peers]}"),
-            TextColumn("accuracy {task.fields[accuracy]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("[bold]{task.description}", table_column=_fixed()),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),
+            TextColumn("round {task.fields[round]}/{task.fields[rounds]}", table_column=_fixed()),
+            TextColumn("peer {task.fields[trained]}/{task.fields[peers]}", table_column=_fixed()),
+            TextColumn("{task.fields[accuracy]}", table_column=_fixed()),
+            TimeElapsedColumn(table_column=_fixed()),
+            TextColumn("left", table_column=_fixed()),
+            TimeRemainingColumn(table_column=_fixed()),
+            expand=True,
             console=console,
             refresh_per_second=4,  # more would take time from training
         )
@@ -129,10 +133,16 @@ def progress_on(console: Console) -> LineProgress | LiveProgress:
     return LiveProgress(console) if console.is_terminal else LineProgress(console)
 
 
+def _fixed() -> Column:
+    """Return a column that is never cut: on a narrow terminal the bar gives way."""
+    return Column(no_wrap=True, overflow="ignore")
+
+
 def headline(folder: Path, config: TrainConfig, workers: int) -> str:
     """One line that says what is about to happen."""
     processes = "one process" if workers == 1 else f"{workers} processes"
+    rounds = "1 round" if config.rounds == 1 else f"{config.rounds} rounds"
     return (
-        f"{config.dataset}: {config.peers} peers, {config.rounds} rounds, seed {config.seed}, {processes}; "
+        f"{config.dataset}: {config.peers} peers, {rounds}, seed {config.seed}, {processes}; "
         f"run folder {folder}"
     )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from securedfl.errors import DesignError
 
+MOST_PEERS = 20_000
+"""Designs have about n**2 / 2 seats: more peers would take more memory than a machine is likely to have."""
+
 
 def group_sizes(n: int, s: int) -> tuple[int, ...]:
     """Return the sizes of the groups of one partition, largest first.
@@ -48,6 +51,8 @@ def check(n: int, s: int) -> None:
             raise DesignError(f"{name} must be a whole number, not {value!r}")
     if n < 3:
         raise DesignError(f"{n} peers are too few for a design; the smallest has 3 peers")
+    if n > MOST_PEERS:
+        raise DesignError(f"{n} peers are too many for a design; the largest has {MOST_PEERS} peers")
     if s < 2:
         raise DesignError(f"groups of {s} average nothing; the smallest group size is 2")
     if s > n:

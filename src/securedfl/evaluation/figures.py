@@ -82,6 +82,7 @@ def accuracy_curves(curves: Mapping[str, Series], *, closeup: bool = False) -> F
     def finish(axes: Axes) -> None:
         low, high = axes.get_ylim()
         floor = _closeup_floor(percent) if closeup else max(low, 0)
+        floor = min(floor, 99.0)  # accuracies that are all 100 % need some room too
         axes.set_ylim(floor, min(high, 100 + 0.03 * (100 - floor)))
 
     return _curves(percent, "test accuracy, %", finish)
