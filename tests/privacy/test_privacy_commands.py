@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from securedfl.cli import app
 from securedfl.designs import best
 from securedfl.errors import PrivacyError
-from securedfl.federation.certify import certify, save
+from securedfl.federation.certify import certify, choose_design, save
 from securedfl.federation.config import TrainConfig
 
 RUNNER = CliRunner()
@@ -54,6 +54,48 @@ class TestAudit:
         assert "verdict" in output
         assert "only the total" in output
 
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"peers": 5},
+            {"peers": 6},
+            {"peers": 6, "iterations": 30},
+            {"peers": 9},
+            {"peers": 27},
+            {"peers": 10, "collusion": 2, "protocol": "shares"},
+            {"peers": 9, "collusion": 7, "protocol": "shares"},
+            {"peers": 9, "collusion": 2, "protocol": "resilient"},
+        ],
+    )
+    def test_the_group_size_is_what_training_takes(self, settings):
+        config = TrainConfig.resolve({"methods": "secured", **settings})
+        arguments = " ".join(f"--{name} {value}" for name, value in settings.items())
+        assert as_json(f"audit {arguments}")["design"] == choose_design(config).hash
+
+    def test_group_sizes(self):
+        assert as_json("audit --peers 6")["verdict"] == "only the total"
+        assert as_json("audit --peers 6 --group-size 3")["verdict"] == "exposed"
+
+    def test_resilient_takes_the_strength_that_withstands_the_colluders(self):
+        found = as_json("audit --protocol resilient --collusion 2")
+        assert (found["options"], found["verdict"]) == ({"strength": 3}, "only the total")
+        weak = as_json("audit --protocol resilient --collusion 7 --group-size 3")
+        assert weak["verdict"] == "exposed"
+
+    def test_narrow_masks_are_named(self):
+        output = call("audit --rho 1e9").stdout
+        assert "1e-09 wide, TOO NARROW" in output
+        assert "use rho <= 4" in output
+
+    @pytest.mark.parametrize("text", ['{"secured": 3}', '{"verdict": 3}', '{"secured": {}}', "[]", "{"])
+    def test_damaged_run_folders(self, text, tmp_path):
+        save(tmp_path, TrainConfig.resolve({"methods": "secured"}), best(9, 3, 0), [])
+        good = json.loads((tmp_path / "certificate.json").read_text())
+        for damaged in (text, json.dumps({**good, "exposed_by_iteration": 3})):
+            (tmp_path / "certificate.json").write_text(damaged)
+            for option in ("", " --json"):
+                call(f"audit --run {tmp_path}{option}", code=8)
+
     def test_symbols_and_components_agree(self):
         fast, slow = as_json("audit"), as_json("audit --method symbols")
         assert (fast["method"], slow["method"]) == ("components", "symbols")
@@ -71,7 +113,18 @@ class TestAudit:
         ("arguments", "code", "words"),
         [
             ("audit --protocol nonsense", 4, "known"),
-            ("audit --collusion 9", 6, "1 to 8"),
+            ("audit --collusion 9", 4, "1 to 8"),
+            ("audit --design nowhere --collusion 9", 5, "cannot read"),
+            ("audit --group-size 3 --collusion 9", 4, "1 to 8"),
+            ("audit --group-size x", 4, "auto, or a number"),
+            ("audit --group-size 1", 4, "auto, or a number"),
+            ("audit --strength 3", 4, "grouped has no shares"),
+            ("audit --protocol resilient --strength 3", 4, "chooses its strength itself"),
+            ("audit --run . --peers 9", 4, "leave --peers away"),
+            ("audit --run . --protocol shares --svg x", 4, "leave --protocol, --svg away"),
+            ("attack --collusion 9", 4, "1 to 8"),
+            ("attack --strength 3", 4, "classic has no shares"),
+            ("attack --protocol resilient", 4, "attack --protocol shares"),
             ("audit --rho x", 4, "START,DECAY,PERIOD"),
             ("audit --rho -1", 4, "positive"),
             ("audit --rho 1,2", 4, "START,DECAY,PERIOD"),
@@ -80,7 +133,7 @@ class TestAudit:
             ("audit --run .", 8, "certificate.json"),
             ("audit --svg nowhere/x.svg", 4, "cannot write"),
             ("audit --design nowhere", 5, "cannot read"),
-            ("audit --protocol shares --strength 9", 4, "strength"),
+            ("audit --protocol shares --strength 9 --group-size 3", 4, "strength"),
             ("attack --coalition 0,99", 4, "0 to 8"),
             ("attack --coalition a", 4, "numbers"),
             ("attack --coalition 0,1,2,3,4,5,6,7,8", 4, "1 to 8"),
@@ -129,6 +182,15 @@ class TestAttack:
         assert "recovered       0 peers" in output
         assert "8 exposed" in output
         assert "drowned" in output
+
+    def test_guesses_from_narrow_masks_are_called_so(self):
+        found = as_json("attack --protocol grouped --rho 100 --parameters 100")
+        assert found["exposed_by_audit"] == []
+        assert found["recovered_peers"] == found["guessed_peers"] == [2, 8]
+        assert "masks are only 0.01 wide" in found["guessed_because"]
+        output = call("attack --protocol grouped --rho 100 --parameters 100").stdout
+        assert "peers [2, 8] are not computed, but guessed near enough: masks are only 0.01 wide" in output
+        assert as_json("attack --protocol plain --parameters 100")["guessed_because"] is None
 
     def test_rounds(self):
         found = as_json("attack --protocol grouped --rounds 12 --parameters 100")

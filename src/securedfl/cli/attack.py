@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
-from securedfl.cli.audit import design_for, protocol_options, write
+from securedfl.cli.audit import check_collusion, design_for, protocol_options, write
 from securedfl.designs import Design
 from securedfl.errors import ConfigError
 from securedfl.privacy.attacks import Loot, max_error, record, recovered, solve
-from securedfl.privacy.certificate import certify, readable_json
+from securedfl.privacy.certificate import certify, readable_json, too_narrow
 from securedfl.privacy.narrowing import narrow
 from securedfl.privacy.ring_attack import solve_ring
 from securedfl.privacy.scenario import Scenario, scenario
@@ -69,6 +69,9 @@ def attack(
     chosen = design_for(peers, group_size, design, seed)
     members = None if coalition is None else _members(coalition, chosen.n)
     size = collusion if members is None else len(members)
+    if protocol == "resilient":
+        raise ConfigError("without losses, resilient sends what shares sends; attack --protocol shares")
+    check_collusion(size, chosen.n)
     options = protocol_options(
         protocol, chosen, iterations=iterations, rho=rho, strength=strength, collusion=1
     )
@@ -84,12 +87,15 @@ def attack(
     started = time.perf_counter()
     loot = _attack(protocol, chosen, audited, members, vectors)
     result = _result(loot, members, vectors, audited.learns(members).exposed, time.perf_counter() - started)
+    guessed = sorted(set(result["recovered_peers"]) - set(result["exposed_by_audit"]))
     result = {
         "protocol": protocol,
         "options": dict(audited.options),
         "parameters": parameters,
         "dtype": dtype,
         **result,
+        "guessed_peers": guessed,
+        "guessed_because": _why_guessed(audited) if guessed else None,
     }
     typer.echo(readable_json(result) if as_json else _words(result))
 
@@ -147,7 +153,22 @@ def _words(result: dict[str, Any]) -> str:
         lines.append(
             f"  drowned         peers {lost} are determined, but rounding of {result['dtype']} hides them"
         )
+    if result["guessed_peers"]:
+        lines.append(
+            f"  guessed         peers {result['guessed_peers']} are not computed, but guessed near enough: "
+            f"{result['guessed_because']}"
+        )
     return "\n".join(lines)
+
+
+def _why_guessed(audited: Scenario) -> str:
+    """Return why an estimate is right although the audit says that the parameters cannot be computed."""
+    if too_narrow(audited.widths):
+        return (
+            f"masks are only {audited.widths[0]:.3g} wide, and a message leaves an interval of "
+            f"{min(audited.widths):.3g} (training refuses such masks)"
+        )
+    return "by luck; attack more --parameters"
 
 
 def _rounds(

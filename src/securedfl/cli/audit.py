@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ import typer
 from securedfl.designs import Design, best
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
 from securedfl.privacy.certificate import Certificate, certify, readable_json
+from securedfl.privacy.choice import AUTO_SIZES, protecting_design
 from securedfl.privacy.draw import exposure_svg, exposure_text
 from securedfl.privacy.ledger import load, read_object
 from securedfl.privacy.scenario import scenario
@@ -19,11 +21,20 @@ from securedfl.protocols.components import strength_for
 
 Method = Literal["auto", "symbols"]
 
+PEERS = 9
+"""How many, if nothing else is said."""
+
 
 def audit(
+    context: typer.Context,
     peers: Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")] = None,
-    group_size: Annotated[int, typer.Option(min=2, help="Peers per group.")] = 3,
-    protocol: Annotated[str, typer.Option(help="grouped, classic, plain or shares.")] = "grouped",
+    group_size: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|NUMBER", help="Peers per group; auto takes what protects best, as train does."
+        ),
+    ] = "auto",
+    protocol: Annotated[str, typer.Option(help="grouped, classic, plain, shares or resilient.")] = "grouped",
     iterations: Annotated[int, typer.Option(min=1, help="ADMM iterations per average.")] = 2,
     rho: Annotated[
         str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="ADMM penalty.")
@@ -56,9 +67,17 @@ def audit(
     - `securedfl audit --run runs/digits-9-20250101-120000`
     """
     if run is not None:
+        _check_alone(context)
         _show_run(run, as_json=as_json)
         return
-    chosen = design_for(peers, group_size, design, seed)
+    size = parse_group_size(group_size)
+    _check_strength(protocol, strength)
+    if size == "auto" and design is None:
+        check_collusion(collusion, PEERS if peers is None else peers)
+        chosen = _auto_design(peers, protocol, iterations, strength, collusion, seed)
+    else:
+        chosen = design_for(peers, AUTO_SIZES[0] if size == "auto" else size, design, seed)
+    check_collusion(collusion, chosen.n)
     options = protocol_options(
         protocol, chosen, iterations=iterations, rho=rho, strength=strength, collusion=collusion
     )
@@ -81,10 +100,60 @@ def audit(
         typer.echo(". only the total   o some function of it and others   X its parameters")
 
 
+def parse_group_size(text: str) -> int | Literal["auto"]:
+    """Read a number of peers per group, or "auto"."""
+    if text == "auto":
+        return "auto"
+    if not text.isdecimal() or int(text) < 2:
+        raise ConfigError(f"--group-size {text}: give auto, or a number of at least 2")
+    return int(text)
+
+
+def check_collusion(collusion: int, n: int) -> None:
+    """Refuse a coalition that leaves nobody to learn about."""
+    if collusion >= n:
+        raise ConfigError(f"--collusion {collusion}: a coalition among {n} peers has 1 to {n - 1} members")
+
+
+def _check_alone(context: typer.Context) -> None:
+    """Refuse options that a run folder leaves no choice about."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in context.params
+        if name not in ("run", "as_json")
+        and (source := context.get_parameter_source(name)) is not None
+        and source.name == "COMMANDLINE"
+    ]
+    if given:
+        raise ConfigError(f"--run shows what a run has certified; leave {', '.join(given)} away")
+
+
+def _check_strength(protocol: str, strength: int | None) -> None:
+    if strength is None or protocol == "shares":
+        return
+    why = "chooses its strength itself, by --collusion" if protocol == "resilient" else "has no shares"
+    raise ConfigError(f"--strength is for --protocol shares; {protocol} {why}")
+
+
+def _auto_design(
+    peers: int | None, protocol: str, iterations: int, strength: int | None, collusion: int, seed: int
+) -> Design:
+    """Return the design that training would choose."""
+    options: dict[str, Any] = {}
+    if protocol in ("grouped", "classic"):
+        options = {"iterations": iterations, "finish": "literal" if iterations == 1 else "exact"}
+    elif protocol in ("shares", "resilient"):
+        options = {"collusion": collusion} if strength is None else {"strength": strength}
+    return protecting_design(
+        lambda size: design_for(peers, size, None, seed), [(protocol, options)], collusion
+    )
+
+
 def protocol_options(
     protocol: str, design: Design, *, iterations: int, rho: str | None, strength: int | None, collusion: int
 ) -> dict[str, Any]:
     """Return the options that a protocol takes, from those of the command line."""
+    _check_strength(protocol, strength)
     if protocol in ("grouped", "classic"):
         options: dict[str, Any] = {
             "iterations": iterations,
@@ -93,6 +162,8 @@ def protocol_options(
         return options if rho is None else {**options, "rho": parse_rho(rho)}
     if protocol == "shares":
         return {"strength": _strength(design, collusion) if strength is None else strength}
+    if protocol == "resilient":  # chooses its strength itself
+        return {"collusion": _withstood(design, collusion)}
     return {}
 
 
@@ -102,6 +173,15 @@ def _strength(design: Design, collusion: int) -> int:
         return strength_for(design, collusion)
     except PrivacyError:
         return design.gap
+
+
+def _withstood(design: Design, collusion: int) -> int:
+    """Return the wish, or the most colluders below it that the design withstands."""
+    for fewer in range(min(collusion, design.gap - 1, design.n - 2), 1, -1):
+        with suppress(PrivacyError):
+            strength_for(design, fewer)
+            return fewer
+    return 1
 
 
 def parse_rho(text: str) -> float | Schedule:
@@ -134,7 +214,9 @@ def describe(certificate: Certificate) -> str:
         f"{c.protocol}{f' ({options})' if options else ''}: {c.peers} peers in groups of {c.group_size}, "
         f"{c.gap} partitions (design {c.design})",
         f"  verdict               {c.verdict}",
-        f"  masks                 {c.kind}" + (f", {c.width:.4g} wide" if c.width is not None else ""),
+        f"  masks                 {c.kind}"
+        + (f", {c.width:.4g} wide" if c.width is not None else "")
+        + (", TOO NARROW to hide parameters" if c.narrow else ""),
         f"  coalitions of {c.collusion:<7} {scope}; {c.breaking} of them expose somebody",
         f"  worst coalition       {_numbers(c.worst_coalition)}: exposes {len(c.exposed)} peers, "
         f"learns {c.dimension} functions beyond the total",
@@ -161,7 +243,7 @@ def _numbers(numbers: tuple[int, ...]) -> str:
 def design_for(peers: int | None, group_size: int, path: Path | None, seed: int) -> Design:
     """Return the design of a file, or the best known one."""
     if path is None:
-        return best(9 if peers is None else peers, group_size, seed)
+        return best(PEERS if peers is None else peers, group_size, seed)
     design = Design.load(path)
     if peers is not None and design.n != peers:
         raise DesignError(f"the design {path} is for {design.n} peers, but --peers says {peers}")
@@ -173,19 +255,31 @@ def _show_run(folder: Path, *, as_json: bool) -> None:
         raise RunFolderError(f"there is no run folder {folder}")
     data = read_object(folder / "certificate.json")
     ledger = load(folder)
+    several = "verdict" not in data
+    certificates = data if several else {"": data}
+    texts = {method: _described(folder, certificate) for method, certificate in certificates.items()}
     if as_json:
         typer.echo(readable_json({**data, "ledger": ledger}))
         return
-    several = "verdict" not in data
-    for method, certificate in data.items() if several else [("", data)]:
+    for method, certificate in certificates.items():
         if certificate.get("allow_exposure"):
             typer.echo("WARNING: this run was started with --allow-exposure.\n")
-        typer.echo(describe(Certificate.from_dict(certificate)))
+        typer.echo(texts[method])
         if certificate.get("remark"):
             typer.echo(certificate["remark"])
         typer.echo("\nLedger of the run")
         for name, value in _readable(ledger.get(method, {}) if several else ledger).items():
             typer.echo(f"  {name:<34} {value}")
+
+
+def _described(folder: Path, data: Any) -> str:
+    """Return one certificate of a run folder for people; what is none is a clear error."""
+    try:
+        if isinstance(data, dict):
+            return describe(Certificate.from_dict(data))
+    except (PrivacyError, TypeError, ValueError, AttributeError, LookupError) as error:
+        raise RunFolderError(f"{folder / 'certificate.json'} is not a certificate: {error}") from None
+    raise RunFolderError(f"{folder / 'certificate.json'} is not a certificate: it holds {data!r:.40}")
 
 
 def _readable(ledger: Mapping[str, Any]) -> dict[str, str]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from securedfl.designs import Design
-from securedfl.errors import ConfigError, DesignError, PrivacyError
+from securedfl.errors import ConfigError, PrivacyError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.files import write_text
 from securedfl.federation.methods import OPTIONS, make_design, protocol_of
 from securedfl.privacy.certificate import Certificate, readable_json
+from securedfl.privacy.choice import AUTO_SIZES, protecting_design
 from securedfl.privacy.draw import exposure_svg
 from securedfl.privacy.enforce import DEFAULT_PROMISE, enforce, refusal
 from securedfl.privacy.ledger import FILE as LEDGER
@@ -27,38 +27,23 @@ CERTIFICATE, EXPOSURE = "certificate.json", "exposure.svg"
 BASELINES = frozenset({"local", "fedavg"})
 """Methods that promise no privacy, or need none, and are there for comparison."""
 
-AUTO_SIZES = (3, 2, 4, 5)
-"""Group sizes that "auto" tries, in this order: the paper's first."""
-
 _log = logging.getLogger("securedfl")
 
 
 def choose_design(config: TrainConfig) -> Design:
-    """Return the design that the configuration asks for; ``group_size = "auto"`` tries several sizes.
+    """Return the design that the configuration asks for; ``group_size = "auto"`` takes what protects best.
 
-    The first size whose certificate says "only the total" for every private method is taken, else the first that
-    exposes nobody, else three; then `certify` explains.
+    The choice is `securedfl.privacy.choice.protecting_design`'s, over all private methods; `certify` judges it.
     """
     if config.group_size != "auto":
         return make_design(config, config.group_size)
     if config.design not in ("best", "randomized") or not _private(config) or not config.collusion:
         return make_design(config, AUTO_SIZES[0])
-    fallback: Design | None = None
-    for size in AUTO_SIZES:
-        with suppress(ConfigError, DesignError, PrivacyError):  # too few peers for that
-            design = make_design(config, size)
-            verdict = _weakest_verdict(config, design)
-            if verdict == "only the total":
-                return design
-            if verdict == "partial sums" and fallback is None:
-                fallback = design
-    return fallback or make_design(config, AUTO_SIZES[0])
-
-
-def _weakest_verdict(config: TrainConfig, design: Design) -> str:
-    """Return "exposed" if any private method exposes somebody, else the least that one of them promises."""
-    verdicts = {_certified(config, design, method)[0].verdict for method in _private(config)}
-    return next(v for v in ("exposed", "partial sums", "only the total") if v in verdicts)
+    try:
+        cases = [_protocol(config, method) for method in _private(config)]
+    except ConfigError:  # the same error comes again where the options are used
+        return make_design(config, AUTO_SIZES[0])
+    return protecting_design(partial(make_design, config), cases, config.collusion)
 
 
 def certify(config: TrainConfig, design: Design) -> dict[str, Any]:
