@@ -1,4 +1,7 @@
-"""Attacks on real numbers: they recover exactly the peers that the audit calls exposed."""
+"""Attacks on real numbers: they recover exactly the peers that the audit calls exposed.
+
+Computed, not guessed: masks are at least as wide as training demands. Narrow ones are in test_privacy_commands.py.
+"""
 
 from functools import partial
 from itertools import combinations

@@ -4,6 +4,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import combinations
 from math import lcm
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -296,3 +297,10 @@ class TestAnyProtocol:
         size = lcm(9, 3)
         sharing = partial(shares, design=AFFINE, strength=2, codec=Symbols())
         assert observe(sharing, 9, coordinates=size, ring=TwoAdic()).steps == 3
+
+
+def test_the_documented_snippet_works_as_written(capsys):
+    text = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
+    snippet = text.split("```python\n")[1].split("```")[0]
+    exec(compile(snippet, "docs/privacy.md", "exec"), {})  # noqa: S102
+    assert "private parameters of 7 other peers" in capsys.readouterr().out
