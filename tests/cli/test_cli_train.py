@@ -178,6 +178,49 @@ def test_ctrl_c_leaves_a_usable_run_and_exit_code_130(tmp_path):
     assert (folder / "report.html").exists()
 
 
+def test_output_that_cannot_be_written_is_one_line():
+    for arguments in (["design", "9"], ["train", "--help"], ["design", "9", "--json"]):
+        with Path("/dev/full").open("w") as full:
+            result = subprocess.run(
+                [SECUREDFL, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert result.returncode == 1
+        assert result.stderr == "error: cannot write the output: No space left on device\n"
+
+
+def test_a_closed_pipe_is_silent():
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        result = subprocess.run(
+            [SECUREDFL, "design", "9"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(writing)
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_a_terminal_without_unicode_gets_question_marks():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(
+        [SECUREDFL, "train", "--help"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.isascii()
+
+
+def test_ctrl_c_while_commands_load_has_no_traceback():
+    code = (
+        "import sys; from securedfl.cli import main; import securedfl.cli, builtins; load = builtins.__import__\n"
+        "def stop(name, *rest):\n"
+        "    if name == 'securedfl.cli.commands': raise KeyboardInterrupt\n"
+        "    return load(name, *rest)\n"
+        "builtins.__import__ = stop; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (130, "stopped\n")
+
+
 def test_progress_fits_80_columns_and_lines_align(tmp_path):
     config = TrainConfig.resolve({"methods": "local,shares", "rounds": 100, "peers": 15})
     row = {"method": "shares", "round": 100, "accuracy": 1.0, "loss": 1.0, "error_mse": None}

@@ -1,87 +1,46 @@
-"""The command line: thin commands over the package. Nothing here imports torch before a command needs it."""
+"""The command line: thin commands over the package. This module is light, so that Ctrl-C is heard while others load."""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from typing import Annotated, Any
-
-import typer
-from rich.console import Console
-from rich.markup import escape
-from typer.core import TyperGroup
-
-import securedfl
-from securedfl.errors import SecuredFLError
-
-COMMANDS = ("train", "up", "peer", "check", "certs", "design", "audit", "attack", "report")
-"""In the order of ``securedfl --help``; each is a module here with a function, or a typer app, of its name."""
+import errno
+import io
+import os
+import sys
+from typing import Any
 
 INTERRUPTED = 130
 
-
-class _Commands(TyperGroup):
-    """Turns errors that a user can act on into one line and their exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except SecuredFLError as error:
-            if ctx.params.get("debug"):
-                raise
-            console = Console(stderr=True, soft_wrap=True, highlight=False)
-            console.print(f"[bold red]error:[/] {escape(str(error))}")
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            Console(stderr=True).print("[bold red]stopped[/]")
-            raise typer.Exit(INTERRUPTED) from None
-
-
-app = typer.Typer(
-    name="securedfl",
-    cls=_Commands,
-    help="Federated learning without a server: peers average their models in small groups.",
-    epilog="Exit codes are explained in docs/errors.md.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode="markdown",
-)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"securedfl {securedfl.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option(envvar="SECUREDFL_DEBUG", help="Show the traceback of errors.")
-    ] = False,
-) -> None:
-    """Federated learning without a server: peers average their models in small groups."""
-    del version, debug
-
-
-def _register() -> None:
-    for name in COMMANDS:
-        if importlib.util.find_spec(f"{__name__}.{name}") is None:
-            continue
-        command = getattr(importlib.import_module(f"{__name__}.{name}"), name)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
-        else:
-            app.command(name)(command)
-
-
-_register()
+_OUTPUT_ERRORS = (errno.ENOSPC, errno.EPIPE, errno.EIO)
 
 
 def main() -> None:
     """Run the command line; the console script ``securedfl``."""
-    app()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without a character shows "?" for it
+    try:
+        try:
+            from securedfl.cli.commands import app
+
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+        raise SystemExit(INTERRUPTED) from None
+    except OSError as error:
+        if error.errno not in _OUTPUT_ERRORS:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to print at exit goes nowhere
+        if error.errno != errno.EPIPE:
+            sys.stderr.write(f"error: cannot write {error.filename or 'the output'}: {error.strerror}\n")
+        raise SystemExit(1) from None
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":  # for tests and scripts; loads all commands
+        from securedfl.cli.commands import app
+
+        return app
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
 from securedfl.learning.datasets import source
 from securedfl.protocols import DEFAULT_RHO, Schedule
@@ -54,7 +55,7 @@ class TrainConfig(BaseModel):
     data_dir: PathOption | None = Field(
         None, description="Folder that holds the data set, where it needs one."
     )
-    peers: int = Field(9, ge=2, description="Number of peers.")
+    peers: int = Field(9, ge=2, le=MOST_PEERS, description="Number of peers.")
     rounds: int = Field(20, ge=1, description="Rounds of federated learning.")
     methods: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
         ("local", "fedavg", "secured"), min_length=1, description="Methods to compare, in this order."

@@ -1,0 +1,82 @@
+"""The app that holds all commands. Nothing here imports torch before a command needs it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from typer.core import TyperGroup
+
+import securedfl
+from securedfl.cli import INTERRUPTED
+from securedfl.errors import SecuredFLError
+
+COMMANDS = ("train", "up", "peer", "check", "certs", "design", "audit", "attack", "report")
+"""In the order of ``securedfl --help``; each is a module here with a function, or a typer app, of its name."""
+
+
+class _Commands(TyperGroup):
+    """Turns errors that a user can act on into one line and their exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SecuredFLError as error:
+            if ctx.params.get("debug"):
+                raise
+            console = Console(stderr=True, soft_wrap=True, highlight=False)
+            console.print(f"[bold red]error:[/] {escape(str(error))}")
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            Console(stderr=True).print("[bold red]stopped[/]")
+            raise typer.Exit(INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="securedfl",
+    cls=_Commands,
+    help="Federated learning without a server: peers average their models in small groups.",
+    epilog="Exit codes are explained in docs/errors.md.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="markdown",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"securedfl {securedfl.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option(envvar="SECUREDFL_DEBUG", help="Show the traceback of errors.")
+    ] = False,
+) -> None:
+    """Federated learning without a server: peers average their models in small groups."""
+    del version, debug
+
+
+def _register() -> None:
+    for name in COMMANDS:
+        module = f"{__package__}.{name}"
+        if importlib.util.find_spec(module) is None:
+            continue
+        command = getattr(importlib.import_module(module), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+
+
+_register()
