@@ -315,6 +315,9 @@ def _evaluate_view(
                 level[k, i, coalition] = 0
             level[k, i, list(learned.exposed)] = 2
             dimension[k, i] = learned.dimension
+            if len(learned.exposed) == view.n - len(coalition):  # everybody: further messages add nothing
+                level[k, i:], dimension[k, i:] = level[k, i], dimension[k, i]
+                break
     return level, dimension
 
 
