@@ -218,6 +218,53 @@ def test_certificate_is_shown_with_its_sentence(make_run: MakeRun) -> None:
     assert "Exposure was allowed" not in page.words
 
 
+LEDGER = {
+    "peers": 9,
+    "protocol": "grouped",
+    "kind": "bounded",
+    "averages": 3,
+    "attempts": 4,
+    "pairs_by_meetings": {"1": 18, "2": 18},
+    "coalition": [0],
+    "exposed_so_far": [],
+    "mask_width": 16.0,
+    "interval_after_all_meetings": 5.2512,
+    "meetings": [[0, 2], [2, 0]],
+}
+
+
+def test_the_ledger_is_a_table_per_method(make_run: MakeRun) -> None:
+    folder = make_run()
+    shares = {
+        "protocol": "shares",
+        "kind": "perfect",
+        "exposed_so_far": [3, 4],
+        "interval_after_all_meetings": None,
+    }
+    (folder / "ledger.json").write_text(json.dumps({"secured": LEDGER, "shares": LEDGER | shares}))
+    words = page_of(folder).words
+    assert "So far SecureD-FL SecureD-FL shares" in words
+    assert "Averages 3 in 4 attempts" in words
+    assert "Any two peers met 1 to 2 times" in words
+    assert "Worst coalition peer 0" in words
+    assert "It has computed nobody's parameters parameters of peers 3, 4" in words
+    assert "5.25 wide (masks: 16) none: messages are uniformly random" in words
+    assert "Meetings" not in words
+
+    (folder / "ledger.json").write_text(json.dumps(LEDGER))
+    assert "So far SecureD-FL Averages" in page_of(folder).words
+    (folder / "ledger.json").write_text(json.dumps(dict.fromkeys(LEDGER, "?")))
+    assert "Ledger of the whole run" in page_of(folder).words
+
+
+def test_the_exposure_picture_names_its_method(make_run: MakeRun) -> None:
+    folder = make_run()
+    both = {"secured": CERTIFICATE, "shares": CERTIFICATE}
+    (folder / "certificate.json").write_text(json.dumps(both))
+    (folder / "exposure.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    assert "Exposure with SecureD-FL Computed" in page_of(folder).words
+
+
 def test_certificates_of_several_methods(make_run: MakeRun) -> None:
     folder = make_run()
     both = {"secured": CERTIFICATE, "shares": CERTIFICATE | {"verdict": "exposed"}}

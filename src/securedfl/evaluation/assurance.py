@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from securedfl.evaluation import parts
+from securedfl.evaluation.account import ledger_table
 from securedfl.evaluation.methods import label
 from securedfl.evaluation.runs import Run
 
@@ -52,7 +53,8 @@ def exposure_banner(run: Run) -> str:
 
 def privacy_section(run: Run) -> str:
     """Return verdict, sentence and details of every certificate, the exposure picture and the ledger."""
-    cards = [_card(name, certificate) for name, certificate in certificates(run)]
+    certified = certificates(run)
+    cards = [_card(name, certificate) for name, certificate in certified]
     if not cards:
         cards = [
             '<div class="card"><p class="verdict">No certificate was computed</p>'
@@ -61,8 +63,11 @@ def privacy_section(run: Run) -> str:
         ]
     picture = ""
     if run.exposure_svg is not None:
+        whose = (
+            f" with {certified[0][0]}" if certified and certified[0][0] else ""
+        )  # the first private method
         picture = parts.picture(
-            "Exposure", "Computed from the messages that the protocol really sends.",
+            f"Exposure{whose}", "Computed from the messages that the protocol really sends.",
             run.exposure_svg, "Heat map of which peers can learn about which.",
         )  # fmt: skip
     ledger = _ledger(run.ledger) if run.ledger is not None else ""
@@ -74,13 +79,17 @@ def privacy_section(run: Run) -> str:
 
 def certificates(run: Run) -> list[tuple[str, Mapping[str, Any]]]:
     """Return (heading, certificate) pairs; the file has either one certificate or one per method."""
-    data = run.certificate or run.summary.get("certificate")
+    return _by_method(run.certificate or run.summary.get("certificate"), "verdict")
+
+
+def _by_method(data: object, sign: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return (heading, entry) pairs of what holds either one entry, which the sign tells, or one per method."""
     if not isinstance(data, Mapping):
         return []
-    if "verdict" in data:
+    if sign in data:
         protocol = str(data.get("protocol", ""))
         return [(_PROTOCOLS.get(protocol, protocol), data)]
-    return [(label(str(k)), v) for k, v in data.items() if isinstance(v, Mapping) and "verdict" in v]
+    return [(label(str(k)), v) for k, v in data.items() if isinstance(v, Mapping) and sign in v]
 
 
 def _card(heading: str, certificate: Mapping[str, Any]) -> str:
@@ -113,6 +122,9 @@ def _essence(certificate: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _ledger(ledger: Mapping[str, Any]) -> str:
+    known = _by_method(ledger, "averages")
+    if known:
+        return ledger_table(known)
     rows = _rows(ledger, skipped=set())
     return f'<div class="card"><h3>Ledger of the whole run</h3>{parts.facts(rows)}</div>' if rows else ""
 
