@@ -163,13 +163,13 @@ def run_peer(
     learners: list[Learner] = []
 
     def schema_of(federation: FederationConfig, config: PeerConfig) -> Schema:
-        config.out.mkdir(parents=True, exist_ok=True)
+        _make(config.out)
         learners.append(make_learner(federation, config, path.resolve().parent))
         return learners[0].schema
 
     say = tell or (lambda _event: None)
     out = PeerConfig.load(path).out
-    out.mkdir(parents=True, exist_ok=True)
+    _make(out)
     with ExitStack() as stack:
         handler = log_to(out / "peer.log")
         stack.callback(logging.getLogger("securedfl").removeHandler, handler)
@@ -286,10 +286,7 @@ def linger(member: Membership, last: int, absent: float) -> None:
 
 def _claim(out: Path, identity: dict[str, str]) -> None:
     """Refuse a folder that holds the state of another federation."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(out, error, "check out in peer.toml") from None
+    _make(out)
     path = out / "identity.json"
     if path.exists():
         try:
@@ -302,6 +299,13 @@ def _claim(out: Path, identity: dict[str, str]) -> None:
             )
     else:
         write_text(path, json.dumps(identity), "check out in peer.toml")
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(out, error, "check out in peer.toml") from None
 
 
 def _save_state(out: Path, round: int, state: dict[str, Any]) -> None:

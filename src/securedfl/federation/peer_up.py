@@ -20,6 +20,7 @@ import tomli_w
 
 from securedfl.errors import PeerLostError, SecuredFLError
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.files import write_text
 from securedfl.federation.peer_config import NOT_SHARED, FederationConfig
 from securedfl.federation.peer_rules import certificate_of, federation_design
 from securedfl.federation.runfolder import RunFolder
@@ -69,7 +70,7 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
             ],
         }
     )
-    (folder / "federation.toml").write_text(federation.to_toml(), encoding="utf-8")
+    write_text(folder / "federation.toml", federation.to_toml(), "choose another --out")
     paths = []
     for name, file in zip(names, files, strict=True):
         values = {
@@ -83,7 +84,7 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
         if config.data_dir is not None:
             values["data_dir"] = str(config.data_dir.resolve())
         paths.append(folder / f"{name}.toml")
-        paths[-1].write_text(tomli_w.dumps(values), encoding="utf-8")
+        write_text(paths[-1], tomli_w.dumps(values), "choose another --out")
     return paths
 
 
