@@ -186,8 +186,9 @@ def reduce(rows: Matrix, ring: Arithmetic, width: int | None = None) -> Matrix:
     all even is divided by two, which can only add to the row space. Columns from ``width`` on are carried along.
     """
     rest = _nonzero(rows, width)
-    done = 0
+    done, lost = 0, 0
     while done < len(rest):
+        lost += _bits_lost(rest[done, :width], ring)
         column, rest[done] = ring.lead(rest[done], width)
         factors = rest[:, column].copy()
         factors[done] = 0
@@ -195,9 +196,26 @@ def reduce(rows: Matrix, ring: Arithmetic, width: int | None = None) -> Matrix:
         if touched.size:
             change = ring.multiply(factors[touched, None], rest[None, done])
             rest[touched] = ring.subtract(rest[touched], change)
+        if (
+            lost
+        ):  # what was divided by two is known modulo 2^63 only, and so is all that it is subtracted from
+            rest[:, :width] &= np.uint64((1 << (64 - lost)) - 1)
         done += 1
         rest = np.vstack([rest[:done], _nonzero(rest[done:], width)])
     return rest
+
+
+def _bits_lost(row: Vector, ring: Arithmetic) -> int:
+    """Return how many bits `lead` shifts out of a row of even integers.
+
+    A row that is a multiple of 2^32 or more says something about the last bits only. It counts as a full leak, and
+    takes no precision from the others.
+    """
+    if ring.dtype != np.uint64:
+        return 0
+    entries = row[row != 0]
+    shift = int((entries & (~entries + np.uint64(1))).min()).bit_length() - 1
+    return shift if shift < 32 else 0
 
 
 def is_prime(number: int) -> bool:
