@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs import Design, best
+from securedfl.designs.sizes import AUTO_SIZES
 from securedfl.errors import DesignError, InvalidInputError, unknown
 from securedfl.protocols import by_name
 from securedfl.protocols.base import Array
@@ -20,9 +21,6 @@ from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.parameters import Schema, Tree, flatten_all
 from securedfl.protocols.shares import DEFAULT_COLLUSION
 from securedfl.transport.memory import Draws, NotFiniteError, Outcome, run
-
-GROUP_SIZES = (3, 2, 4, 5)
-"""Tried in this order where none is asked for: the paper's first."""
 
 SHARING = ("shares", "resilient")
 """Protocols whose privacy depends on the number of partitions, so that the group size follows from the wish."""
@@ -123,7 +121,7 @@ def _check_options(protocol: str, generator: Callable[..., Any], options: Mappin
 
 def _protecting_design(n: int, seed: int) -> Design | None:
     """Return a design with which two iterations tell a lone peer nothing but the total, or None."""
-    for size in GROUP_SIZES:
+    for size in AUTO_SIZES:
         with suppress(DesignError):
             design = best(n, size, seed)
             if withstands(design, 2, 1):

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from securedfl.designs import Design, best
+from securedfl.designs.sizes import AUTO_SIZES
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
 from securedfl.privacy.certificate import Certificate, certify, readable_json
-from securedfl.privacy.choice import AUTO_SIZES, protecting_design
+from securedfl.privacy.choice import protecting_design
 from securedfl.privacy.draw import exposure_svg, exposure_text
 from securedfl.privacy.ledger import load, read_object
 from securedfl.privacy.scenario import scenario

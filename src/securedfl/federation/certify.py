@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.designs import Design
+from securedfl.designs.sizes import AUTO_SIZES
 from securedfl.errors import ConfigError, PrivacyError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.files import write_text
 from securedfl.federation.methods import OPTIONS, make_design, protocol_of
 from securedfl.privacy.certificate import Certificate, readable_json
-from securedfl.privacy.choice import AUTO_SIZES, protecting_design
+from securedfl.privacy.choice import protecting_design
 from securedfl.privacy.draw import exposure_svg
 from securedfl.privacy.enforce import DEFAULT_PROMISE, enforce, refusal
 from securedfl.privacy.ledger import FILE as LEDGER

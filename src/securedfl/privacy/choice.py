@@ -7,12 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from securedfl.designs import Design
+from securedfl.designs.sizes import AUTO_SIZES
 from securedfl.errors import ConfigError, DesignError, PrivacyError
 from securedfl.privacy.certificate import Verdict, certify
 from securedfl.privacy.scenario import scenario
-
-AUTO_SIZES = (3, 2, 4, 5)
-"""Group sizes that "auto" tries, in this order: the paper's first."""
 
 
 def protecting_design(
