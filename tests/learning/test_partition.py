@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.datasets import Dataset, load
+from securedfl.learning.dataset import Dataset
+from securedfl.learning.datasets import load
 from securedfl.learning.partition import deal
 
 

@@ -20,6 +20,8 @@ PANELS: dict[str, tuple[str, ...]] = {
         "partition",
         "alpha",
         "model",
+        "width",
+        "fraction",
         "epochs",
         "batch_size",
         "optimizer",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 LABELS = {
     "local": "Local-Only",
     "fedavg": "FedAvg",
+    "paper": "SecureD-FL (paper)",
     "secured": "SecureD-FL",
     "shares": "SecureD-FL shares",
 }
@@ -29,11 +30,12 @@ class Look:
 _LOOKS = {
     "local": Look("#6b7280", 1.6, "-", "^"),
     "fedavg": Look("#c98300", 7.0, "-", ""),
+    "paper": Look("#b5487f", 4.6, (0.0, (5.0, 1.4)), "D"),
     "secured": Look("#0b57a4", 3.0, (0.0, (2.6, 1.2)), "o"),
     "shares": Look("#00835f", 1.4, (0.0, (1.2, 1.8)), "s"),
 }
 _SPARE_LOOKS = (
-    Look("#b5487f", 1.4, (0.0, (6.0, 1.5, 1.2, 1.5)), "D"),
+    Look("#7a5230", 1.4, (0.0, (6.0, 1.5, 1.2, 1.5)), "d"),
     Look("#c2410c", 1.4, (0.0, (2.5, 1.2)), "v"),
     Look("#2f8fc4", 1.4, (0.0, (8.0, 2.0)), "P"),
     Look("#6a4fb3", 1.4, (0.0, (5.0, 1.5, 1.2, 1.5, 1.2, 1.5)), "X"),

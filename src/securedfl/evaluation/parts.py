@@ -10,7 +10,7 @@ from securedfl.evaluation.figures import GRID, INK
 from securedfl.evaluation.methods import palette
 
 # The same hues, lighter, for a dark background; in the order of `palette`.
-_ON_DARK = ("#a3adbb", "#f2b84b", "#6cb0f5", "#43c59a", "#e78bb8", "#f58a5b", "#7cc8f0", "#a995ea")
+_ON_DARK = ("#a3adbb", "#f2b84b", "#e78bb8", "#6cb0f5", "#43c59a", "#d2a679", "#f58a5b", "#7cc8f0", "#a995ea")
 
 
 def text(value: object) -> str:

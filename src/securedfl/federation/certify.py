@@ -13,7 +13,7 @@ from securedfl.designs.sizes import AUTO_SIZES
 from securedfl.errors import ConfigError, PrivacyError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.files import write_text
-from securedfl.federation.methods import OPTIONS, make_design, protocol_of
+from securedfl.federation.methods import make_design, options_of, protocol_of
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.choice import protecting_design
 from securedfl.privacy.draw import exposure_svg
@@ -146,9 +146,7 @@ def _private(config: TrainConfig) -> list[str]:
 
 
 def _protocol(config: TrainConfig, method: str) -> tuple[str, dict[str, Any]]:
-    protocol = str(protocol_of(config, method))
-    options = OPTIONS.get(protocol)
-    return protocol, {} if options is None else options(config)
+    return str(protocol_of(config, method)), options_of(config, method)
 
 
 def _remarks(config: TrainConfig, method: str) -> dict[str, Any]:

@@ -73,6 +73,12 @@ class TrainConfig(BaseModel):
         description="Of the Dirichlet partition: small is uneven, large is even.",
     )
     model: str = Field("cnn-small", description="Model to train; the default depends on the data set.")
+    width: float = Field(
+        1.0, gt=0, le=16, allow_inf_nan=False, description="Scale of the model's layer widths."
+    )
+    fraction: float = Field(
+        1.0, gt=0, le=1, allow_inf_nan=False, description="Share of the users (or samples) to train with."
+    )
     epochs: int = Field(1, ge=1, description="Local epochs per round.")
     batch_size: int = Field(32, ge=1, description="Samples per mini-batch.")
     optimizer: Literal["rmsprop", "adam", "sgd"] = Field("rmsprop", description="Local optimiser.")

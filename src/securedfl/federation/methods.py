@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from securedfl.designs import Design, best, randomized
-from securedfl.errors import DesignError, unknown
-from securedfl.federation.config import TrainConfig
+from securedfl.errors import ConfigError, DesignError, unknown
+from securedfl.federation.config import RhoSchedule, TrainConfig
 from securedfl.protocols import by_name
-from securedfl.protocols.admm import check_options
+from securedfl.protocols.admm import AUTHORS, check_options
 from securedfl.protocols.base import Steps
 
 Options = dict[str, Any]
@@ -27,15 +27,35 @@ class Method:
         As tables and figures call it.
     protocol
         Gives the name of the averaging protocol for a configuration; None trains without communication.
+    adapt
+        Gives the settings that this method averages with.
     """
 
     label: str
     protocol: Callable[[TrainConfig], str] | None
+    adapt: Callable[[TrainConfig], TrainConfig] = lambda config: config
+
+
+def _as_published(config: TrainConfig) -> TrainConfig:
+    """Average as the authors did: the last z, with their schedule of rho for this number of iterations."""
+    if config.iterations not in AUTHORS:
+        raise ConfigError(
+            f"the method 'paper' averages with 1 to {max(AUTHORS)} iterations, as the authors did, "
+            f"not {config.iterations}"
+        )
+    rho = AUTHORS[config.iterations]
+    return config.model_copy(
+        update={
+            "finish": "literal",
+            "rho": RhoSchedule(start=rho.start, decay=rho.decay, period=rho.period),
+        }
+    )
 
 
 METHODS: dict[str, Method] = {
     "local": Method(label="Local-Only", protocol=None),
     "fedavg": Method(label="FedAvg", protocol=lambda _config: "plain"),
+    "paper": Method(label="SecureD-FL (paper)", protocol=lambda _config: "grouped", adapt=_as_published),
     "secured": Method(label="SecureD-FL", protocol=lambda config: config.protocol),
     "shares": Method(label="SecureD-FL shares", protocol=lambda _config: "shares"),
 }
@@ -79,9 +99,13 @@ def averaging(config: TrainConfig, name: str, design: Design) -> Callable[..., S
     protocol = protocol_of(config, name)
     if protocol is None:
         return None
-    generator = by_name(protocol)
-    options = OPTIONS[protocol](config) if protocol in OPTIONS else {}
-    return partial(generator, design=design, **options)
+    return partial(by_name(protocol), design=design, **options_of(config, name))
+
+
+def options_of(config: TrainConfig, name: str) -> Options:
+    """Return the options of a method's protocol."""
+    options = OPTIONS.get(str(protocol_of(config, name)))
+    return {} if options is None else options(method(name).adapt(config))
 
 
 def make_design(config: TrainConfig, group_size: int) -> Design:

@@ -29,6 +29,7 @@ from securedfl.federation.runfolder import RunFolder
 from securedfl.learning import datasets, partition
 from securedfl.learning.models import builder
 from securedfl.learning.pace import make_team
+from securedfl.learning.streams import stream
 from securedfl.learning.team import Task, Team
 from securedfl.learning.update import TrainingOptions
 from securedfl.protocols import InsecureSeededDraw
@@ -76,11 +77,13 @@ def resume(
 def make_task(config: TrainConfig) -> Task:
     """Load the data, deal it to the peers and collect the options of training."""
     dataset = datasets.load(config.dataset, config.data_dir)
+    dataset = dataset.fraction(config.fraction, stream(config.seed, "fraction"))
     shares = partition.deal(
         dataset, config.peers, partition=config.partition, alpha=config.alpha, seed=config.seed
     )
     options = TrainingOptions(
         model=config.model,
+        width=config.width,
         epochs=config.epochs,
         batch_size=config.batch_size,
         optimizer=config.optimizer,

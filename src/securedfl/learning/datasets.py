@@ -1,89 +1,22 @@
-"""Data sets as arrays, and the registry that finds one by name."""
+"""The registry that finds a data set by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from securedfl.errors import InvalidInputError, MissingDependencyError, unknown
+from securedfl.errors import MissingDependencyError, unknown
+from securedfl.learning import public
+from securedfl.learning.dataset import Dataset
+from securedfl.learning.tables import Report
 
-Array = npt.NDArray[Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset:
-    """Samples and labels, checked on entry.
-
-    Attributes
-    ----------
-    name
-        Of the data set, for messages.
-    x
-        Samples along axis 0: float32 images in N, channel, height, width order, or int64 sequences.
-    y
-        int64 labels from 0 to ``classes - 1``: one per sample, or one per position of a sequence.
-    classes
-        The number of different labels.
-    users
-        Optional: whom each sample is from, as whole numbers. The partition ``natural`` deals users to peers.
-    held_out
-        Optional: True for samples that the data set itself sets aside for testing. Without it, a tenth is drawn.
-    """
-
-    name: str
-    x: Array
-    y: Array
-    classes: int
-    users: Array | None = None
-    held_out: Array | None = None
-
-    def __post_init__(self) -> None:
-        size = len(self.x)
-        if not size:
-            raise InvalidInputError(f"the data set {self.name!r} is empty; check the data folder")
-        for name, array in (("labels", self.y), ("user ids", self.users), ("test marks", self.held_out)):
-            if array is not None and len(array) != size:
-                raise InvalidInputError(
-                    f"the data set {self.name!r} has {size} samples but {len(array)} {name}"
-                )
-        if self.x.dtype.kind == "f" and not np.isfinite(self.x).all():
-            sample = int(np.argwhere(~np.isfinite(self.x))[0][0])
-            raise InvalidInputError(
-                f"sample {sample} of the data set {self.name!r} holds NaN or infinity; remove or repair it"
-            )
-        if self.y.dtype.kind not in "iu":
-            raise InvalidInputError(
-                f"labels of the data set {self.name!r} must be whole numbers, not {self.y.dtype}"
-            )
-        if self.y.min() < 0 or self.y.max() >= self.classes:
-            raise InvalidInputError(
-                f"labels of the data set {self.name!r} go from {self.y.min()} to {self.y.max()}, "
-                f"but its {self.classes} classes are numbered 0 to {self.classes - 1}"
-            )
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return tuple(self.x.shape[1:])
-
-    @cached_property
-    def user_count(self) -> int:
-        """How many users there are; 0 if unknown."""
-        return 0 if self.users is None else len(np.unique(self.users))
-
-
-Load = Callable[[Path | None], Dataset]
-"""Loads a data set, given the data folder if the user named one."""
+Load = Callable[[Path | None, Report], Dataset]
+"""Loads a data set, given the data folder if the user named one, and whom to tell what takes its time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +26,7 @@ class Source:
     Attributes
     ----------
     load
-        Called with the data folder, or None.
+        Called with the data folder, or None, and a listener.
     about
         One line for people.
     defaults
@@ -105,9 +38,9 @@ class Source:
     defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def load(name: str, data_dir: Path | None = None) -> Dataset:
+def load(name: str, data_dir: Path | None = None, report: Report | None = None) -> Dataset:
     """Return the data set of that name; an unknown one is an error that names the nearest."""
-    return source(name).load(data_dir)
+    return source(name).load(data_dir, report or (lambda _text: None))
 
 
 def source(name: str) -> Source:
@@ -117,9 +50,9 @@ def source(name: str) -> Source:
     return SOURCES[name]
 
 
-def _digits(data_dir: Path | None) -> Dataset:
+def _digits(data_dir: Path | None, report: Report) -> Dataset:
     """Load the 1,797 handwritten digits of 8x8 pixels that scikit-learn carries; no data folder is needed."""
-    del data_dir
+    del data_dir, report
     try:
         from sklearn.datasets import load_digits
     except ImportError:
@@ -136,6 +69,21 @@ SOURCES: dict[str, Source] = {
         load=_digits,
         about="1,797 handwritten digits, 8x8, from scikit-learn (no download)",
         defaults={"model": "cnn-small", "partition": "even", "optimizer": "rmsprop"},
+    ),
+    "femnist": Source(
+        load=public.femnist,
+        about="NIST digits, 28x28, by writer (flwrlabs/femnist)",
+        defaults={"model": "cnn", "partition": "natural", "optimizer": "rmsprop"},
+    ),
+    "shakespeare": Source(
+        load=public.shakespeare,
+        about="next character in Shakespeare's plays, by speaking role (flwrlabs/shakespeare)",
+        defaults={"model": "gru", "partition": "natural", "optimizer": "adam"},
+    ),
+    "cifar10": Source(
+        load=public.cifar10,
+        about="colour photographs of 10 kinds of things, 32x32, dealt to 1,000 clients (uoft-cs/cifar10)",
+        defaults={"model": "resnet18", "partition": "natural", "optimizer": "rmsprop"},
     ),
 }
 """All data sets by name; add an entry to add a data set."""

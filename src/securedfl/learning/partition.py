@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.datasets import Dataset
+from securedfl.learning.dataset import Dataset
 from securedfl.learning.streams import stream
 
 Indices = npt.NDArray[np.int64]

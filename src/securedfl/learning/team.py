@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from securedfl.learning.datasets import Dataset
+from securedfl.learning.dataset import Dataset
 from securedfl.learning.partition import Share
 from securedfl.learning.update import Array, LocalTrainer, PeerData, Score, State, TrainingOptions, one_thread
 from securedfl.protocols.parameters import Schema

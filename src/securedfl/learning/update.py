@@ -31,6 +31,7 @@ class TrainingOptions:
     """How a peer trains: the arguments of Algorithm 3's Update."""
 
     model: str
+    width: float = 1.0
     epochs: int = 1
     batch_size: int = 32
     optimizer: str = "rmsprop"
@@ -83,7 +84,7 @@ class LocalTrainer:
         with _seeded(
             options.seed
         ):  # only the structure counts; without this the caller's generator would move
-            self.model = FlatModel(build(options.model, shape, classes))
+            self.model = FlatModel(build(options.model, shape, classes, options.width))
         self._data = {
             peer: tuple(map(canonical, (d.train_x, d.train_y, d.test_x, d.test_y)))
             for peer, d in data.items()
@@ -100,7 +101,7 @@ class LocalTrainer:
     def initialise(self, peer: int, row: Array) -> None:
         """Write w_k^0: freshly drawn parameters, different for each peer."""
         with _seeded(torch_seed(self.options.seed, "initialise", peer)):
-            FlatModel(build(self.options.model, self._shape, self._classes)).write(row)
+            FlatModel(build(self.options.model, self._shape, self._classes, self.options.width)).write(row)
 
     def update(self, peer: int, round: int, row: Array) -> float:
         """Train for the local epochs, in place on the peer's flat row, and return the mean loss over all batches."""

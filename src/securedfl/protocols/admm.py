@@ -44,6 +44,18 @@ class Schedule:
         return self.start * self.decay ** (iteration // self.period)
 
 
+AUTHORS = {
+    1: Schedule(start=3.0),
+    2: Schedule(start=3.0, decay=3e-4),
+    3: Schedule(start=7.0, decay=0.01),
+    4: Schedule(start=70.0, decay=7e-6, period=2),
+    5: Schedule(start=50.0, decay=7e-6, period=3),
+    6: Schedule(start=100.0, decay=7e-6, period=3),
+    7: Schedule(start=100.0, decay=7e-6, period=4),
+}
+"""The schedules of the paper's authors by number of iterations; the paper itself states none."""
+
+
 def grouped(
     me: int,
     w: Array,

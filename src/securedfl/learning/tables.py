@@ -1,0 +1,267 @@
+"""Public data sets as the hub lays them out: parquet files in a folder of the user's, or fetched; decoded once."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from securedfl.designs.cache import folder as cache_folder
+from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+Report = Callable[[str], None]
+"""Told, for people, what takes its time."""
+
+DATA_DIR = "SECUREDFL_DATA_DIR"
+"""The environment variable that names the data folder where no option does."""
+
+VERSION = 1
+"""Part of the name of decoded files: raise it when decoding gives other arrays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hub:
+    """A data set on the hub.
+
+    Attributes
+    ----------
+    name
+        Of the data set here, which is the name of its folder too.
+    address
+        Its name on the hub.
+    splits
+        The splits that are read; files of a split are those whose name begins with it.
+    """
+
+    name: str
+    address: str
+    splits: tuple[str, ...] = ("train",)
+
+    def arrays(
+        self, data_dir: Path | None, decode: Callable[[Mapping[str, Rows]], Arrays], report: Report
+    ) -> Arrays:
+        """Return what ``decode`` makes of the tables, kept in the user's cache folder for the next time."""
+        folder = _folder(self.name, data_dir)
+        files = None if folder is None else self._files(folder)
+        kept = cache_folder() / f"data-v{VERSION}-{self.name}-{_fingerprint(self.address, files)}.npz"
+        arrays = _recall(kept)
+        if arrays is None:
+            if files is None:
+                tables = {split: self._fetch(split, report) for split in self.splits}
+            else:
+                tables = {split: _read(self.name, paths) for split, paths in files.items()}
+            arrays = decode({s: Rows(self.name, table, report) for s, table in tables.items()})
+            _remember(kept, arrays)
+        return arrays
+
+    def _files(self, folder: Path) -> dict[str, list[Path]]:
+        every = sorted(folder.rglob("*.parquet"))
+        found = {split: [path for path in every if path.name.startswith(split)] for split in self.splits}
+        missing = [split for split, paths in found.items() if not paths]
+        if missing:
+            raise ConfigError(
+                f"{folder} has no parquet file for the split {missing[0]!r} of {self.name!r}; expected "
+                f"{self.name}/{missing[0]}*.parquet in the data folder, laid out as {self.address} on the hub"
+            )
+        return found
+
+    def _fetch(self, split: str, report: Report) -> pyarrow.Table:
+        try:
+            from datasets import load_dataset
+        except ImportError:
+            raise MissingDependencyError(
+                f"the data set {self.name!r} is not on this machine. Name a folder that holds {self.name}/*.parquet "
+                f"with --data-dir or {DATA_DIR}, or install what fetches {self.address} from the hub: "
+                "pip install 'securedfl[hub]'"
+            ) from None
+        report(f"Fetching {self.address} ({split}) from the hub")
+        try:
+            return load_dataset(self.address, split=split).with_format("arrow")[:]
+        except Exception as error:  # the library raises whatever its transport does
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise ConfigError(
+                f"{self.address} could not be fetched from the hub ({reason[0]}); try again with a network, or name a "
+                f"folder that holds {self.name}/*.parquet with --data-dir or {DATA_DIR}"
+            ) from None
+
+
+class Rows:
+    """The columns of one split, checked as they are read."""
+
+    def __init__(self, name: str, table: pyarrow.Table, report: Report) -> None:
+        self._name, self._table, self._report = name, table, report
+        if not table.num_rows:
+            raise InvalidInputError(f"the parquet files of {name!r} hold no rows; check the data folder")
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def has(self, column: str) -> bool:
+        """Tell whether there is such a column."""
+        return column in self._table.column_names
+
+    def column(self, name: str, kind: str) -> list[Any]:
+        """Return a column of ``"text"`` or ``"number"`` values as a list; one with gaps is an error."""
+        self._check(name)
+        column = self._table[name]
+        whole = str(column.type).startswith(("int", "uint"))
+        if (
+            column.null_count
+            or whole != (kind == "number")
+            or (kind == "text" and "string" not in str(column.type))
+        ):
+            state = (
+                f"{column.null_count} empty values" if column.null_count else f"values of type {column.type}"
+            )
+            raise InvalidInputError(
+                f"the column {name!r} of {self._name!r} must hold a {kind} in every row, not {state}"
+            )
+        return list(column.to_pylist())
+
+    def images(self, name: str, mode: str, size: tuple[int, int]) -> Array:
+        """Return a column of encoded images as uint8: N, height, width for mode "L", and channels last for "RGB"."""
+        self._check(name)
+        image_module = _pillow()
+        encoded = _bytes(self._table[name], self._name, name)
+        height, width = size
+        shape = (len(self), height, width) if mode == "L" else (len(self), height, width, 3)
+        result = np.empty(shape, dtype=np.uint8)
+        for row, data in enumerate(encoded):
+            if row % 5000 == 0:
+                self._report(f"Decoding {self._name}: {row:,} of {len(self):,} images (only this time)")
+            try:
+                with image_module.open(io.BytesIO(data)) as image:
+                    pixels = np.asarray(image.convert(mode))
+            except (OSError, ValueError, SyntaxError, TypeError) as error:
+                raise InvalidInputError(
+                    f"row {row} of {self._name!r}: the image cannot be decoded ({error}); "
+                    "restore the file or fetch it again"
+                ) from None
+            if pixels.shape != shape[1:]:
+                raise InvalidInputError(
+                    f"row {row} of {self._name!r}: the image has "
+                    f"{pixels.shape[1]}x{pixels.shape[0]} pixels, not {width}x{height}"
+                )
+            result[row] = pixels
+        return result
+
+    def _check(self, name: str) -> None:
+        if not self.has(name):
+            raise InvalidInputError(
+                f"the parquet files of {self._name!r} have no column {name!r} (they have "
+                f"{', '.join(self._table.column_names)}); check that they are the data set's own"
+            )
+
+
+def _bytes(column: Any, dataset: str, name: str) -> Iterator[bytes]:
+    """Yield the encoded images of a column of bytes, or of the hub's {bytes, path}."""
+    import pyarrow
+
+    if pyarrow.types.is_struct(column.type):
+        names = {column.type.field(i).name for i in range(column.type.num_fields)}
+        column = (
+            pyarrow.chunked_array([chunk.field("bytes") for chunk in column.chunks])
+            if "bytes" in names
+            else None
+        )
+    if column is None or not str(column.type).endswith("binary"):
+        raise InvalidInputError(f"the column {name!r} of {dataset!r} must hold images as {{bytes, path}}")
+    for chunk in column.chunks:
+        for value in chunk:
+            yield value.as_py()
+
+
+def _folder(name: str, data_dir: Path | None) -> Path | None:
+    """Return the folder with the data set's files, or None if the user named no data folder."""
+    base = data_dir or (Path(os.environ[DATA_DIR]).expanduser() if os.environ.get(DATA_DIR) else None)
+    if base is None:
+        return None
+    if not base.is_dir():
+        raise ConfigError(f"there is no data folder {base}; check --data-dir or {DATA_DIR}")
+    own = base / name
+    if own.is_dir():
+        return own
+    if any(base.glob("*.parquet")):
+        return base
+    raise ConfigError(
+        f"the data folder {base} has no folder {name!r} with parquet files; check --data-dir or {DATA_DIR}"
+    )
+
+
+def _read(name: str, paths: Sequence[Path]) -> pyarrow.Table:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingDependencyError(
+            f"the data set {name!r} needs pyarrow; install it with: pip install 'securedfl[data]'"
+        ) from None
+    tables = []
+    for path in paths:
+        try:
+            tables.append(pyarrow.parquet.read_table(path))
+        except (OSError, pyarrow.ArrowException) as error:
+            raise InvalidInputError(
+                f"{path} cannot be read as parquet ({str(error).splitlines()[0]}); fetch it again"
+            ) from None
+    try:
+        return pyarrow.concat_tables(tables)
+    except pyarrow.ArrowException:
+        raise InvalidInputError(
+            f"the parquet files of {name!r} differ in their columns: {', '.join(map(str, paths))}"
+        ) from None
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingDependencyError(
+            "reading images needs pillow; install it with: pip install 'securedfl[data]'"
+        ) from None
+    return Image
+
+
+def _fingerprint(address: str, files: Mapping[str, Sequence[Path]] | None) -> str:
+    """Hash what the arrays are decoded from: path, size and time of every file, or the address on the hub."""
+    state: list[object] = [address]
+    for paths in (files or {}).values():
+        state += [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
+    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
+
+
+def _recall(path: Path) -> Arrays | None:
+    """Return the arrays of a file, or None if there is none that is intact."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+        return None
+
+
+def _remember(path: Path, arrays: Arrays) -> None:
+    """Store arrays; a reader sees a whole file or none. A folder that cannot be written is no error."""
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        os.replace(temporary, path)
+    except OSError:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
