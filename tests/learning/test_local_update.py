@@ -166,7 +166,7 @@ def test_unknown_names_are_errors_with_the_nearest():
 
 
 def test_sequences_are_scored_per_position(monkeypatch):
-    monkeypatch.setitem(models.MODELS, "tokens", lambda shape, classes: nn.Embedding(7, classes))
+    monkeypatch.setitem(models.MODELS, "tokens", lambda shape, classes, width: nn.Embedding(7, classes))
     x = np.arange(60).reshape(12, 5) % 7
     data = PeerData(x[:10], x[:10].copy(), x[10:], x[10:].copy())
     local = LocalTrainer(
