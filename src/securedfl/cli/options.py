@@ -32,7 +32,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     ),
     "Averaging": ("group_size", "design", "protocol", "iterations", "finish", "rho", "masks"),
     "Privacy": ("collusion", "allow_exposure"),
-    "Machine": ("workers", "checkpoint_every", "tensorboard"),
+    "Machine": ("workers", "checkpoint_every", "keep_updates", "tensorboard"),
 }
 """How ``--help`` groups the options; fields that are named nowhere come under "More"."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
+from rich.text import Text
 
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS
@@ -31,6 +33,10 @@ class LineProgress(Observer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
+
+    def preparing(self, text: str) -> None:
+        """Say what takes its time."""
+        self._print(text)
 
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Say what is trained and where it goes."""
@@ -57,12 +63,23 @@ class LineProgress(Observer):
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+class _Bars(Progress):
+    """Bars with a note above them."""
+
+    note = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if self.note:
+            yield Text(self.note)
+        yield from super().get_renderables()
+
+
 class LiveProgress(Observer):
     """One bar per method: round, peers that have trained in it, accuracy, time left."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = Progress(
+        self._progress = _Bars(
             TextColumn("[bold]{task.description}", table_column=_fixed()),
             BarColumn(bar_width=None, table_column=Column(ratio=1)),
             TextColumn("round {task.fields[round]}/{task.fields[rounds]}", table_column=_fixed()),
@@ -89,9 +106,14 @@ class LiveProgress(Observer):
     ) -> None:
         self._progress.stop()
 
+    def preparing(self, text: str) -> None:
+        """Show what takes its time in a line of its own, until training begins."""
+        self._progress.note = text
+
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Show all methods, waiting."""
         self._console.print(headline(folder, config, workers), markup=False, highlight=False, soft_wrap=True)
+        self._progress.note = ""
         self.folder, self._peers = folder, config.peers
         for method in config.methods:
             self._tasks[method] = self._progress.add_task(

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from securedfl.errors import RunFolderError
-from securedfl.federation.files import replacing
+from securedfl.federation.files import cannot_write, replacing
 from securedfl.learning.update import Array, State
 
 FORMAT = 2
@@ -66,11 +66,26 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
         "identity": checkpoint.identity,
     }
     about["checksum"] = _checksum(about, arrays)
-    with replacing(path) as temporary:
-        try:
-            save_file(arrays, temporary, metadata={"securedfl": json.dumps(about)})
-        except SafetensorError as error:  # how safetensors tells of a full disk
-            raise OSError(str(error)) from None
+    _write(path, arrays, {"securedfl": json.dumps(about)})
+
+
+def save_parameters(path: Path, parameters: Array) -> None:
+    """Write rows of parameters and nothing else, in a folder that is made if need be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path.parent, error) from None
+    _write(path, {PARAMETERS: np.ascontiguousarray(parameters)})
+
+
+def load_parameters(path: Path) -> Array:
+    """Read what `save_parameters` wrote; a damaged file is a `RunFolderError`."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            parameters: Array = file.get_tensor(PARAMETERS)
+            return parameters
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        raise RunFolderError(f"{path} is damaged ({error}); delete its run to train it again") from None
 
 
 def load(path: Path) -> Checkpoint:
@@ -116,6 +131,14 @@ class Writer:
     def close(self) -> None:
         """Let the last checkpoint finish and end the thread."""
         self._pool.shutdown(wait=True)
+
+
+def _write(path: Path, arrays: dict[str, Array], metadata: dict[str, str] | None = None) -> None:
+    with replacing(path) as temporary:
+        try:
+            save_file(arrays, temporary, metadata=metadata)
+        except SafetensorError as error:  # how safetensors tells of a full disk
+            raise OSError(str(error)) from None
 
 
 def _stack(states: Sequence[State]) -> dict[str, Array]:

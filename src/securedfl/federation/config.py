@@ -18,7 +18,7 @@ from securedfl.errors import ConfigError
 from securedfl.learning.datasets import source
 from securedfl.protocols import DEFAULT_RHO, Schedule
 
-FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "tensorboard"})
+FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard"})
 """Settings that change no number, so that a resumed run may have others."""
 
 
@@ -112,6 +112,9 @@ class TrainConfig(BaseModel):
         "auto", description="Processes that train peers; auto measures what is fastest."
     )
     checkpoint_every: int = Field(1, ge=1, description="Rounds between checkpoints.")
+    keep_updates: int = Field(
+        0, ge=0, description="Rounds between copies of all peers' parameters before averaging; 0 keeps none."
+    )
     tensorboard: bool = Field(False, description="Also write TensorBoard events.")
 
     @classmethod

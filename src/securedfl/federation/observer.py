@@ -11,6 +11,9 @@ from securedfl.federation.config import TrainConfig
 class Observer:
     """Override what you want to be told; an exception from any of it stops the run as Ctrl-C does."""
 
+    def preparing(self, text: str) -> None:
+        """Hear what takes its time before training begins, such as decoding a data set for the first time."""
+
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Hear that training begins."""
 

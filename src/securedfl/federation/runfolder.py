@@ -31,6 +31,7 @@ class RunFolder:
     checkpoints/                 one safetensors file per method
     summary.json                 the result
     report.html                  the result, for people
+    updates/                     all peers' parameters before averaging, if asked for
     tensorboard/                 events, if asked for
     ===========================  =====================================================
     """
@@ -98,6 +99,10 @@ class RunFolder:
         """Where a method's checkpoint is."""
         return self.path / "checkpoints" / f"{method}.safetensors"
 
+    def update(self, method: str, round: int) -> Path:
+        """Where the peers' parameters before the average of a round are, if they are kept."""
+        return updates_file(self.path, method, round)
+
     def rows(self) -> list[Row]:
         """Read all whole rows of metrics; a last line cut short by a kill is left out."""
         return read_rows(self.path)
@@ -155,6 +160,11 @@ class RunFolder:
             raise RunFolderError(
                 f"another process is working on the run in {self.path}; wait or stop it"
             ) from None
+
+
+def updates_file(path: Path, method: str, round: int) -> Path:
+    """Where a run folder keeps the peers' parameters before the average of a round."""
+    return path / "updates" / f"{method}-{round}.safetensors"
 
 
 def read_rows(path: Path) -> list[Row]:

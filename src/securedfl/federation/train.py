@@ -17,9 +17,9 @@ import securedfl
 from securedfl.designs import Design
 from securedfl.errors import RunFolderError
 from securedfl.federation import checkpoint as checkpoints
-from securedfl.federation.algorithm3 import SecureAggregation, algorithm3, secure_aggregation
+from securedfl.federation.algorithm3 import Average, SecureAggregation, algorithm3, secure_aggregation
 from securedfl.federation.certify import certify, choose_design, save
-from securedfl.federation.checkpoint import Checkpoint
+from securedfl.federation.checkpoint import Checkpoint, save_parameters
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.events import Events
 from securedfl.federation.methods import averaging
@@ -30,8 +30,9 @@ from securedfl.learning import datasets, partition
 from securedfl.learning.models import builder
 from securedfl.learning.pace import make_team
 from securedfl.learning.streams import stream
+from securedfl.learning.tables import Report
 from securedfl.learning.team import Task, Team
-from securedfl.learning.update import TrainingOptions
+from securedfl.learning.update import Array, TrainingOptions
 from securedfl.protocols import InsecureSeededDraw
 from securedfl.transport.memory import Draws
 
@@ -45,12 +46,13 @@ def train(config: TrainConfig, *, observer: Observer | None = None) -> dict[str,
     for method in config.methods:  # before anything is written
         averaging(config, method, Design.everyone(config.peers))
     builder(config.model)
-    task = make_task(config)
+    observer = observer or Observer()
+    task = make_task(config, observer.preparing)
     design = choose_design(config)
     certificate = certify(config, design)
     path = config.out or default_folder(config)
     folder = RunFolder.create(path, config, design)
-    return _run(folder, task, certificate, observer or Observer())
+    return _run(folder, task, certificate, observer)
 
 
 def resume(
@@ -71,12 +73,13 @@ def resume(
     with ExitStack() as stack:
         stack.callback(folder.close)
         certificate = certify(folder.config, folder.design)
-        return _run(folder, make_task(folder.config), certificate, observer or Observer())
+        observer = observer or Observer()
+        return _run(folder, make_task(folder.config, observer.preparing), certificate, observer)
 
 
-def make_task(config: TrainConfig) -> Task:
-    """Load the data, deal it to the peers and collect the options of training."""
-    dataset = datasets.load(config.dataset, config.data_dir)
+def make_task(config: TrainConfig, report: Report | None = None) -> Task:
+    """Load the data, deal it to the peers and collect the options of training; ``report`` hears what takes long."""
+    dataset = datasets.load(config.dataset, config.data_dir, report)
     dataset = dataset.fraction(config.fraction, stream(config.seed, "fraction"))
     shares = partition.deal(
         dataset, config.peers, partition=config.partition, alpha=config.alpha, seed=config.seed
@@ -212,9 +215,16 @@ def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> Secu
         return lambda peer, offset: InsecureSeededDraw(config.seed, peer=peer, round=round, offset=offset)
 
     weights = [float(len(share.train)) for share in task.shares] if config.weighted else None
-    return partial(
+    aggregate = partial(
         secure_aggregation, protocol=protocol, draws=draws, weights=weights, name_at=team.schema.name_at
     )
+
+    def keep_and_aggregate(parameters: Array, round: int) -> Average:
+        if round and round % config.keep_updates == 0:
+            save_parameters(folder.update(method, round), parameters)
+        return aggregate(parameters, round)
+
+    return keep_and_aggregate if config.keep_updates else aggregate
 
 
 def _identity(folder: RunFolder) -> dict[str, str]:
