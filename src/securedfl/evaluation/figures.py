@@ -202,7 +202,7 @@ def _curves(
         for layer, (method, look) in enumerate(drawn.items()):
             x, y = curves[method]
             axes.plot(
-                x, y, zorder=2 + 0.1 * layer, **_line(look, points=len(x), layer=layer, layers=len(drawn))
+                x, y, zorder=2 + 0.1 * layer, **line(look, points=len(x), layer=layer, layers=len(drawn))
             )
         axes.margins(x=0.02)
         finish(axes)
@@ -211,7 +211,7 @@ def _curves(
         return figure
 
 
-def _line(look: Look, *, points: int, layer: int = 0, layers: int = 1) -> dict[str, Any]:
+def line(look: Look, *, points: int, layer: int = 0, layers: int = 1) -> dict[str, Any]:
     """Return how a curve is drawn; markers are thinned out and take turns, so that they do not hide each other."""
     step = max(layers, points // 8) if points > layers else 1
     alone = points == 1
@@ -230,7 +230,7 @@ def _line(look: Look, *, points: int, layer: int = 0, layers: int = 1) -> dict[s
 def _legend(figure: Figure, drawn: Mapping[str, Look]) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], **_line(look, points=2)) for look in drawn.values()]
+    handles = [Line2D([], [], **line(look, points=2)) for look in drawn.values()]
     legend = figure.legend(
         handles, ["?"] * len(handles), loc="outside upper left", ncols=2 if len(handles) != 3 else 3,
         frameon=False, handlelength=2.6, columnspacing=1.4, borderaxespad=0,

@@ -1,0 +1,413 @@
+"""``securedfl reproduce``: the paper's evaluation again, its numbers beside ours."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from securedfl.cli.progress import progress_on
+from securedfl.evaluation.units import data_size, duration
+from securedfl.experiments.plan import Cell, make_plan, names, whole_numbers
+from securedfl.experiments.presets import NAMES, Preset, read_preset
+from securedfl.experiments.running import Turn, run_cells
+from securedfl.experiments.scale import Scale
+from securedfl.federation.observer import Observer
+
+reproduce = typer.Typer(
+    help="Repeat the paper's evaluation: one command per table and figure, the paper's numbers beside ours.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+OUT = Path("runs/reproduce")
+
+OutOption = Annotated[
+    Path, typer.Option(metavar="DIR", help="Folder of all results; runs are shared between experiments.")
+]
+ScaleOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SHARE|rounds=..,users=..,width=..",
+        help="Run a share of the rounds, users and model width; everything is labelled as scaled.",
+    ),
+]
+SeedsOption = Annotated[
+    str | None,
+    typer.Option(metavar="0,1,2|0-4", help="Seeds; several give mean and spread.", show_default=False),
+]
+DatasetsOption = Annotated[
+    str | None, typer.Option(metavar="NAME,...", help="Only these data sets.", show_default=False)
+]
+PeersOption = Annotated[
+    str | None, typer.Option(metavar="9,15", help="Only these numbers of peers.", show_default=False)
+]
+RoundsOption = Annotated[
+    int | None, typer.Option(min=1, help="Rounds instead of 50; labelled as scaled.", show_default=False)
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder that holds the data sets; or SECUREDFL_DATA_DIR."),
+]
+WorkersOption = Annotated[
+    str | None,
+    typer.Option(metavar="auto|NUMBER", help="Processes that train peers.", show_default=False),
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue runs that were stopped.")]
+NoTrainOption = Annotated[
+    bool, typer.Option("--no-train", help="Train nothing: show what is there, and what is missing.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and progress to stderr.")]
+TidyOption = Annotated[
+    bool, typer.Option("--tidy", help="Delete the kept parameters of all peers once they are measured.")
+]
+MostOption = Annotated[
+    int | None, typer.Option(metavar="N", help="The largest number of peers.", show_default="60")
+]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asked for."""
+
+    out: Path
+    scale: str | None = None
+    seeds: str | None = None
+    datasets: str | None = None
+    peers: str | None = None
+    rounds: int | None = None
+    data_dir: Path | None = None
+    workers: str | None = None
+    resume: bool = False
+    no_train: bool = False
+    as_json: bool = False
+    tidy: bool = False
+    most: int | None = None
+
+    def plan(self, preset: Preset) -> list[Cell]:
+        """Return the runs that an experiment needs."""
+        machine: dict[str, Any] = {} if self.data_dir is None else {"data_dir": self.data_dir}
+        if self.workers is not None:
+            machine["workers"] = int(self.workers) if self.workers.isdecimal() else self.workers
+        return make_plan(
+            preset,
+            self.out,
+            scale=None if self.scale is None else Scale.parse(self.scale),
+            datasets=None
+            if self.datasets is None
+            else names(self.datasets, "--datasets", read_preset("table").datasets),
+            peers=None if self.peers is None else whole_numbers(self.peers, "--peers"),
+            seeds=self.seed_list,
+            rounds=self.rounds,
+            machine=machine,
+        )
+
+    @property
+    def seed_list(self) -> tuple[int, ...] | None:
+        """The seeds, if any are given."""
+        return None if self.seeds is None else whole_numbers(self.seeds, "--seeds")
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What was chosen instead of the preset's settings."""
+        keys = ("scale", "seeds", "datasets", "peers", "rounds", "most")
+        return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
+
+    def command(self, name: str) -> str:
+        """Return the command line that gives the same numbers."""
+        options = [f"--{key} {shlex.quote(str(value))}" for key, value in self.chosen.items()]
+        return " ".join(["securedfl reproduce", name, *options])
+
+
+@reproduce.command()
+def table(
+    out: OutOption = OUT,
+    scale: ScaleOption = None,
+    seeds: SeedsOption = None,
+    datasets: DatasetsOption = None,
+    peers: PeersOption = None,
+    rounds: RoundsOption = None,
+    data_dir: DataOption = None,
+    workers: WorkersOption = None,
+    resume: ResumeOption = False,
+    no_train: NoTrainOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Best test accuracy of every method (Table 2): 3 data sets, 9 and 15 peers.
+
+    **Examples**
+
+    - `securedfl reproduce table --data-dir data` : all of it, which takes hours
+    - `securedfl reproduce table --data-dir data --datasets femnist --peers 9 --seeds 0-2`
+    - `securedfl reproduce table --data-dir data --scale 0.1` : a tenth of rounds, users and width
+    - `securedfl reproduce table --datasets cifar10 --scale rounds=0.2,users=0.1,width=0.25 --resume`
+    """
+    _one(
+        "table",
+        Wish(out, scale, seeds, datasets, peers, rounds, data_dir, workers, resume, no_train, as_json),
+    )
+
+
+@reproduce.command()
+def curves(
+    out: OutOption = OUT,
+    scale: ScaleOption = None,
+    seeds: SeedsOption = None,
+    datasets: DatasetsOption = None,
+    peers: PeersOption = None,
+    rounds: RoundsOption = None,
+    data_dir: DataOption = None,
+    workers: WorkersOption = None,
+    resume: ResumeOption = False,
+    no_train: NoTrainOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Test accuracy per round (Figure 3), from the same runs as the table.
+
+    **Examples**
+
+    - `securedfl reproduce curves --no-train` : draw what `reproduce table` has trained
+    - `securedfl reproduce curves --data-dir data --datasets femnist --seeds 0-2`
+    """
+    _one(
+        "curves",
+        Wish(out, scale, seeds, datasets, peers, rounds, data_dir, workers, resume, no_train, as_json),
+    )
+
+
+@reproduce.command()
+def iterations(
+    out: OutOption = OUT,
+    scale: ScaleOption = None,
+    seeds: SeedsOption = None,
+    datasets: DatasetsOption = None,
+    peers: PeersOption = None,
+    rounds: RoundsOption = None,
+    data_dir: DataOption = None,
+    workers: WorkersOption = None,
+    resume: ResumeOption = False,
+    no_train: NoTrainOption = False,
+    as_json: JsonOption = False,
+    tidy: TidyOption = False,
+) -> None:
+    """Error of the average by number of iterations (Figure 4), on parameters of a FedAvg training.
+
+    **Examples**
+
+    - `securedfl reproduce iterations --data-dir data`
+    - `securedfl reproduce iterations --data-dir data --rounds 10 --tidy`
+    """
+    wish = Wish(
+        out, scale, seeds, datasets, peers, rounds, data_dir, workers, resume, no_train, as_json, tidy
+    )
+    _one("iterations", wish)
+
+
+@reproduce.command()
+def accuracy(
+    out: OutOption = OUT,
+    scale: ScaleOption = None,
+    seeds: SeedsOption = None,
+    datasets: DatasetsOption = None,
+    peers: PeersOption = None,
+    rounds: RoundsOption = None,
+    data_dir: DataOption = None,
+    workers: WorkersOption = None,
+    resume: ResumeOption = False,
+    no_train: NoTrainOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Test accuracy per round by number of iterations (Figure 5): eight trainings on FEMNIST.
+
+    **Examples**
+
+    - `securedfl reproduce accuracy --data-dir data`
+    - `securedfl reproduce accuracy --data-dir data --scale rounds=0.4,users=0.25`
+    """
+    _one(
+        "accuracy",
+        Wish(out, scale, seeds, datasets, peers, rounds, data_dir, workers, resume, no_train, as_json),
+    )
+
+
+@reproduce.command()
+def groups(
+    out: OutOption = OUT,
+    most: MostOption = None,
+    seeds: SeedsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Partitions found by number of peers (Figure 6): Algorithm 2, our best designs, the bound.
+
+    **Examples**
+
+    - `securedfl reproduce groups` : up to 60 peers, in seconds, without any data
+    - `securedfl reproduce groups --most 150 --seeds 0-19`
+    """
+    _one("groups", Wish(out, seeds=seeds, most=most, as_json=as_json))
+
+
+@reproduce.command(name="all")
+def everything(
+    out: OutOption = OUT,
+    scale: ScaleOption = None,
+    seeds: SeedsOption = None,
+    data_dir: DataOption = None,
+    workers: WorkersOption = None,
+    resume: ResumeOption = False,
+    no_train: NoTrainOption = False,
+    as_json: JsonOption = False,
+    tidy: TidyOption = False,
+) -> None:
+    """Every experiment, one after the other.
+
+    **Examples**
+
+    - `securedfl reproduce all --data-dir data --scale 0.1`
+    - `securedfl reproduce all --data-dir data --resume` : continue after Ctrl-C
+    """
+    records = []
+    for name in NAMES:
+        own_seeds = None if name == "groups" else seeds
+        wish = Wish(
+            out, scale if name != "groups" else None, own_seeds, data_dir=data_dir, workers=workers,
+            resume=resume, no_train=no_train, as_json=as_json, tidy=tidy,
+        )  # fmt: skip
+        records.append(_run(name, wish))
+    if as_json:
+        typer.echo(json.dumps(records, indent=2))
+
+
+@reproduce.command()
+def report(out: OutOption = OUT) -> None:
+    """Write report.html again, from the results that the folder holds.
+
+    **Example**
+
+    - `securedfl reproduce report --out runs/reproduce`
+    """
+    from securedfl.experiments.report import write_report
+
+    typer.echo(write_report(out))
+
+
+def _one(name: str, wish: Wish) -> None:
+    record = _run(name, wish)
+    if wish.as_json:
+        typer.echo(json.dumps(record, indent=2))
+
+
+def _run(name: str, wish: Wish) -> dict[str, Any]:
+    """Train what an experiment needs, collect, write everything, and show the table."""
+    console = Console(stderr=wish.as_json, highlight=False)
+    preset = read_preset(name)
+    cells = [] if name == "groups" else wish.plan(preset)
+    if cells and not wish.no_train:
+        _train(cells, wish, console)
+    from securedfl.experiments import output
+    from securedfl.experiments.report import write_report
+
+    data = _collect(preset, wish, console)
+    record, exhibit = output.make_record(name, data, command=wish.command(name), chosen=wish.chosen)
+    paths = output.write(wish.out, record, exhibit)
+    page = write_report(wish.out)
+    if name == "iterations":
+        _tell_updates(preset, wish, console)
+    if not wish.as_json:
+        _show(record, exhibit, console)
+        console.print(f"Written: {', '.join(path.name for path in paths)} in {wish.out}", soft_wrap=True)
+        console.print(f"Report: {page}", markup=False, soft_wrap=True)
+    return record
+
+
+def _train(cells: list[Cell], wish: Wish, console: Console) -> None:
+    @contextmanager
+    def watch(turn: Turn) -> Iterator[Observer]:
+        word = "continuing" if turn.state == "unfinished" else "training"
+        after = f"; then about {duration(turn.seconds_after)} more" if turn.seconds_after else ""
+        unknown = f" (not yet known: {', '.join(turn.unknown)})" if turn.unknown else ""
+        console.print(
+            f"Run {turn.number} of {turn.count}: {word} {turn.cell.about}{after}{unknown if after else ''}",
+            markup=False,
+            soft_wrap=True,
+        )
+        with progress_on(console) as progress:
+            yield progress
+
+    try:
+        trained = run_cells(cells, resume=wish.resume, watch=watch)
+    except KeyboardInterrupt:
+        again = [part for part in sys.argv[1:] if part != "--resume"]
+        console.print(
+            f"Continue with: securedfl {shlex.join([*again, '--resume'])}", markup=False, soft_wrap=True
+        )
+        raise
+    reused = len(cells) - trained
+    if reused:
+        console.print(
+            f"Reused {reused} finished run{'s' * (reused != 1)} in {wish.out / 'runs'}", soft_wrap=True
+        )
+
+
+def _collect(preset: Preset, wish: Wish, console: Console) -> dict[str, Any]:
+    from securedfl.experiments import accuracy, curves, groups, iterations, table
+
+    if preset.name == "groups":
+        with console.status("Building designs ...") as status:
+
+            def step(done: int, every: int) -> None:
+                status.update(f"Building designs: {done} of {every}")
+
+            return groups.collect(preset, most=wish.most, seeds=wish.seed_list, step=step)
+    if preset.name == "iterations":
+        with console.status("Measuring averages ...") as status:
+
+            def tell(text: str) -> None:
+                status.update(text)
+                if not console.is_terminal:
+                    console.print(text)
+
+            return iterations.collect(preset, wish.out, tell)
+    collectors = {"table": table.collect, "curves": curves.collect, "accuracy": accuracy.collect}
+    return collectors[preset.name](preset, wish.out)
+
+
+def _tell_updates(preset: Preset, wish: Wish, console: Console) -> None:
+    from securedfl.experiments import iterations
+
+    if wish.tidy:
+        console.print(f"Deleted {data_size(iterations.tidy(preset, wish.out))} of kept parameters")
+        return
+    size = sum(iterations.sizes(preset, wish.out).values())
+    if size:
+        console.print(f"The peers' parameters take {data_size(size)}; --tidy deletes them, the results stay")
+
+
+def _show(record: dict[str, Any], exhibit: Any, console: Console) -> None:
+    """Print the table, the paper's values beside ours, and the claims."""
+    title = f"{record['title']} (the paper's {record['paper']})"
+    shown = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for number, column in enumerate(exhibit.columns):
+        shown.add_column(column, justify="left" if number < 2 else "right")
+    for row in exhibit.rows:
+        shown.add_row(*row)
+    console.print(shown)
+    for text in exhibit.scaled:
+        console.print(f"Scaled: {text}", markup=False, soft_wrap=True)
+    for finding in exhibit.findings:
+        console.print(
+            f"{finding.verdict:>12}  {finding.claim}" + (f" ({finding.numbers})" if finding.numbers else ""),
+            markup=False,
+            soft_wrap=True,
+        )
+    for note in exhibit.notes:
+        console.print(note, markup=False, soft_wrap=True)

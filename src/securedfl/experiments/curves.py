@@ -1,0 +1,173 @@
+"""The paper's Figure 3: test accuracy per round, a panel for each data set and number of peers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from securedfl.evaluation.methods import label
+from securedfl.evaluation.units import NONE, percent
+from securedfl.experiments import figures, paper
+from securedfl.experiments.exhibit import Exhibit, Finding, Picture, Verdict, judged, overall, signed
+from securedfl.experiments.figures import Curve
+from securedfl.experiments.presets import Preset
+from securedfl.experiments.results import find, grouped, mean
+from securedfl.experiments.table import scales
+
+AVERAGING = ("paper", "secured", "shares")
+
+
+def collect(preset: Preset, out: Path) -> dict[str, Any]:
+    """Return the accuracies per round of all runs found."""
+    cells = []
+    for (dataset, peers, scaled), runs in grouped(find(preset, out)).items():
+        methods = {
+            method: {
+                "seeds": [run.config.seed for run in runs if method in run.curves],
+                "accuracy": [run.curves[method] for run in runs if method in run.curves],
+            }
+            for method in preset.train["methods"]
+        }
+        cells.append({"dataset": dataset, "peers": peers, "scaled": scaled, "methods": methods})
+    return {"cells": cells, "wanted": [[d, p] for p in preset.peers for d in preset.datasets]}
+
+
+def present(data: Mapping[str, Any]) -> Exhibit:
+    """Return the curves as panels, and whether they run as the paper says."""
+    cells: list[dict[str, Any]] = data["cells"]
+    panels = _panels(data)
+    drawn = {title: curves for title, curves in panels.items() if curves}
+    figure = None
+    if drawn:
+        figure = Picture(
+            partial(figures.panels, panels, columns=_columns(data)),
+            "Test accuracy per round",
+            "Lines are means over seeds, bands go from the lowest to the highest.",
+            "Line charts of test accuracy per round: " + "; ".join(drawn) + ".",
+        )
+    return Exhibit(
+        columns=["Data set", "Peers", "Method", "Final", "Best", "Within 1 point of its best from round"],
+        rows=_rows(cells),
+        records=_records(cells),
+        findings=[_follows(cells, method) for method in AVERAGING] + [_lower(cells)],
+        figure=figure,
+        charts=[
+            Picture(
+                partial(figures.panels, {title: curves}, columns=1, titles=False),
+                title,
+                "Lines are means over seeds, bands go from the lowest to the highest."
+                if any(len(c.all) > 1 for c in curves)
+                else "Over all peers' own test data; round 0 is before training.",
+                f"Line chart of test accuracy per round: {title}.",
+            )
+            for title, curves in drawn.items()
+        ],
+        notes=["The paper prints these curves without numbers, so that only their course can be compared."],
+        scaled=scales(cells),
+    )
+
+
+def _panels(data: Mapping[str, Any]) -> dict[str, list[Curve]]:
+    """Return the curves of each panel; a panel without any was not run."""
+    cells = data["cells"]
+    places = [(d, p) for d, p in data["wanted"]]
+    places += [(c["dataset"], c["peers"]) for c in cells if (c["dataset"], c["peers"]) not in places]
+    panels: dict[str, list[Curve]] = {}
+    for dataset, peers in dict.fromkeys(places):
+        title = f"{paper.name(dataset)} ({peers} peers)"
+        own = [c for c in cells if (c["dataset"], c["peers"]) == (dataset, peers)]
+        for cell in own:
+            scaled = f", scaled: {cell['scaled']}" if cell["scaled"] else ""
+            panels[title + scaled] = [
+                Curve(method, label(method), found["accuracy"])
+                for method, found in cell["methods"].items()
+                if found["accuracy"]
+            ]
+        if not own:
+            panels[title] = []
+    return panels
+
+
+def _columns(data: Mapping[str, Any]) -> int:
+    """Return how many panels stand side by side: one for each data set, if all were run once, as in the paper."""
+    places = [(c["dataset"], c["peers"]) for c in data["cells"]]
+    known = all(list(place) in data["wanted"] for place in places) and len(set(places)) == len(places)
+    return len({dataset for dataset, _ in data["wanted"]}) if known else 3
+
+
+def _curve(cell: Mapping[str, Any], method: str) -> list[float]:
+    every = cell["methods"].get(method, {}).get("accuracy", [])
+    return [mean(values) for values in zip(*every, strict=True)]
+
+
+def _rows(cells: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    rows = []
+    for cell in cells:
+        scaled = f" (scaled: {cell['scaled']})" if cell["scaled"] else ""
+        for method in cell["methods"]:
+            curve = _curve(cell, method)
+            best = max(curve, default=math.nan)
+            near = next((r for r, value in enumerate(curve) if value >= best - 0.01), None)
+            rows.append(
+                [
+                    paper.name(cell["dataset"]) + scaled,
+                    str(cell["peers"]),
+                    label(method),
+                    percent(curve[-1]) if curve else NONE,
+                    percent(best),
+                    NONE if near is None else str(near),
+                ]
+            )
+    return rows
+
+
+def _records(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "dataset": cell["dataset"],
+            "peers": cell["peers"],
+            "scaled": cell["scaled"],
+            "method": method,
+            "seed": seed,
+            "round": number,
+            "accuracy": value,
+        }
+        for cell in cells
+        for method, found in cell["methods"].items()
+        for seed, curve in zip(found["seeds"], found["accuracy"], strict=True)
+        for number, value in enumerate(curve)
+    ]
+
+
+def _follows(cells: Sequence[Mapping[str, Any]], method: str) -> Finding:
+    """Check that SecureD-FL is never far from FedAvg: on average over the rounds by less than the paper's 1 %."""
+    verdicts: list[Verdict] = []
+    numbers = []
+    for cell in cells:
+        ours, theirs = _curve(cell, method)[1:], _curve(cell, "fedavg")[1:]
+        if not ours or not theirs:
+            continue
+        apart = 100 * mean([abs(a - b) for a, b in zip(ours, theirs, strict=True)])
+        verdicts.append(judged(holds=apart < paper.ANY_POINTS))
+        numbers.append(f"{_where(cell)}: {apart:.2f} points")
+    claim = f"{label(method)} follows FedAvg, on average over the rounds within {paper.ANY_POINTS:g} point"
+    return Finding(claim, overall(verdicts), "; ".join(numbers))
+
+
+def _lower(cells: Sequence[Mapping[str, Any]]) -> Finding:
+    """Check that Local-Only ends below FedAvg."""
+    verdicts: list[Verdict] = []
+    numbers = []
+    for cell in cells:
+        local, fedavg = _curve(cell, "local"), _curve(cell, "fedavg")
+        if local and fedavg:
+            verdicts.append(judged(holds=local[-1] < fedavg[-1]))
+            numbers.append(f"{_where(cell)}: {signed(100 * (local[-1] - fedavg[-1]))} points")
+    return Finding("Local-Only ends below FedAvg", overall(verdicts), "; ".join(numbers))
+
+
+def _where(cell: Mapping[str, Any]) -> str:
+    return f"{paper.name(cell['dataset'])}, {cell['peers']} peers"

@@ -1,0 +1,130 @@
+"""One HTML page with all experiments that a folder holds: the paper beside ours, figures, and every claim checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from securedfl.errors import RunFolderError
+from securedfl.evaluation import parts
+from securedfl.evaluation.svg import inline_svg
+from securedfl.experiments.exhibit import Exhibit, Finding, Picture, Verdict
+from securedfl.experiments.output import ADVICE, PRESENT, Record, read_records
+from securedfl.federation.files import write_text
+
+TITLE = "The paper's evaluation, repeated"
+
+KINDS = {"holds": "", "within noise": "warn", "differs": "bad", "not measured": "warn"}
+"""How each verdict's badge looks."""
+
+
+def write_report(out: Path) -> Path:
+    """Write report.html into a folder of results, from its EXPERIMENT.json files alone."""
+    records = read_records(out)
+    if not records:
+        raise RunFolderError(
+            f"there are no results in {out}; make some first, for instance with `securedfl reproduce groups`"
+        )
+    path = out / "report.html"
+    write_text(path, render(records), ADVICE)
+    return path
+
+
+def render(records: Sequence[Record]) -> str:
+    """Return the page."""
+    here, evaluation = resources.files("securedfl.experiments"), resources.files("securedfl.evaluation")
+    page = Template((here / "report.html").read_text(encoding="utf-8"))
+    style = Template((evaluation / "report.css").read_text(encoding="utf-8"))
+    exhibits = {record["experiment"]: PRESENT[record["experiment"]](record["data"]) for record in records}
+    verdicts = Counter(finding.verdict for exhibit in exhibits.values() for finding in exhibit.findings)
+    return page.substitute(
+        title=parts.text(TITLE),
+        result=parts.text(_result(verdicts)),
+        banners=_banner(exhibits),
+        tiles=parts.tiles([(str(count), f"claims: {verdict}") for verdict, count in verdicts.most_common()]),
+        contents="".join(
+            f'<a href="#{record["experiment"]}">{parts.text(record["title"])}</a>' for record in records
+        ),
+        sections="\n".join(_section(record, exhibits[record["experiment"]]) for record in records),
+        style=style.substitute(dark=parts.dark_colours()),
+    )
+
+
+def _result(verdicts: Counter[Verdict]) -> str:
+    measured = sum(count for verdict, count in verdicts.items() if verdict != "not measured")
+    told = f"Of {measured} claims that were measured, {verdicts['holds']} hold"
+    if verdicts["within noise"]:
+        told += f", {verdicts['within noise']} cannot be told from noise"
+    return f"{told} and {verdicts['differs']} differ."
+
+
+def _banner(exhibits: dict[str, Exhibit]) -> str:
+    scaled = list(dict.fromkeys(text for exhibit in exhibits.values() for text in exhibit.scaled))
+    if not scaled:
+        return ""
+    return parts.banner("Some results are scaled: smaller than the paper's.", ". ".join(scaled) + ".")
+
+
+def _section(record: Record, exhibit: Exhibit) -> str:
+    name = record["experiment"]
+    shown = exhibit.charts or ([exhibit.figure] if exhibit.figure else [])
+    charts = parts.grid(*(_chart(picture, f"{name}{n}") for n, picture in enumerate(shown)))
+    wide = len(exhibit.rows) > 20
+    table = _table(exhibit)
+    card = f'<div class="card">{parts.folded("All numbers", table) if wide else table}{_notes(exhibit)}</div>'
+    repeat = f"<pre><code>{parts.text(record['command'])}</code></pre>"
+    about = parts.folded(
+        "Repeat it",
+        repeat
+        + parts.facts(
+            {
+                "Seeds": ", ".join(map(str, record["seeds"])) or "–",
+                **record["versions"],
+                "Numbers": f"{name}.csv, {name}.json",
+            }
+        ),
+    )
+    lead = f"The paper's {record['paper']}." + (
+        f" Scaled: {'; '.join(exhibit.scaled)}." if exhibit.scaled else ""
+    )
+    return parts.section(name, record["title"], _claims(exhibit.findings), charts, card, about, lead=lead)
+
+
+def _table(exhibit: Exhibit) -> str:
+    head = "".join(f'<th scope="col" role="columnheader">{parts.text(c)}</th>' for c in exhibit.columns)
+    body = ""
+    for first, *others in exhibit.rows:
+        cells = "".join(
+            f'<td role="cell" data-label="{parts.text(column)}"><span>{parts.text(value)}</span></td>'
+            for column, value in zip(exhibit.columns[1:], others, strict=True)
+        )
+        label = parts.text(f"{exhibit.columns[0]}: {first}" if first.isdigit() else first)
+        body += f'<tr role="row"><th scope="row" role="rowheader">{label}</th>{cells}</tr>'
+    return (
+        '<div class="scroll"><table class="results" role="table">'
+        f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">{body}</tbody></table></div>'
+    )
+
+
+def _claims(findings: Sequence[Finding]) -> str:
+    items = "".join(
+        f"<li>{parts.badge(f.verdict, KINDS[f.verdict])} {parts.text(f.claim)}"
+        + (f'<br><span class="soft">{parts.text(f.numbers)}</span>' if f.numbers else "")
+        + "</li>"
+        for f in findings
+    )
+    return f'<ul class="card claims">{items}</ul>'
+
+
+def _notes(exhibit: Exhibit) -> str:
+    return "".join(f'<p class="soft">{parts.text(note)}</p>' for note in exhibit.notes)
+
+
+def _chart(picture: Picture, prefix: str) -> str:
+    svg = inline_svg(
+        picture.draw(), prefix=prefix, description=picture.description, colours=parts.theme_colours()
+    )
+    return parts.chart(picture.title, picture.caption, svg)

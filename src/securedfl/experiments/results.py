@@ -1,0 +1,129 @@
+"""What the runs of an experiment gave, read from their folders; what is not finished is left out, never guessed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from securedfl.errors import SecuredFLError
+from securedfl.experiments.plan import RUNS, differences, settings
+from securedfl.experiments.presets import Preset
+from securedfl.experiments.running import read_config
+from securedfl.experiments.scale import told
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.runfolder import CONFIG, read_rows
+
+SEQUENCE = 50
+"""Characters that a sample of Shakespeare asks for, so that the test set counts so many predictions per sample."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One run of an experiment.
+
+    Attributes
+    ----------
+    folder, config
+        Where it is and what it ran.
+    scaled
+        How it is smaller than the paper's, in words.
+    curves
+        Test accuracy from round 0 on, of each method that has finished all its rounds.
+    predictions
+        How many test predictions each accuracy is over; None while the run is unfinished.
+    """
+
+    folder: Path
+    config: TrainConfig
+    scaled: str
+    curves: Mapping[str, list[float]]
+    predictions: int | None
+
+
+def find(preset: Preset, out: Path) -> list[Found]:
+    """Return all runs of an experiment in a folder, of whatever scale, in the preset's order.
+
+    A run belongs to the experiment if its settings are the preset's but for data set, peers, seed and scale, whatever
+    its folder is called. Folders that cannot be read are somebody else's and are passed over.
+    """
+    found = []
+    for path in sorted((out / RUNS).glob(f"*/{CONFIG}")):
+        try:
+            config = read_config(path.parent)
+            if belongs(config, preset):
+                found.append(_read(path.parent, config, preset))
+        except SecuredFLError:
+            continue
+    return sorted(found, key=lambda run: _order(run, preset))
+
+
+def belongs(config: TrainConfig, preset: Preset) -> bool:
+    """Tell whether a run's settings are an experiment's, apart from data set, peers, seed and scale."""
+    iterations = config.iterations if preset.train_by_iterations else None
+    if iterations is not None and iterations not in preset.iterations:
+        return False
+    values = settings(preset, config.dataset, config.peers, config.seed, iterations)
+    values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width}
+    return not differences(config, TrainConfig.resolve(values))
+
+
+def grouped(runs: Iterable[Found]) -> dict[tuple[str, int, str], list[Found]]:
+    """Return runs that differ in nothing but seed (and iterations) together, by data set, peers and scale."""
+    groups: dict[tuple[str, int, str], list[Found]] = {}
+    for run in runs:
+        groups.setdefault((run.config.dataset, run.config.peers, run.scaled), []).append(run)
+    return groups
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean over seeds; NaN of nothing."""
+    return fmean(values) if values else math.nan
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return the standard deviation over seeds; NaN of fewer than two."""
+    return stdev(values) if len(values) > 1 else math.nan
+
+
+def noise(accuracy: float, predictions: int | None) -> float:
+    """Return the standard error of a difference of two accuracies near this one, in points; NaN if unknown.
+
+    Both are over the same test set, which makes the true error smaller, never larger.
+    """
+    if not predictions or not 0 <= accuracy <= 1:
+        return math.nan
+    return 100 * math.sqrt(2 * accuracy * (1 - accuracy) / predictions)
+
+
+def _read(folder: Path, config: TrainConfig, preset: Preset) -> Found:
+    by_method: dict[str, dict[int, float]] = {}
+    for row in read_rows(folder):
+        by_method.setdefault(row["method"], {})[row["round"]] = float(row["accuracy"])
+    every = range(config.rounds + 1)
+    curves = {
+        method: [by_method[method][r] for r in every]
+        for method in config.methods
+        if sorted(by_method.get(method, ())) == list(every)
+    }
+    return Found(folder, config, told(config, preset.rounds), curves, _predictions(folder, config))
+
+
+def _predictions(folder: Path, config: TrainConfig) -> int | None:
+    try:
+        summary: Any = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        samples = int(summary["samples"]["test"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return samples * (SEQUENCE if config.dataset == "shakespeare" else 1)
+
+
+def _order(run: Found, preset: Preset) -> tuple[Any, ...]:
+    config = run.config
+    known = config.dataset in preset.datasets
+    place = preset.datasets.index(config.dataset) if known else len(preset.datasets)
+    return (config.peers, place, config.dataset, len(run.scaled), run.scaled, config.iterations, config.seed)
