@@ -32,7 +32,7 @@ def femnist(data_dir: Path | None, report: Report) -> Dataset:
     arrays = FEMNIST.arrays(data_dir, _decode_femnist, report)
     return Dataset(
         name="femnist",
-        x=(arrays["x"].astype(np.float32) / 255)[:, None],
+        x=_scaled(arrays["x"][:, None], 255),
         y=arrays["y"].astype(np.int64),
         classes=10,
         users=arrays["users"],
@@ -61,9 +61,11 @@ def cifar10(data_dir: Path | None, report: Report) -> Dataset:
     for part in (held_out, ~held_out):
         clients = min(CLIENTS, int(held_out.sum()), int((~held_out).sum()))
         users[part] = stream(0, "clients").permutation(int(part.sum())) % clients
+    x = _scaled(arrays["x"].transpose(0, 3, 1, 2), 127.5)
+    x -= 1
     return Dataset(
         name="cifar10",
-        x=np.ascontiguousarray((arrays["x"].astype(np.float32) / 127.5 - 1).transpose(0, 3, 1, 2)),
+        x=x,
         y=arrays["y"].astype(np.int64),
         classes=10,
         users=users,
@@ -78,8 +80,8 @@ def _decode_femnist(tables: Mapping[str, Rows]) -> Arrays:
     digits = (labels >= 0) & (labels <= 9)
     kept = digits & _frequent(users, digits)
     _some(kept, "femnist", f"digits of writers with at least {FEWEST_SAMPLES}")
-    images = rows.images("image", "L", (28, 28))
-    return {"x": images[kept], "y": labels[kept].astype(np.uint8), "users": _numbered(users[kept])}
+    images = rows.images("image", "L", (28, 28), kept)
+    return {"x": images, "y": labels[kept].astype(np.uint8), "users": _numbered(users[kept])}
 
 
 def _decode_shakespeare(tables: Mapping[str, Rows]) -> Arrays:
@@ -87,15 +89,14 @@ def _decode_shakespeare(tables: Mapping[str, Rows]) -> Arrays:
     roles = rows.column("character_id", "text")
     if rows.has("text"):
         texts = rows.column("text", "text")
-    else:  # the hub's form: a passage x and the character y after it
-        texts = [x + y for x, y in zip(rows.column("x", "text"), rows.column("y", "text"), strict=True)]
-        texts = [text[-SEQUENCE - 1 :] for text in texts]
+    else:
+        roles, texts = _joined(roles, rows.column("x", "text"), rows.column("y", "text"))
     alphabet = sorted(set().union(*texts))
     code = {character: number for number, character in enumerate(alphabet)}
     samples, users = [], []
     for user, text in zip(_numbered(roles), texts, strict=True):
         codes = np.array([code[character] for character in text], dtype=np.uint16)
-        count = (len(codes) - 1) // SEQUENCE
+        count = max(0, (len(codes) - 1) // SEQUENCE)
         starts = SEQUENCE * np.arange(count)[:, None]
         samples.append(codes[starts + np.arange(SEQUENCE + 1)])
         users.append(np.full(count, user))
@@ -109,6 +110,26 @@ def _decode_shakespeare(tables: Mapping[str, Rows]) -> Arrays:
     }
 
 
+def _joined(roles: Sequence[str], before: Sequence[str], after: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Put the hub's windows together again: a passage, the character after it, and in the next row one further on.
+
+    Windows overlap by all characters but one, so that samples made of them would give the test data away.
+    """
+    names: list[str] = []
+    pieces: list[list[str]] = []
+    window: dict[str, str] = {}
+    piece_of: dict[str, list[str]] = {}
+    for role, passage, character in zip(roles, before, after, strict=True):
+        if passage and passage == window.get(role):
+            piece_of[role].append(character)
+        else:
+            names.append(role)
+            pieces.append([passage, character])
+            piece_of[role] = pieces[-1]
+        window[role] = (passage + character)[len(character) :]
+    return names, ["".join(piece) for piece in pieces]
+
+
 def _decode_cifar10(tables: Mapping[str, Rows]) -> Arrays:
     parts = [
         (rows.images("img", "RGB", (32, 32)), rows.column("label", "number")) for rows in tables.values()
@@ -118,6 +139,11 @@ def _decode_cifar10(tables: Mapping[str, Rows]) -> Arrays:
         "y": np.concatenate([np.array(labels) for _, labels in parts]),
         "held_out": np.repeat([split == "test" for split in tables], [len(rows) for rows in tables.values()]),
     }
+
+
+def _scaled(pixels: Array, by: float) -> Array:
+    """Return the pixels divided, as float32 in C order, without further copies of what may be large."""
+    return np.divide(pixels, np.float32(by), out=np.empty(pixels.shape, dtype=np.float32))
 
 
 def _numbered(names: Sequence[Any] | Array) -> Array:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,15 @@ VERSION = 1
 """Part of the name of decoded files: raise it when decoding gives other arrays."""
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a data set is read from: the parquet files of each split, or None for the hub; and its decoded file."""
+
+    address: str
+    files: Mapping[str, Sequence[Path]] | None
+    cache: Path
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hub:
     """A data set on the hub.
@@ -44,7 +55,7 @@ class Hub:
     address
         Its name on the hub.
     splits
-        The splits that are read; files of a split are those whose name begins with it.
+        The splits that are read; files of a split are those whose name, or whose folder's name, begins with it.
     """
 
     name: str
@@ -55,22 +66,30 @@ class Hub:
         self, data_dir: Path | None, decode: Callable[[Mapping[str, Rows]], Arrays], report: Report
     ) -> Arrays:
         """Return what ``decode`` makes of the tables, kept in the user's cache folder for the next time."""
-        folder = _folder(self.name, data_dir)
-        files = None if folder is None else self._files(folder)
-        kept = cache_folder() / f"data-v{VERSION}-{self.name}-{_fingerprint(self.address, files)}.npz"
-        arrays = _recall(kept)
+        origin = self.origin(data_dir)
+        arrays = _recall(origin.cache)
         if arrays is None:
-            if files is None:
+            if origin.files is None:
                 tables = {split: self._fetch(split, report) for split in self.splits}
             else:
-                tables = {split: _read(self.name, paths) for split, paths in files.items()}
-            arrays = decode({s: Rows(self.name, table, report) for s, table in tables.items()})
-            _remember(kept, arrays)
+                tables = {split: _read(self.name, paths) for split, paths in origin.files.items()}
+            arrays = decode({s: Rows(self.name, s, table, report) for s, table in tables.items()})
+            _remember(origin.cache, arrays)
         return arrays
+
+    def origin(self, data_dir: Path | None) -> Origin:
+        """Return where the data set comes from, without reading it; a bad folder is an error."""
+        folder = _folder(self.name, data_dir)
+        files = None if folder is None else self._files(folder)
+        name = f"data-v{VERSION}-{self.name}-{_fingerprint(self.address, files)}.npz"
+        return Origin(self.address, files, cache_folder() / name)
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         every = sorted(folder.rglob("*.parquet"))
-        found = {split: [path for path in every if path.name.startswith(split)] for split in self.splits}
+        found = {
+            split: [p for p in every if p.name.startswith(split) or p.parent.name.startswith(split)]
+            for split in self.splits
+        }
         missing = [split for split, paths in found.items() if not paths]
         if missing:
             raise ConfigError(
@@ -102,10 +121,12 @@ class Hub:
 class Rows:
     """The columns of one split, checked as they are read."""
 
-    def __init__(self, name: str, table: pyarrow.Table, report: Report) -> None:
+    def __init__(self, name: str, split: str, table: pyarrow.Table, report: Report) -> None:
         self._name, self._table, self._report = name, table, report
         if not table.num_rows:
-            raise InvalidInputError(f"the parquet files of {name!r} hold no rows; check the data folder")
+            raise InvalidInputError(
+                f"the {split!r} parquet files of {name!r} hold no rows; check the data folder"
+            )
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -132,31 +153,48 @@ class Rows:
             )
         return list(column.to_pylist())
 
-    def images(self, name: str, mode: str, size: tuple[int, int]) -> Array:
-        """Return a column of encoded images as uint8: N, height, width for mode "L", and channels last for "RGB"."""
+    def images(self, name: str, mode: str, size: tuple[int, int], kept: Array | None = None) -> Array:
+        """Return the encoded images of a column as uint8.
+
+        Parameters
+        ----------
+        name
+            Of the column.
+        mode
+            "L" for N, height, width; "RGB" for channels last.
+        size
+            Height and width; other images are an error.
+        kept
+            Rows that are wanted, as marks; all by default. The others are not decoded.
+        """
         self._check(name)
         image_module = _pillow()
-        encoded = _bytes(self._table[name], self._name, name)
         height, width = size
-        shape = (len(self), height, width) if mode == "L" else (len(self), height, width, 3)
-        result = np.empty(shape, dtype=np.uint8)
-        for row, data in enumerate(encoded):
-            if row % 5000 == 0:
-                self._report(f"Decoding {self._name}: {row:,} of {len(self):,} images (only this time)")
+        wanted = np.arange(len(self)) if kept is None else np.flatnonzero(kept)
+        shape = (height, width) if mode == "L" else (height, width, 3)
+        result = np.empty((len(wanted), *shape), dtype=np.uint8)
+        encoded = _bytes(self._table[name].take(wanted), self._name, name)
+        for at, (row, data) in enumerate(zip(wanted, encoded, strict=True)):
+            if at % 5000 == 0:
+                self._report(f"Decoding {self._name}: {at:,} of {len(wanted):,} images (only this time)")
+            if not data:
+                raise InvalidInputError(f"row {row} of {self._name!r} has no image; fetch the files again")
             try:
                 with image_module.open(io.BytesIO(data)) as image:
-                    pixels = np.asarray(image.convert(mode))
-            except (OSError, ValueError, SyntaxError, TypeError) as error:
+                    found = image.size
+                    if found == (width, height):
+                        result[at] = np.asarray(image.convert(mode))
+            except Exception as error:  # damaged bytes can fail in any way inside a decoder
+                reason = re.sub(r" <_io.*>$", "", str(error)) or type(error).__name__
                 raise InvalidInputError(
-                    f"row {row} of {self._name!r}: the image cannot be decoded ({error}); "
+                    f"row {row} of {self._name!r}: the image cannot be decoded ({reason}); "
                     "restore the file or fetch it again"
                 ) from None
-            if pixels.shape != shape[1:]:
+            if found != (width, height):
                 raise InvalidInputError(
-                    f"row {row} of {self._name!r}: the image has "
-                    f"{pixels.shape[1]}x{pixels.shape[0]} pixels, not {width}x{height}"
+                    f"row {row} of {self._name!r}: the image has {found[0]}x{found[1]} pixels, not {width}x{height}; "
+                    "check that the files are the data set's own"
                 )
-            result[row] = pixels
         return result
 
     def _check(self, name: str) -> None:
@@ -249,7 +287,7 @@ def _recall(path: Path) -> Arrays | None:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
+    except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error):
         return None
 
 
