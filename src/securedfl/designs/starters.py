@@ -1,4 +1,4 @@
-"""Starters: one base partition whose translates are all the others; found by search, shipped as data."""
+"""Starters: base partitions whose translates are all the others; found by search, shipped as data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from securedfl.designs.classes import Classes, as_classes
 
 @dataclass(frozen=True)
 class Starter:
-    """A base partition of Z_m x {0..levels-1} plus fixed points.
+    """Base partitions of Z_m x {0..levels-1} plus fixed points.
 
     Point ``p < levels * m`` has level ``p // m`` and residue ``p % m``; the points after these stay fixed.
-    Adding 1..m to all residues turns the base partition into ``m`` partitions, listed by ``order`` if given:
+    Adding 1..m to all residues turns each base partition into ``m`` partitions, listed by ``order`` if given:
     those of the Kirkman system of 15 are in an order in which every prefix of m partitions withstands m - 1
     colluders in the share protocol (and this system, unlike most, all 6 with its 7 partitions).
 
@@ -29,7 +29,7 @@ class Starter:
     m: int
     levels: int
     fixed: int
-    blocks: tuple[tuple[int, ...], ...]
+    bases: tuple[tuple[tuple[int, ...], ...], ...]
     order: tuple[int, ...] = ()
 
     @property
@@ -40,21 +40,22 @@ class Starter:
     @property
     def gap(self) -> int:
         """The number of partitions."""
-        return self.m + self.upright
+        return self.m * len(self.bases) + self.upright
 
     @property
     def upright(self) -> bool:
         """Whether the points of equal residue may form the groups of one partition more."""
         return (self.levels, self.fixed) == (self.s, 0) and all(
-            len({point % self.m for point in block}) == self.s for block in self.blocks
+            len({point % self.m for point in block}) == self.s for base in self.bases for block in base
         )
 
     def develop(self) -> Classes:
-        """Return the ``m`` translates of the base partition, and the upright groups if they are free."""
-        base = np.array(self.blocks, dtype=np.int64)
+        """Return the ``m`` translates of every base partition, and the upright groups if they are free."""
+        bases = np.array(self.bases, dtype=np.int64)[:, None]
         turn = np.arange(self.m)[:, None, None]
-        moved = base // self.m * self.m + (base % self.m + turn) % self.m
-        developed = as_classes(np.where(base >= self.levels * self.m, base, moved))
+        moved = bases // self.m * self.m + (bases % self.m + turn) % self.m
+        turned = np.where(bases >= self.levels * self.m, bases, moved)
+        developed = as_classes(turned.reshape(-1, *turned.shape[2:]))
         if self.upright:
             further = np.arange(self.n).reshape(self.s, self.m).T[None]
             return as_classes(np.concatenate([developed, further]))
@@ -69,8 +70,9 @@ def starters() -> dict[tuple[int, int], Starter]:
     for line in text.splitlines():
         item = json.loads(line)
         # The file has the members of all blocks in one list, to stay small.
-        flat, s = item["base"], item["s"]
-        blocks = tuple(tuple(flat[i : i + s]) for i in range(0, len(flat), s))
-        starter = Starter(s, item["m"], item["levels"], item["fixed"], blocks, tuple(item.get("order", ())))
-        found[starter.n, s] = starter
+        s, m, levels, fixed = item["s"], item["m"], item["levels"], item["fixed"]
+        n = levels * m + fixed
+        bases = np.array(item["base"]).reshape(-1, n // s, s).tolist()
+        frozen = tuple(tuple(map(tuple, base)) for base in bases)
+        found[n, s] = Starter(s, m, levels, fixed, frozen, tuple(item.get("order", ())))
     return found
