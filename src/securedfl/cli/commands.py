@@ -15,7 +15,19 @@ import securedfl
 from securedfl.cli import INTERRUPTED
 from securedfl.errors import SecuredFLError
 
-COMMANDS = ("train", "up", "peer", "check", "certs", "design", "audit", "attack", "report", "reproduce")
+COMMANDS = (
+    "train",
+    "up",
+    "peer",
+    "check",
+    "certs",
+    "design",
+    "audit",
+    "attack",
+    "report",
+    "data",
+    "reproduce",
+)
 """In the order of ``securedfl --help``; each is a module here with a function, or a typer app, of its name."""
 
 

@@ -13,10 +13,19 @@ import numpy as np
 from securedfl.errors import MissingDependencyError, unknown
 from securedfl.learning import public
 from securedfl.learning.dataset import Dataset
-from securedfl.learning.tables import Report
+from securedfl.learning.tables import Hub, Report
 
 Load = Callable[[Path | None, Report], Dataset]
 """Loads a data set, given the data folder if the user named one, and whom to tell what takes its time."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much data: users, training samples and test samples."""
+
+    users: int
+    train: int
+    test: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +40,17 @@ class Source:
         One line for people.
     defaults
         Settings of `securedfl.federation.TrainConfig` that suit this data set; the user's own go before them.
+    hub
+        Where its files are, if they are not part of a library.
+    paper
+        How much of it the paper used.
     """
 
     load: Load
     about: str
     defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    hub: Hub | None = None
+    paper: Amount | None = None
 
 
 def load(name: str, data_dir: Path | None = None, report: Report | None = None) -> Dataset:
@@ -74,16 +89,22 @@ SOURCES: dict[str, Source] = {
         load=public.femnist,
         about="NIST digits, 28x28, by writer (flwrlabs/femnist)",
         defaults={"model": "cnn", "partition": "natural", "optimizer": "rmsprop"},
+        hub=public.FEMNIST,
+        paper=Amount(3_483, 351_333, 40_668),
     ),
     "shakespeare": Source(
         load=public.shakespeare,
         about="next character in Shakespeare's plays, by speaking role (flwrlabs/shakespeare)",
         defaults={"model": "gru", "partition": "natural", "optimizer": "adam"},
+        hub=public.SHAKESPEARE,
+        paper=Amount(715, 37_986, 5_464),
     ),
     "cifar10": Source(
         load=public.cifar10,
         about="colour photographs of 10 kinds of things, 32x32, dealt to 1,000 clients (uoft-cs/cifar10)",
         defaults={"model": "resnet18", "partition": "natural", "optimizer": "rmsprop"},
+        hub=public.CIFAR10,
+        paper=Amount(1_000, 50_000, 10_000),
     ),
 }
 """All data sets by name; add an entry to add a data set."""

@@ -1,0 +1,172 @@
+"""``securedfl data``: which data sets there are, and what they hold."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from securedfl.cli.audit import write
+from securedfl.errors import ConfigError
+from securedfl.evaluation.units import data_size
+from securedfl.learning import datasets
+from securedfl.learning.tables import DATA_DIR
+
+data = typer.Typer(
+    help="Show the data sets and what they hold.", no_args_is_help=True, rich_markup_mode="markdown"
+)
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help=f"Folder that holds NAME/*.parquet; else ${DATA_DIR}, else the hub.",
+        file_okay=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+MOST_CLASSES = 12
+"""Classes whose counts are printed; all are in ``--json``."""
+
+
+@data.command(name="list")
+def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """List the data sets and where each would be read from. Nothing is read or fetched.
+
+    **Examples**
+
+    - `securedfl data list`
+    - `securedfl data list --data-dir ~/data --json`
+    """
+    from securedfl.learning.description import whereabouts
+
+    found = []
+    for name, source in datasets.SOURCES.items():
+        try:
+            place: dict[str, Any] = whereabouts(source, data_dir)
+        except ConfigError as error:
+            place = {"missing": str(error)}
+        found.append({"name": name, "about": source.about, "model": source.defaults.get("model"), **place})
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    console = Console(highlight=False, markup=False)
+    for entry in found:
+        console.print(f"{entry['name']:<12} {entry['about']}", soft_wrap=True)
+        console.print(f"{'':<12} {_availability(entry)}", soft_wrap=True)
+    console.print("\nMore about one: securedfl data info NAME")
+
+
+@data.command()
+def info(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="digits, femnist, shakespeare or cifar10.")],
+    data_dir: DataDir = None,
+    as_json: Json = False,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw samples of a few users.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Show users, samples, split, classes and a picture of a data set, beside what the paper used.
+
+    **Examples**
+
+    - `securedfl data info digits`
+    - `securedfl data info femnist --data-dir ~/data --svg femnist.svg`
+    - `securedfl data info shakespeare --json`
+    """
+    from securedfl.evaluation.samples import contact_sheet, terminal
+    from securedfl.learning.description import describe
+
+    source = datasets.source(name)
+    messages = Console(stderr=True, highlight=False, markup=False)
+    waiting = messages.status(f"Reading {name} ...") if messages.is_terminal else nullcontext()
+    with waiting as status:
+        dataset = datasets.load(name, data_dir, None if status is None else status.update)
+    description = describe(dataset, source, data_dir)
+    if svg is not None:
+        write(svg, contact_sheet(dataset))
+    if as_json:
+        typer.echo(json.dumps(description, indent=2))
+        return
+    console = Console(highlight=False, markup=False)
+    _show(description, console)
+    console.print()
+    unicode = console.encoding.lower().startswith("utf")
+    for line in terminal(dataset, colour=console.color_system is not None, unicode=unicode):
+        console.print(line, soft_wrap=True)
+    if svg is not None:
+        console.print(f"\nwritten     {svg}", soft_wrap=True)
+
+
+def _show(about: dict[str, Any], console: Console) -> None:
+    lines = [("data set", f"{about['name']}: {about['about']}"), ("read from", _origin(about))]
+    if about["cache_bytes"] is not None:
+        lines.append(("decoded", f"{about['cache']} ({data_size(about['cache_bytes'])})"))
+    lines.append(("sample", f"{' x '.join(map(str, about['shape']))}, {about['dtype']}"))
+    if about["samples_per_user"] is not None:
+        least, low, middle, high, most = (f"{count:,.0f}" for count in about["samples_per_user"].values())
+        text = f"{least} to {most} samples; half of the users have {low} to {high}, median {middle}"
+        lines.append(("per user", f"{most} samples each" if least == most else text))
+    if about["alphabet"] is not None:
+        shown = json.dumps(about["alphabet"], ensure_ascii=False)
+        lines.append(("alphabet", f"{about['classes']} characters: {shown}"))
+    lines.append(("classes", _classes(about)))
+    for title, text in lines:
+        console.print(f"{title:<11} {text}", soft_wrap=True)
+    console.print()
+    console.print(_amounts(about))
+
+
+def _classes(about: dict[str, Any]) -> str:
+    """Return the classes and how often they occur; of many only the most frequent."""
+    names = (
+        [repr(character) for character in about["alphabet"]] if about["alphabet"] else map(str, range(10**6))
+    )
+    counted = list(zip(names, about["labels"], strict=False))
+    if len(counted) > MOST_CLASSES:
+        counted = sorted(counted, key=lambda pair: -pair[1])[:MOST_CLASSES]
+        start = f"{about['classes']}, most often "
+    else:
+        start = f"{about['classes']}: "
+    return start + ", ".join(f"{name} ({count:,})" for name, count in counted)
+
+
+def _amounts(about: dict[str, Any]) -> Table:
+    """Return users and samples beside the paper's."""
+    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False)
+    table.add_column("")
+    table.add_column("here", justify="right")
+    paper, samples = about["paper"], about["samples"]
+    if paper:
+        table.add_column("paper", justify="right")
+    for title, count, key in (
+        ("users", about["users"] or None, "users"),
+        ("training", samples["train"], "train"),
+        ("testing", samples["test"], "test"),
+    ):
+        row = [title, "unknown" if count is None else f"{count:,}"]
+        table.add_row(*row, *([f"{paper[key]:,}"] if paper else []))
+    return table
+
+
+def _origin(about: dict[str, Any]) -> str:
+    if about["address"] is None:
+        return "a library on this machine"
+    if not about["files"]:
+        return f"{about['address']} on the hub"
+    first, *others = about["files"]
+    more = f" and {len(others)} more" if others else ""
+    return f"{first}{more} ({data_size(about['bytes'])})"
+
+
+def _availability(entry: dict[str, Any]) -> str:
+    if "missing" in entry:
+        return f"not found: {entry['missing']}"
+    decoded = f"; decoded: {data_size(entry['cache_bytes'])}" if entry["cache_bytes"] is not None else ""
+    return f"from {_origin(entry)}{decoded}"
