@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from securedfl.cli.progress import progress_on
 from securedfl.evaluation.units import data_size, duration
-from securedfl.experiments.plan import Cell, make_plan, names, whole_numbers
+from securedfl.experiments.exhibit import Exhibit
+from securedfl.experiments.plan import RUNS, Cell, make_plan, names, whole_numbers
 from securedfl.experiments.presets import NAMES, Preset, read_preset
 from securedfl.experiments.running import Turn, run_cells
 from securedfl.experiments.scale import Scale
@@ -75,23 +77,24 @@ MostOption = Annotated[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Wish:
     """What the user asked for."""
 
+    name: str
     out: Path
     scale: str | None = None
     seeds: str | None = None
     datasets: str | None = None
     peers: str | None = None
     rounds: int | None = None
+    most: int | None = None
     data_dir: Path | None = None
     workers: str | None = None
     resume: bool = False
     no_train: bool = False
     as_json: bool = False
     tidy: bool = False
-    most: int | None = None
 
     def plan(self, preset: Preset) -> list[Cell]:
         """Return the runs that an experiment needs."""
@@ -101,11 +104,9 @@ class Wish:
         return make_plan(
             preset,
             self.out,
-            scale=None if self.scale is None else Scale.parse(self.scale),
-            datasets=None
-            if self.datasets is None
-            else names(self.datasets, "--datasets", read_preset("table").datasets),
-            peers=None if self.peers is None else whole_numbers(self.peers, "--peers"),
+            scale=Scale.parse(self.scale) if self.scale is not None else None,
+            datasets=names(self.datasets, "--datasets") if self.datasets is not None else None,
+            peers=whole_numbers(self.peers, "--peers") if self.peers is not None else None,
             seeds=self.seed_list,
             rounds=self.rounds,
             machine=machine,
@@ -114,7 +115,7 @@ class Wish:
     @property
     def seed_list(self) -> tuple[int, ...] | None:
         """The seeds, if any are given."""
-        return None if self.seeds is None else whole_numbers(self.seeds, "--seeds")
+        return whole_numbers(self.seeds, "--seeds") if self.seeds is not None else None
 
     @property
     def chosen(self) -> dict[str, Any]:
@@ -122,121 +123,91 @@ class Wish:
         keys = ("scale", "seeds", "datasets", "peers", "rounds", "most")
         return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
 
-    def command(self, name: str) -> str:
-        """Return the command line that gives the same numbers."""
-        options = [f"--{key} {shlex.quote(str(value))}" for key, value in self.chosen.items()]
-        return " ".join(["securedfl reproduce", name, *options])
+    @property
+    def command(self) -> str:
+        """The command line that gives the same numbers, wherever data and results are."""
+        options = [part for key, value in self.chosen.items() for part in (f"--{key}", str(value))]
+        return shlex.join(["securedfl", "reproduce", self.name, *options])
+
+    @property
+    def again(self) -> str:
+        """The command line that continues what was stopped."""
+        places = {"--out": self.out if self.out != OUT else None, "--data-dir": self.data_dir}
+        options = [part for key, value in places.items() if value is not None for part in (key, str(value))]
+        return shlex.join([*shlex.split(self.command), *options, "--resume"])
 
 
-@reproduce.command()
-def table(
-    out: OutOption = OUT,
-    scale: ScaleOption = None,
-    seeds: SeedsOption = None,
-    datasets: DatasetsOption = None,
-    peers: PeersOption = None,
-    rounds: RoundsOption = None,
-    data_dir: DataOption = None,
-    workers: WorkersOption = None,
-    resume: ResumeOption = False,
-    no_train: NoTrainOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Best test accuracy of every method (Table 2): 3 data sets, 9 and 15 peers.
+HELP = {
+    "table": """Best test accuracy of every method (Table 2): 3 data sets, 9 and 15 peers.
 
     **Examples**
 
-    - `securedfl reproduce table --data-dir data` : all of it, which takes hours
+    - `securedfl reproduce table --data-dir data` : all of it, which takes a day on two cores
     - `securedfl reproduce table --data-dir data --datasets femnist --peers 9 --seeds 0-2`
     - `securedfl reproduce table --data-dir data --scale 0.1` : a tenth of rounds, users and width
     - `securedfl reproduce table --datasets cifar10 --scale rounds=0.2,users=0.1,width=0.25 --resume`
-    """
-    _one(
-        "table",
-        Wish(out, scale, seeds, datasets, peers, rounds, data_dir, workers, resume, no_train, as_json),
-    )
-
-
-@reproduce.command()
-def curves(
-    out: OutOption = OUT,
-    scale: ScaleOption = None,
-    seeds: SeedsOption = None,
-    datasets: DatasetsOption = None,
-    peers: PeersOption = None,
-    rounds: RoundsOption = None,
-    data_dir: DataOption = None,
-    workers: WorkersOption = None,
-    resume: ResumeOption = False,
-    no_train: NoTrainOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Test accuracy per round (Figure 3), from the same runs as the table.
+    """,
+    "curves": """Test accuracy per round (Figure 3), from the same runs as the table.
 
     **Examples**
 
     - `securedfl reproduce curves --no-train` : draw what `reproduce table` has trained
     - `securedfl reproduce curves --data-dir data --datasets femnist --seeds 0-2`
-    """
-    _one(
-        "curves",
-        Wish(out, scale, seeds, datasets, peers, rounds, data_dir, workers, resume, no_train, as_json),
-    )
-
-
-@reproduce.command()
-def iterations(
-    out: OutOption = OUT,
-    scale: ScaleOption = None,
-    seeds: SeedsOption = None,
-    datasets: DatasetsOption = None,
-    peers: PeersOption = None,
-    rounds: RoundsOption = None,
-    data_dir: DataOption = None,
-    workers: WorkersOption = None,
-    resume: ResumeOption = False,
-    no_train: NoTrainOption = False,
-    as_json: JsonOption = False,
-    tidy: TidyOption = False,
-) -> None:
-    """Error of the average by number of iterations (Figure 4), on parameters of a FedAvg training.
+    """,
+    "iterations": """Error of the average by number of iterations (Figure 4), on parameters of a FedAvg training.
 
     **Examples**
 
     - `securedfl reproduce iterations --data-dir data`
     - `securedfl reproduce iterations --data-dir data --rounds 10 --tidy`
-    """
-    wish = Wish(
-        out, scale, seeds, datasets, peers, rounds, data_dir, workers, resume, no_train, as_json, tidy
-    )
-    _one("iterations", wish)
-
-
-@reproduce.command()
-def accuracy(
-    out: OutOption = OUT,
-    scale: ScaleOption = None,
-    seeds: SeedsOption = None,
-    datasets: DatasetsOption = None,
-    peers: PeersOption = None,
-    rounds: RoundsOption = None,
-    data_dir: DataOption = None,
-    workers: WorkersOption = None,
-    resume: ResumeOption = False,
-    no_train: NoTrainOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Test accuracy per round by number of iterations (Figure 5): eight trainings on FEMNIST.
+    """,
+    "accuracy": """Test accuracy per round by number of iterations (Figure 5): eight trainings on FEMNIST.
 
     **Examples**
 
     - `securedfl reproduce accuracy --data-dir data`
     - `securedfl reproduce accuracy --data-dir data --scale rounds=0.4,users=0.25`
-    """
-    _one(
-        "accuracy",
-        Wish(out, scale, seeds, datasets, peers, rounds, data_dir, workers, resume, no_train, as_json),
-    )
+    """,
+}
+"""What ``--help`` says of the experiments that train."""
+
+
+def _training(name: str) -> Callable[..., None]:
+    """Return the command of an experiment that trains."""
+
+    def command(
+        out: OutOption = OUT,
+        scale: ScaleOption = None,
+        seeds: SeedsOption = None,
+        datasets: DatasetsOption = None,
+        peers: PeersOption = None,
+        rounds: RoundsOption = None,
+        data_dir: DataOption = None,
+        workers: WorkersOption = None,
+        resume: ResumeOption = False,
+        no_train: NoTrainOption = False,
+        as_json: JsonOption = False,
+        **more: Any,
+    ) -> None:
+        _one(
+            Wish(
+                name=name, out=out, scale=scale, seeds=seeds, datasets=datasets, peers=peers, rounds=rounds,
+                data_dir=data_dir, workers=workers, resume=resume, no_train=no_train, as_json=as_json, **more,
+            )
+        )  # fmt: skip
+
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
+    if name == "iterations":
+        own.append(
+            inspect.Parameter("tidy", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=TidyOption)
+        )
+    command.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    command.__doc__ = HELP[name]
+    return command
+
+
+for _name in HELP:
+    reproduce.command(_name)(_training(_name))
 
 
 @reproduce.command()
@@ -250,10 +221,10 @@ def groups(
 
     **Examples**
 
-    - `securedfl reproduce groups` : up to 60 peers, in seconds, without any data
+    - `securedfl reproduce groups` : up to 60 peers, in half a minute, without any data
     - `securedfl reproduce groups --most 150 --seeds 0-19`
     """
-    _one("groups", Wish(out, seeds=seeds, most=most, as_json=as_json))
+    _one(Wish(name="groups", out=out, seeds=seeds, most=most, as_json=as_json))
 
 
 @reproduce.command(name="all")
@@ -268,21 +239,21 @@ def everything(
     as_json: JsonOption = False,
     tidy: TidyOption = False,
 ) -> None:
-    """Every experiment, one after the other.
+    """Every experiment, one after the other; scale and seeds are those of the trainings.
 
     **Examples**
 
     - `securedfl reproduce all --data-dir data --scale 0.1`
     - `securedfl reproduce all --data-dir data --resume` : continue after Ctrl-C
     """
+    wish = Wish(
+        name="all", out=out, scale=scale, seeds=seeds, data_dir=data_dir, workers=workers, resume=resume,
+        no_train=no_train, as_json=as_json, tidy=tidy,
+    )  # fmt: skip
     records = []
     for name in NAMES:
-        own_seeds = None if name == "groups" else seeds
-        wish = Wish(
-            out, scale if name != "groups" else None, own_seeds, data_dir=data_dir, workers=workers,
-            resume=resume, no_train=no_train, as_json=as_json, tidy=tidy,
-        )  # fmt: skip
-        records.append(_run(name, wish))
+        own = wish if name != "groups" else Wish(name="all", out=out, as_json=as_json)
+        records.append(_run(name, own))
     if as_json:
         typer.echo(json.dumps(records, indent=2))
 
@@ -300,8 +271,8 @@ def report(out: OutOption = OUT) -> None:
     typer.echo(write_report(out))
 
 
-def _one(name: str, wish: Wish) -> None:
-    record = _run(name, wish)
+def _one(wish: Wish) -> None:
+    record = _run(wish.name, wish)
     if wish.as_json:
         typer.echo(json.dumps(record, indent=2))
 
@@ -310,22 +281,25 @@ def _run(name: str, wish: Wish) -> dict[str, Any]:
     """Train what an experiment needs, collect, write everything, and show the table."""
     console = Console(stderr=wish.as_json, highlight=False)
     preset = read_preset(name)
-    cells = [] if name == "groups" else wish.plan(preset)
-    if cells and not wish.no_train:
-        _train(cells, wish, console)
+    if preset.datasets:
+        cells = wish.plan(preset)
+        if not wish.no_train:
+            _train(cells, wish, console)
     from securedfl.experiments import output
     from securedfl.experiments.report import write_report
 
     data = _collect(preset, wish, console)
-    record, exhibit = output.make_record(name, data, command=wish.command(name), chosen=wish.chosen)
+    command = replace(wish, name=name).command
+    record, exhibit = output.make_record(name, data, command=command, chosen=wish.chosen)
     paths = output.write(wish.out, record, exhibit)
     page = write_report(wish.out)
+    if not wish.as_json:
+        show(record, exhibit, console)
     if name == "iterations":
         _tell_updates(preset, wish, console)
-    if not wish.as_json:
-        _show(record, exhibit, console)
-        console.print(f"Written: {', '.join(path.name for path in paths)} in {wish.out}", soft_wrap=True)
-        console.print(f"Report: {page}", markup=False, soft_wrap=True)
+    written = ", ".join(path.name for path in paths)
+    console.print(f"Written to {wish.out}: {written}", markup=False, soft_wrap=True)
+    console.print(f"Report: {page}", markup=False, soft_wrap=True)
     return record
 
 
@@ -333,32 +307,27 @@ def _train(cells: list[Cell], wish: Wish, console: Console) -> None:
     @contextmanager
     def watch(turn: Turn) -> Iterator[Observer]:
         word = "continuing" if turn.state == "unfinished" else "training"
-        after = f"; then about {duration(turn.seconds_after)} more" if turn.seconds_after else ""
-        unknown = f" (not yet known: {', '.join(turn.unknown)})" if turn.unknown else ""
-        console.print(
-            f"Run {turn.number} of {turn.count}: {word} {turn.cell.about}{after}{unknown if after else ''}",
-            markup=False,
-            soft_wrap=True,
-        )
+        after = f"; the runs after it take about {duration(turn.seconds_after)}" if turn.seconds_after else ""
+        if after and turn.unknown:
+            after += f", without {', '.join(turn.unknown)}, of which nothing is known yet"
+        text = f"Run {turn.number} of {turn.count}: {word} {turn.cell.about}{after}"
+        console.print(text, markup=False, soft_wrap=True)
         with progress_on(console) as progress:
             yield progress
 
     try:
         trained = run_cells(cells, resume=wish.resume, watch=watch)
     except KeyboardInterrupt:
-        again = [part for part in sys.argv[1:] if part != "--resume"]
-        console.print(
-            f"Continue with: securedfl {shlex.join([*again, '--resume'])}", markup=False, soft_wrap=True
-        )
+        console.print(f"Continue with: {wish.again}", markup=False, soft_wrap=True)
         raise
     reused = len(cells) - trained
     if reused:
-        console.print(
-            f"Reused {reused} finished run{'s' * (reused != 1)} in {wish.out / 'runs'}", soft_wrap=True
-        )
+        runs = "1 finished run" if reused == 1 else f"{reused} finished runs"
+        console.print(f"Reused {runs} in {wish.out / RUNS}", markup=False, soft_wrap=True)
 
 
 def _collect(preset: Preset, wish: Wish, console: Console) -> dict[str, Any]:
+    """Read, or compute, what an experiment shows."""
     from securedfl.experiments import accuracy, curves, groups, iterations, table
 
     if preset.name == "groups":
@@ -384,30 +353,49 @@ def _collect(preset: Preset, wish: Wish, console: Console) -> dict[str, Any]:
 def _tell_updates(preset: Preset, wish: Wish, console: Console) -> None:
     from securedfl.experiments import iterations
 
-    if wish.tidy:
-        console.print(f"Deleted {data_size(iterations.tidy(preset, wish.out))} of kept parameters")
-        return
     size = sum(iterations.sizes(preset, wish.out).values())
-    if size:
+    if wish.tidy:
+        console.print(f"Deleted {data_size(iterations.tidy(preset, wish.out))} of peers' parameters")
+    elif size:
         console.print(f"The peers' parameters take {data_size(size)}; --tidy deletes them, the results stay")
 
 
-def _show(record: dict[str, Any], exhibit: Any, console: Console) -> None:
+def show(record: dict[str, Any], exhibit: Exhibit, console: Console) -> None:
     """Print the table, the paper's values beside ours, and the claims."""
     title = f"{record['title']} (the paper's {record['paper']})"
+    columns, rows = exhibit.columns, exhibit.rows
+    if exhibit.compact is not None:
+        remark, columns, rows = exhibit.compact
+        title += f", {remark}"
+    elif columns[-1] == "Scale":
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     shown = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for number, column in enumerate(exhibit.columns):
+    for number, column in enumerate(columns):
         shown.add_column(column, justify="left" if number < 2 else "right")
-    for row in exhibit.rows:
+    for row in rows:
         shown.add_row(*row)
     console.print(shown)
-    for text in exhibit.scaled:
-        console.print(f"Scaled: {text}", markup=False, soft_wrap=True)
+    claims = Table(
+        title="Claims",
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        show_header=False,
+    )
+    claims.add_column(no_wrap=True)
+    claims.add_column()
     for finding in exhibit.findings:
-        console.print(
-            f"{finding.verdict:>12}  {finding.claim}" + (f" ({finding.numbers})" if finding.numbers else ""),
-            markup=False,
-            soft_wrap=True,
-        )
-    for note in exhibit.notes:
-        console.print(note, markup=False, soft_wrap=True)
+        numbers = f": {finding.numbers}" if finding.numbers else ""
+        claims.add_row(COLOURS[finding.verdict], Text(finding.claim + numbers))
+    console.print(claims)
+    for text in (*(f"Scaled: {text}" for text in exhibit.scaled), *exhibit.notes):
+        console.print(text, markup=False, soft_wrap=True)
+
+
+COLOURS = {
+    "holds": "[green]holds[/]",
+    "within noise": "[yellow]within noise[/]",
+    "differs": "[red]differs[/]",
+    "not measured": "[dim]not measured[/]",
+}

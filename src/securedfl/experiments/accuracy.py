@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from securedfl.evaluation.units import percent
-from securedfl.experiments import figures, paper
+from securedfl.experiments import figures
 from securedfl.experiments.exhibit import (
     Exhibit,
     Finding,
@@ -16,13 +17,15 @@ from securedfl.experiments.exhibit import (
     Verdict,
     judged,
     overall,
+    place,
+    scale_of,
+    scales,
     signed,
     with_spread,
 )
 from securedfl.experiments.figures import Curve
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import find, grouped, mean, noise, spread
-from securedfl.experiments.table import scales
 
 EXACT = "exact"
 """The key of our exact finish beside the numbers of iterations."""
@@ -57,13 +60,18 @@ def present(data: Mapping[str, Any]) -> Exhibit:
     cells: list[dict[str, Any]] = data["cells"]
     keys = [*map(str, data["iterations"]), EXACT]
     rows = [
-        [_named(cell), _key(key), *_values(cell["series"].get(key, {}).get("accuracy", []))]
+        [place(cell), _key(key), *_values(cell["series"].get(key, {}).get("accuracy", [])), scale_of(cell)]
         for cell in cells
         for key in keys
     ]
-    charts = [_picture(cell, keys) for cell in cells if cell["series"]]
+    charts = [
+        _picture(cell, shown)
+        for cell in cells
+        for shown in (keys, keys[1:])  # the second without one iteration, which squeezes all others
+        if set(shown) & set(cell["series"])
+    ]
     return Exhibit(
-        columns=["Data set", "Iterations", "Best", "Final"],
+        columns=["Data set", "Iterations", "Best", "Final", "Scale"],
         rows=rows,
         records=_records(cells),
         findings=[_same(cells, data["iterations"]), _one(cells)],
@@ -82,11 +90,6 @@ def _values(curves: Sequence[Sequence[float]]) -> list[str]:
 def _best(cell: Mapping[str, Any], key: str) -> float | None:
     curves = cell["series"].get(key, {}).get("accuracy", [])
     return mean([max(curve) for curve in curves]) if curves else None
-
-
-def _named(cell: Mapping[str, Any]) -> str:
-    scaled = f" (scaled: {cell['scaled']})" if cell["scaled"] else ""
-    return f"{paper.name(cell['dataset'])}, {cell['peers']} peers{scaled}"
 
 
 def _key(key: str) -> str:
@@ -119,8 +122,9 @@ def _picture(cell: Mapping[str, Any], keys: Sequence[str]) -> Picture:
     ]
     return Picture(
         partial(figures.by_iterations, curves, exact=EXACT),
-        "Test accuracy per round by number of iterations",
-        f"{_named(cell)}; averages as published with 1 to 7 iterations, and with our exact finish after 2.",
+        "Test accuracy per round by number of iterations" + ("" if keys[0] == "1" else ", without 1"),
+        f"{place(cell)}; averages as published with {keys[0]} to {keys[-2]} iterations, and with our exact finish "
+        "after 2.",
         "Line chart of test accuracy per round, one line for each number of iterations.",
     )
 
@@ -136,9 +140,9 @@ def _same(cells: Sequence[Mapping[str, Any]], iterations: Sequence[int]) -> Find
         low, high = min(found.values()), max(found.values())
         error = noise(high, cell["predictions"])
         apart = 100 * (high - low)
-        verdicts.append(judged(holds=apart <= 2 * error))
+        verdicts.append(judged(holds=apart <= (2 * error if math.isfinite(error) else 0)))
         numbers.append(
-            f"{_named(cell)}, {min(found)} to {max(found)} iterations: {percent(low)} to {percent(high)} "
+            f"{place(cell)}, {min(found)} to {max(found)} iterations: {percent(low)} to {percent(high)} "
             f"(standard error {error:.2f} points)"
         )
     claim = "More than one iteration makes no difference to the best accuracy (two standard errors)"
@@ -155,8 +159,8 @@ def _one(cells: Sequence[Mapping[str, Any]]) -> Finding:
             continue
         difference = 100 * (one - two)
         error = noise(two, cell["predictions"])
-        verdicts.append(judged(holds=difference < -2 * error, noise=difference < 0))
-        numbers.append(f"{_named(cell)}: {signed(difference)} points against two iterations")
+        verdicts.append(judged(holds=difference < -(2 * error if math.isfinite(error) else 0)))
+        numbers.append(f"{place(cell)}: {signed(difference)} points against two iterations")
     return Finding("One iteration is worse than two", overall(verdicts), "; ".join(numbers))
 
 
@@ -165,7 +169,7 @@ def _notes(cells: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]
     for cell in cells:
         missing = [_key(key) for key in keys if key not in cell["series"]]
         if missing:
-            notes.append(f"Not finished for {_named(cell)}: {', '.join(missing)} iterations.")
+            notes.append(f"Not finished for {place(cell)}: {', '.join(missing)} iterations.")
     if not cells:
         notes.append("Not run.")
     return notes

@@ -8,14 +8,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from securedfl.evaluation.methods import label
 from securedfl.evaluation.units import NONE, percent
 from securedfl.experiments import figures, paper
-from securedfl.experiments.exhibit import Exhibit, Finding, Picture, Verdict, judged, overall, signed
+from securedfl.experiments.exhibit import (
+    Exhibit,
+    Finding,
+    Picture,
+    Verdict,
+    judged,
+    overall,
+    place,
+    scale_of,
+    scales,
+    signed,
+)
 from securedfl.experiments.figures import Curve
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import find, grouped, mean
-from securedfl.experiments.table import scales
+from securedfl.experiments.table import COLUMNS
+
+READING = (
+    "Over all peers' own test data. Several seeds: their mean, and a band from the lowest to the highest. "
+    "The first rounds may lie below the frame."
+)
 
 AVERAGING = ("paper", "secured", "shares")
 
@@ -45,11 +60,19 @@ def present(data: Mapping[str, Any]) -> Exhibit:
         figure = Picture(
             partial(figures.panels, panels, columns=_columns(data)),
             "Test accuracy per round",
-            "Lines are means over seeds, bands go from the lowest to the highest.",
+            READING,
             "Line charts of test accuracy per round: " + "; ".join(drawn) + ".",
         )
     return Exhibit(
-        columns=["Data set", "Peers", "Method", "Final", "Best", "Within 1 point of its best from round"],
+        columns=[
+            "Data set",
+            "Peers",
+            "Method",
+            "Final",
+            "Best",
+            "Within 1 point of best from round",
+            "Scale",
+        ],
         rows=_rows(cells),
         records=_records(cells),
         findings=[_follows(cells, method) for method in AVERAGING] + [_lower(cells)],
@@ -58,9 +81,7 @@ def present(data: Mapping[str, Any]) -> Exhibit:
             Picture(
                 partial(figures.panels, {title: curves}, columns=1, titles=False),
                 title,
-                "Lines are means over seeds, bands go from the lowest to the highest."
-                if any(len(c.all) > 1 for c in curves)
-                else "Over all peers' own test data; round 0 is before training.",
+                READING,
                 f"Line chart of test accuracy per round: {title}.",
             )
             for title, curves in drawn.items()
@@ -82,7 +103,7 @@ def _panels(data: Mapping[str, Any]) -> dict[str, list[Curve]]:
         for cell in own:
             scaled = f", scaled: {cell['scaled']}" if cell["scaled"] else ""
             panels[title + scaled] = [
-                Curve(method, label(method), found["accuracy"])
+                Curve(method, COLUMNS[method], found["accuracy"])
                 for method, found in cell["methods"].items()
                 if found["accuracy"]
             ]
@@ -106,19 +127,19 @@ def _curve(cell: Mapping[str, Any], method: str) -> list[float]:
 def _rows(cells: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     rows = []
     for cell in cells:
-        scaled = f" (scaled: {cell['scaled']})" if cell["scaled"] else ""
         for method in cell["methods"]:
             curve = _curve(cell, method)
             best = max(curve, default=math.nan)
             near = next((r for r, value in enumerate(curve) if value >= best - 0.01), None)
             rows.append(
                 [
-                    paper.name(cell["dataset"]) + scaled,
+                    paper.name(cell["dataset"]),
                     str(cell["peers"]),
-                    label(method),
+                    COLUMNS[method],
                     percent(curve[-1]) if curve else NONE,
                     percent(best),
                     NONE if near is None else str(near),
+                    scale_of(cell),
                 ]
             )
     return rows
@@ -152,8 +173,8 @@ def _follows(cells: Sequence[Mapping[str, Any]], method: str) -> Finding:
             continue
         apart = 100 * mean([abs(a - b) for a, b in zip(ours, theirs, strict=True)])
         verdicts.append(judged(holds=apart < paper.ANY_POINTS))
-        numbers.append(f"{_where(cell)}: {apart:.2f} points")
-    claim = f"{label(method)} follows FedAvg, on average over the rounds within {paper.ANY_POINTS:g} point"
+        numbers.append(f"{place(cell)}: {apart:.2f} points")
+    claim = f"{COLUMNS[method]} follows FedAvg, on average over the rounds within {paper.ANY_POINTS:g} point"
     return Finding(claim, overall(verdicts), "; ".join(numbers))
 
 
@@ -165,9 +186,5 @@ def _lower(cells: Sequence[Mapping[str, Any]]) -> Finding:
         local, fedavg = _curve(cell, "local"), _curve(cell, "fedavg")
         if local and fedavg:
             verdicts.append(judged(holds=local[-1] < fedavg[-1]))
-            numbers.append(f"{_where(cell)}: {signed(100 * (local[-1] - fedavg[-1]))} points")
+            numbers.append(f"{place(cell)}: {signed(100 * (local[-1] - fedavg[-1]))} points")
     return Finding("Local-Only ends below FedAvg", overall(verdicts), "; ".join(numbers))
-
-
-def _where(cell: Mapping[str, Any]) -> str:
-    return f"{paper.name(cell['dataset'])}, {cell['peers']} peers"

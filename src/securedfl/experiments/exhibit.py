@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from securedfl.evaluation.units import NONE, percent
+from securedfl.experiments import paper
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +62,9 @@ class Exhibit:
     Attributes
     ----------
     columns, rows
-        The table for people, as text.
+        The table for people, as text; a column "Scale" comes last where runs can be scaled.
+    compact
+        Title, columns and rows of a narrower table for terminals; by default the table without its scales.
     records
         The numbers, one flat row each, for CSV.
     findings
@@ -84,6 +87,27 @@ class Exhibit:
     charts: Sequence[Picture] = ()
     notes: Sequence[str] = field(default_factory=tuple)
     scaled: Sequence[str] = field(default_factory=tuple)
+    compact: tuple[str, Sequence[str], Sequence[Sequence[str]]] | None = None
+
+
+def place(cell: Mapping[str, Any]) -> str:
+    """Return data set and peers, and whether the runs were scaled."""
+    return f"{paper.name(cell['dataset'])}, {cell['peers']} peers" + (", scaled" if cell["scaled"] else "")
+
+
+def scale_of(cell: Mapping[str, Any] | None) -> str:
+    """Return how a cell's runs are smaller than the paper's, for the column "Scale"."""
+    return NONE if cell is None else cell["scaled"] or "full"
+
+
+def scales(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return each scale that is not the paper's, with what it applies to."""
+    found: dict[str, list[str]] = {}
+    for cell in cells:
+        if cell["scaled"]:
+            name = f"{paper.name(cell['dataset'])} ({cell['peers']} peers)"
+            found.setdefault(cell["scaled"], []).append(name)
+    return [f"{', '.join(dict.fromkeys(names))}: {scaled}" for scaled, names in found.items()]
 
 
 def with_spread(mean: float, deviation: float) -> str:

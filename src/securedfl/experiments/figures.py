@@ -47,7 +47,7 @@ def panels(curves: Mapping[str, Sequence[Curve]], *, columns: int, titles: bool 
                 axes.set_visible(False)
                 continue
             if titles:
-                axes.set_title(_wrapped(title), fontsize=10.5)
+                axes.set_title(_wrapped(title), fontsize=10)
             if not panel:
                 _not_run(axes)
                 continue
@@ -134,7 +134,7 @@ def partitions(rows: Sequence[Mapping[str, Any]]) -> Figure:
                 look = _PARTITION_LINES[name]
                 axes.plot(n, values, color=colour, **look)
                 handles.append(_handle(color=colour, **look))
-                labels.append(f"groups of {size}: {name}")
+                labels.append(f"size {size}: {name}")
         axes.set_xlabel("peers")
         axes.set_ylabel("partitions")
         axes.set_ylim(bottom=0)
@@ -166,15 +166,18 @@ def _draw(axes: Axes, curve: Curve, colour: str, layer: int, **look: Any) -> Non
     rounds = list(range(len(by_round)))
     if len(curve.all) > 1:
         low, high = [min(v) for v in by_round], [max(v) for v in by_round]
-        axes.fill_between(rounds, low, high, color=colour, alpha=0.2, linewidth=0, zorder=1.5)
+        axes.fill_between(rounds, low, high, color=colour, alpha=0.1, linewidth=0, zorder=1.5)
     axes.plot(rounds, [sum(v) / len(v) for v in by_round], zorder=2 + 0.1 * layer, **look)
 
 
 def _accuracy_axes(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Begin a little below where the curves are from the first round on: round 0 would squeeze them."""
+    """Begin a little below where the curves are after a tenth of the rounds: the first ones would squeeze them."""
     from matplotlib.ticker import MaxNLocator
 
-    late = [v for curve in curves for values in curve.percent[1:] for v in values] or [0.0, 100.0]
+    late = [
+        v for curve in curves for values in curve.percent[max(1, len(curve.percent) // 10) :] for v in values
+    ]
+    late = late or [0.0, 100.0]
     low, high = min(late), max(late)
     room = max(0.05 * (high - low), 0.2)
     axes.set_ylim(max(low - room, 0), min(high + room, 100.3))
@@ -244,8 +247,11 @@ def _padded(curves: Mapping[str, Sequence[Curve]], count: int) -> list[tuple[str
 
 
 def _wrapped(title: str) -> str:
-    """Put what makes a panel scaled on a line of its own."""
-    return title.replace(", scaled: ", "\nscaled: ", 1)
+    """Put what makes a panel scaled on lines of its own, two parts on each."""
+    name, scaled, what = title.partition(", scaled: ")
+    parts = what.split(", ")
+    lines = [", ".join(parts[at : at + 2]) for at in range(0, len(parts), 2)]
+    return name + ("\nscaled: " + ",\n".join(lines) if scaled else "")
 
 
 def _figure(width: float, height: float) -> Figure:

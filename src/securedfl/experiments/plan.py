@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,9 +130,9 @@ def whole_numbers(text: str, option: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def names(text: str, option: str, known: Iterable[str]) -> tuple[str, ...]:
+def names(text: str, option: str) -> tuple[str, ...]:
     """Read "femnist,shakespeare"."""
     found = tuple(name.strip() for name in text.split(",") if name.strip())
     if not found or len(set(found)) < len(found):
-        raise ConfigError(f"{option} {text}: give different names, such as {','.join(known)}")
+        raise ConfigError(f"{option} {text}: give different names, such as femnist,shakespeare")
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from securedfl.errors import SecuredFLError
+from securedfl.errors import RunFolderError
 from securedfl.experiments.plan import RUNS, differences, settings
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.running import read_config
@@ -49,16 +49,16 @@ def find(preset: Preset, out: Path) -> list[Found]:
     """Return all runs of an experiment in a folder, of whatever scale, in the preset's order.
 
     A run belongs to the experiment if its settings are the preset's but for data set, peers, seed and scale, whatever
-    its folder is called. Folders that cannot be read are somebody else's and are passed over.
+    its folder is called. Folders whose settings cannot be read are somebody else's and are passed over.
     """
     found = []
     for path in sorted((out / RUNS).glob(f"*/{CONFIG}")):
         try:
             config = read_config(path.parent)
-            if belongs(config, preset):
-                found.append(_read(path.parent, config, preset))
-        except SecuredFLError:
+        except RunFolderError:
             continue
+        if belongs(config, preset):
+            found.append(_read(path.parent, config, preset))
     return sorted(found, key=lambda run: _order(run, preset))
 
 

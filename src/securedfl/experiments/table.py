@@ -10,7 +10,18 @@ from typing import Any
 
 from securedfl.evaluation.units import percent
 from securedfl.experiments import paper
-from securedfl.experiments.exhibit import Exhibit, Finding, Verdict, judged, overall, signed, with_spread
+from securedfl.experiments.exhibit import (
+    Exhibit,
+    Finding,
+    Verdict,
+    judged,
+    overall,
+    place,
+    scale_of,
+    scales,
+    signed,
+    with_spread,
+)
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import find, grouped, mean, noise, spread
 
@@ -61,13 +72,17 @@ def present(data: Mapping[str, Any]) -> Exhibit:
     columns = ["Peers", "Data set"]
     for method, name in COLUMNS.items():
         columns += [f"{name}: paper", f"{name}: ours"] if method in PUBLISHED else [f"{name}: ours"]
-    rows = []
+    columns.append("Scale")
+    rows, compact = [], []
     for peers, dataset in _places(data):
         own: list[dict[str, Any] | None] = [
             cell for cell in cells if (cell["dataset"], cell["peers"]) == (dataset, peers)
         ]
         for cell in own or [None]:
-            rows.append([str(peers), _named(dataset, cell), *_values(dataset, peers, cell)])
+            named = paper.name(dataset)
+            rows.append([str(peers), named, *_values(dataset, peers, cell), scale_of(cell)])
+            scaled = ", scaled" if cell and cell["scaled"] else ""
+            compact.append([str(peers), named + scaled, *_pairs(dataset, peers, cell)])
     return Exhibit(
         columns=columns,
         rows=rows,
@@ -75,6 +90,7 @@ def present(data: Mapping[str, Any]) -> Exhibit:
         findings=[*_close(cells), _below(cells), *_hurt(cells)],
         notes=_notes(data),
         scaled=scales(cells),
+        compact=("in %, ours (the paper's)", ["Peers", "Data set", *COLUMNS.values()], compact),
     )
 
 
@@ -83,26 +99,11 @@ def best(cell: Mapping[str, Any], method: str) -> float:
     return mean(cell["methods"].get(method, {}).get("best", []))
 
 
-def scales(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return each scale that is not the paper's, with the data sets that it applies to."""
-    found: dict[str, list[str]] = {}
-    for cell in cells:
-        if cell["scaled"]:
-            name = f"{paper.name(cell['dataset'])} ({cell['peers']} peers)"
-            found.setdefault(cell["scaled"], []).append(name)
-    return [f"{', '.join(dict.fromkeys(names))}: {scaled}" for scaled, names in found.items()]
-
-
 def _places(data: Mapping[str, Any]) -> list[tuple[int, str]]:
     """Return all rows' peers and data sets, those of the paper and any others that were run, in order."""
     wanted = [(peers, dataset) for dataset, peers in data["wanted"]]
     others = [(cell["peers"], cell["dataset"]) for cell in data["cells"]]
-    return sorted(dict.fromkeys([*wanted, *others]), key=lambda place: place[0])
-
-
-def _named(dataset: str, cell: Mapping[str, Any] | None) -> str:
-    scaled = f" (scaled: {cell['scaled']})" if cell and cell["scaled"] else ""
-    return paper.name(dataset) + scaled
+    return sorted(dict.fromkeys([*wanted, *others]), key=lambda where: where[0])
 
 
 def _values(dataset: str, peers: int, cell: Mapping[str, Any] | None) -> list[str]:
@@ -114,6 +115,18 @@ def _values(dataset: str, peers: int, cell: Mapping[str, Any] | None) -> list[st
         measured = cell["methods"].get(method, {}).get("best", []) if cell else []
         values.append(with_spread(mean(measured), spread(measured)))
     return values
+
+
+def _pairs(dataset: str, peers: int, cell: Mapping[str, Any] | None) -> list[str]:
+    """Return ours with the paper's in brackets, without units."""
+    pairs, values = (
+        [],
+        [value.removesuffix(" %").replace(" ± ", "±") for value in _values(dataset, peers, cell)],
+    )
+    for method in COLUMNS:
+        theirs = f" ({values.pop(0)})" if method in PUBLISHED else ""
+        pairs.append(values.pop(0) + theirs)
+    return pairs
 
 
 def _records(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -154,7 +167,8 @@ def _close(cells: Sequence[Mapping[str, Any]]) -> list[Finding]:
                 error = noise(best(cell, "fedavg"), cell["predictions"])
                 close = abs(difference) <= limit + 1e-9
                 verdicts.append(judged(holds=close, noise=abs(difference) <= 2 * error))
-                numbers.append(f"{_where(cell)}: {signed(difference)}" + _error(error))
+                scaled = ", scaled" if cell["scaled"] else ""
+                numbers.append(f"{cell['peers']} peers{scaled}: {signed(difference)}{_error(error)}")
             claim = f"{COLUMNS[method]} is within {limit:g} points of FedAvg on {paper.name(dataset)}"
             findings.append(Finding(claim, overall(verdicts), "; ".join(numbers)))
     return findings
@@ -171,7 +185,7 @@ def _below(cells: Sequence[Mapping[str, Any]]) -> Finding:
         error = noise(best(cell, "fedavg"), cell["predictions"])
         clearly = gap > (2 * error if math.isfinite(error) else 0)
         verdicts.append(judged(holds=clearly, noise=gap > 0))
-        numbers.append(f"{paper.name(cell['dataset'])}, {_where(cell)}: {signed(-gap)}" + _error(error))
+        numbers.append(f"{place(cell)}: {signed(-gap)}" + _error(error))
     return Finding("Local-Only is clearly below FedAvg", overall(verdicts), "; ".join(numbers))
 
 
@@ -188,7 +202,7 @@ def _hurt(cells: Sequence[Mapping[str, Any]]) -> list[Finding]:
                 change = 100 * (best(many, "local") - best(few, "local"))
                 error = noise(best(few, "local"), few["predictions"])
                 verdicts.append(judged(holds=change < 0, noise=change <= 2 * error))
-                label = f" (scaled: {scaled})" if scaled else ""
+                label = ", scaled" if scaled else ""
                 numbers.append(
                     f"from {few['peers']} to {many['peers']} peers{label}: {signed(change)}{_error(error)}"
                 )
@@ -197,17 +211,14 @@ def _hurt(cells: Sequence[Mapping[str, Any]]) -> list[Finding]:
     return findings
 
 
-def _where(cell: Mapping[str, Any]) -> str:
-    return f"{cell['peers']} peers" + (f" (scaled: {cell['scaled']})" if cell["scaled"] else "")
-
-
 def _error(error: float) -> str:
-    return f" points (standard error {error:.2f})" if math.isfinite(error) else " points"
+    return f" (standard error {error:.2f})" if math.isfinite(error) else ""
 
 
 def _notes(data: Mapping[str, Any]) -> list[str]:
     notes = [
-        "Best accuracy over all rounds, pooled over all peers' own test data, as in the paper.",
+        "Best accuracy over all rounds, pooled over all peers' own test data, as in the paper. Differences are in "
+        "percentage points; the standard error is that of a difference between two models on a test set of this size.",
         "SecureD-FL as published averages with two iterations and the authors' rho, which the paper does not state.",
     ]
     present_cells = {(cell["dataset"], cell["peers"]) for cell in data["cells"]}
