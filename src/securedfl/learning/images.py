@@ -18,13 +18,11 @@ class Convolution(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve a batch; input and weights are laid out anew where they are not yet."""
-        return functional.conv2d(
-            x.to(memory_format=torch.channels_last),
-            self.weight.to(memory_format=torch.channels_last),
-            self.bias,
-            self.stride,
-            self.padding,
+        channels_last = torch.channels_last
+        result: Tensor = self._conv_forward(
+            x.to(memory_format=channels_last), self.weight.to(memory_format=channels_last), self.bias
         )
+        return result
 
 
 def cnn(channels: int, height: int, width: int, classes: int, scale: float) -> nn.Module:

@@ -15,6 +15,9 @@ from securedfl.learning.images import scaled
 Builder = Callable[[tuple[int, ...], int, float], nn.Module]
 """Returns a freshly initialised model that maps a batch to class scores along the last axis."""
 
+SMALLEST_RESNET = 9
+"""Smaller images are one pixel in the last stage, which cannot be normalised in a batch of one sample."""
+
 
 def build(name: str, shape: tuple[int, ...], classes: int, width: float = 1.0) -> nn.Module:
     """Return a new model; its initial parameters come from torch's global generator."""
@@ -70,13 +73,13 @@ def gru(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
 
 def resnet18(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
     """Return ResNet-18 normalised by the statistics of the batch at hand, as in the authors' experiments."""
-    channels, _, _ = _image("resnet18", shape, 8)
+    channels, _, _ = _image("resnet18", shape, SMALLEST_RESNET)
     return images.ResNet18(channels, classes, width, images.BATCH)
 
 
 def resnet18_running(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
     """Return ResNet-18 with running averages, which are averaged over peers too."""
-    channels, _, _ = _image("resnet18-running", shape, 8)
+    channels, _, _ = _image("resnet18-running", shape, SMALLEST_RESNET)
     return images.ResNet18(channels, classes, width, images.RUNNING)
 
 

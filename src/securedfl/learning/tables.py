@@ -6,6 +6,8 @@ import hashlib
 import io
 import os
 import re
+import socket
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -13,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +34,10 @@ Report = Callable[[str], None]
 
 DATA_DIR = "SECUREDFL_DATA_DIR"
 """The environment variable that names the data folder where no option does."""
+
+HUB = "https://huggingface.co"
+PATIENCE = 5.0
+"""Seconds that the hub gets to answer before its library is told to work offline."""
 
 VERSION = 1
 """Part of the name of decoded files: raise it when decoding gives other arrays."""
@@ -99,6 +107,10 @@ class Hub:
         return found
 
     def _fetch(self, split: str, report: Report) -> pyarrow.Table:
+        if "datasets" not in sys.modules and _unreachable():
+            os.environ.setdefault(
+                "HF_HUB_OFFLINE", "1"
+            )  # its own cache, or an error now instead of 5 retries
         try:
             from datasets import load_dataset
         except ImportError:
@@ -221,6 +233,18 @@ def _bytes(column: Any, dataset: str, name: str) -> Iterator[bytes]:
     for chunk in column.chunks:
         for value in chunk:
             yield value.as_py()
+
+
+def _unreachable() -> bool:
+    """Tell whether the hub's host does not answer. A proxy may still reach it, so with one it counts as reachable."""
+    address = urlsplit(os.environ.get("HF_ENDPOINT") or HUB)
+    if getproxies().get(address.scheme):
+        return False
+    try:
+        socket.create_connection((address.hostname or "", address.port or 443), PATIENCE).close()
+    except OSError:
+        return True
+    return False
 
 
 def _folder(name: str, data_dir: Path | None) -> Path | None:
