@@ -87,7 +87,8 @@ def natural(dataset: Dataset, peers: int, random: np.random.Generator) -> list[I
     users, user_of = np.unique(dataset.users, return_inverse=True)
     if len(users) < peers:
         raise InvalidInputError(
-            f"the data set {dataset.name!r} has {len(users)} users, too few for {peers} peers; use fewer peers"
+            f"the data set {dataset.name!r} has {len(users)} user{'s' * (len(users) != 1)}, too few for {peers} peers; "
+            "use fewer peers"
         )
     peer_of_user = np.empty(len(users), dtype=np.int64)
     for peer, dealt in enumerate(np.array_split(random.permutation(len(users)), peers)):

@@ -310,9 +310,11 @@ def _recall(path: Path) -> Arrays | None:
     """Return the arrays of a file, or None if there is none that is intact."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+            arrays = {name: stored[name] for name in stored.files}
     except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error):
         return None
+    # what does not begin as an array is returned as bytes
+    return arrays if all(isinstance(array, np.ndarray) for array in arrays.values()) else None
 
 
 def _remember(path: Path, arrays: Arrays) -> None:
