@@ -371,7 +371,7 @@ def show(record: dict[str, Any], exhibit: Exhibit, console: Console) -> None:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     shown = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for number, column in enumerate(columns):
-        shown.add_column(column, justify="left" if number < 2 else "right")
+        shown.add_column(column, justify="right" if number else "left")
     for row in rows:
         shown.add_row(*row)
     console.print(shown)

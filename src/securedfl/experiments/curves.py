@@ -80,13 +80,18 @@ def present(data: Mapping[str, Any]) -> Exhibit:
         charts=[
             Picture(
                 partial(figures.panels, {title: curves}, columns=1, titles=False),
-                title,
-                READING,
+                title.partition(", scaled: ")[0],
+                title.partition(", scaled: ")[2].join(("Scaled: ", "."))
+                if "scaled" in title
+                else "Full size.",
                 f"Line chart of test accuracy per round: {title}.",
             )
             for title, curves in drawn.items()
         ],
-        notes=["The paper prints these curves without numbers, so that only their course can be compared."],
+        notes=[
+            READING,
+            "The paper prints these curves without numbers, so that only their course can be compared.",
+        ],
         scaled=scales(cells),
     )
 

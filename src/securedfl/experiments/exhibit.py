@@ -64,7 +64,7 @@ class Exhibit:
     columns, rows
         The table for people, as text; a column "Scale" comes last where runs can be scaled.
     compact
-        Title, columns and rows of a narrower table for terminals; by default the table without its scales.
+        Remark, columns and rows of a narrower table, for terminals and pages.
     records
         The numbers, one flat row each, for CSV.
     findings

@@ -32,36 +32,51 @@ class Curve:
         return [[100 * value for value in values] for values in zip(*self.all, strict=True)]
 
 
-def panels(curves: Mapping[str, Sequence[Curve]], *, columns: int, titles: bool = True) -> Figure:
-    """Accuracy per round in small multiples, one for each title; one without curves says that it was not run."""
+@dataclass(frozen=True)
+class Panel:
+    """One of several small figures; without curves it says that nothing was run.
+
+    Attributes
+    ----------
+    title
+        What it is about.
+    scaled
+        How its runs are smaller than the paper's, in words.
+    curves
+        What it shows.
+    """
+
+    title: str
+    scaled: str
+    curves: Sequence[Curve]
+
+
+def panels(shown: Sequence[Panel], *, columns: int, titles: bool = True) -> Figure:
+    """Accuracy per round in small multiples."""
     with style():
-        rows = -(-len(curves) // columns)
+        rows = -(-len(shown) // columns)
         figure = _figure(WIDTH if columns == 1 else 3.6 * columns, 3.3 if columns == 1 else 0.5 + 2.9 * rows)
         grid = figure.subplots(rows, columns, squeeze=False)
-        used = list(dict.fromkeys(c.name for panel in curves.values() for c in panel))
-        drawn = looks(used)
-        for place, (axes, (title, panel)) in enumerate(
-            zip(grid.flat, _padded(curves, rows * columns), strict=True)
-        ):
-            if title is None:
-                axes.set_visible(False)
-                continue
+        labels = {curve.name: curve.label for panel in shown for curve in panel.curves}
+        drawn = looks(labels)
+        for axes in grid.flat[len(shown) :]:
+            axes.set_visible(False)
+        for place, (axes, panel) in enumerate(zip(grid.flat, shown, strict=False)):
             if titles:
-                axes.set_title(_wrapped(title), fontsize=10)
-            if not panel:
+                axes.set_title(_heading(panel), fontsize=10)
+            if not panel.curves:
                 _not_run(axes)
                 continue
-            for layer, curve in enumerate(sorted(panel, key=lambda c: list(drawn).index(c.name))):
+            for layer, curve in enumerate(sorted(panel.curves, key=lambda c: list(drawn).index(c.name))):
                 look, points = drawn[curve.name], len(curve.percent)
-                drawing = line(look, points=points, layer=layer, layers=len(panel))
+                drawing = line(look, points=points, layer=layer, layers=len(panel.curves))
                 _draw(axes, curve, look.colour, layer, **drawing)
-            _accuracy_axes(axes, panel)
+            _accuracy_axes(axes, panel.curves)
             if place % columns:
                 axes.set_ylabel("")
             if place < columns * (rows - 1):
                 axes.set_xlabel("")
         handles = [_handle(**line(drawn[name], points=2)) for name in drawn]
-        labels = {c.name: c.label for panel in curves.values() for c in panel}
         wide = len(handles) if columns > 1 else 2
         _legend(figure, handles, [labels[name] for name in drawn], columns=wide)
         return figure
@@ -241,17 +256,11 @@ def _legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], *, co
         text.set_parse_math(False)
 
 
-def _padded(curves: Mapping[str, Sequence[Curve]], count: int) -> list[tuple[str | None, Sequence[Curve]]]:
-    found: list[tuple[str | None, Sequence[Curve]]] = list(curves.items())
-    return found + [(None, ())] * (count - len(found))
-
-
-def _wrapped(title: str) -> str:
-    """Put what makes a panel scaled on lines of its own, two parts on each."""
-    name, scaled, what = title.partition(", scaled: ")
-    parts = what.split(", ")
+def _heading(panel: Panel) -> str:
+    """Return the title with what makes a panel scaled on lines of its own, two parts on each."""
+    parts = panel.scaled.split(", ")
     lines = [", ".join(parts[at : at + 2]) for at in range(0, len(parts), 2)]
-    return name + ("\nscaled: " + ",\n".join(lines) if scaled else "")
+    return panel.title + ("\nscaled: " + ",\n".join(lines) if panel.scaled else "")
 
 
 def _figure(width: float, height: float) -> Figure:

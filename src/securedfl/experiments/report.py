@@ -21,6 +21,17 @@ KINDS = {"holds": "", "within noise": "warn", "differs": "bad", "not measured": 
 """How each verdict's badge looks."""
 
 
+TILES: dict[Verdict, str] = {
+    "holds": "claims hold",
+    "within noise": "claims cannot be told from noise",
+    "differs": "claims differ",
+    "not measured": "claims are not measured",
+}
+
+SHORT = 12
+"""Rows up to which a table is shown before the figures; longer ones are folded up behind them."""
+
+
 def write_report(out: Path) -> Path:
     """Write report.html into a folder of results, from its EXPERIMENT.json files alone."""
     records = read_records(out)
@@ -44,7 +55,7 @@ def render(records: Sequence[Record]) -> str:
         title=parts.text(TITLE),
         result=parts.text(_result(verdicts)),
         banners=_banner(exhibits),
-        tiles=parts.tiles([(str(count), f"claims: {verdict}") for verdict, count in verdicts.most_common()]),
+        tiles=parts.tiles([(str(verdicts[kind]), about) for kind, about in TILES.items() if verdicts[kind]]),
         contents="".join(
             f'<a href="#{record["experiment"]}">{parts.text(record["title"])}</a>' for record in records
         ),
@@ -72,9 +83,11 @@ def _section(record: Record, exhibit: Exhibit) -> str:
     name = record["experiment"]
     shown = exhibit.charts or ([exhibit.figure] if exhibit.figure else [])
     charts = parts.grid(*(_chart(picture, f"{name}{n}") for n, picture in enumerate(shown)))
-    wide = len(exhibit.rows) > 20
     table = _table(exhibit)
-    card = f'<div class="card">{parts.folded("All numbers", table) if wide else table}{_notes(exhibit)}</div>'
+    if len(exhibit.rows) > SHORT:
+        table = parts.folded("All numbers", table)
+    card = f'<div class="card">{table}{_notes(exhibit)}</div>'
+    shown_first = (card, charts) if len(exhibit.rows) <= SHORT else (charts, card)
     repeat = f"<pre><code>{parts.text(record['command'])}</code></pre>"
     about = parts.folded(
         "Repeat it",
@@ -90,21 +103,23 @@ def _section(record: Record, exhibit: Exhibit) -> str:
     lead = f"The paper's {record['paper']}." + (
         f" Scaled: {'; '.join(exhibit.scaled)}." if exhibit.scaled else ""
     )
-    return parts.section(name, record["title"], _claims(exhibit.findings), charts, card, about, lead=lead)
+    return parts.section(name, record["title"], *shown_first, _claims(exhibit.findings), about, lead=lead)
 
 
 def _table(exhibit: Exhibit) -> str:
-    head = "".join(f'<th scope="col" role="columnheader">{parts.text(c)}</th>' for c in exhibit.columns)
+    remark, columns, rows = exhibit.compact or ("", exhibit.columns, exhibit.rows)
+    head = "".join(f'<th scope="col" role="columnheader">{parts.text(column)}</th>' for column in columns)
     body = ""
-    for first, *others in exhibit.rows:
+    for first, *others in rows:
         cells = "".join(
             f'<td role="cell" data-label="{parts.text(column)}"><span>{parts.text(value)}</span></td>'
-            for column, value in zip(exhibit.columns[1:], others, strict=True)
+            for column, value in zip(columns[1:], others, strict=True)
         )
-        label = parts.text(f"{exhibit.columns[0]}: {first}" if first.isdigit() else first)
-        body += f'<tr role="row"><th scope="row" role="rowheader">{label}</th>{cells}</tr>'
+        named = f' data-label="{parts.text(columns[0])}"' if first.isdigit() else ""
+        body += f'<tr role="row"><th scope="row" role="rowheader"{named}>{parts.text(first)}</th>{cells}</tr>'
+    caption = f"<caption>{parts.text(remark[:1].upper() + remark[1:])}</caption>" if remark else ""
     return (
-        '<div class="scroll"><table class="results" role="table">'
+        f'<div class="scroll"><table class="results" role="table">{caption}'
         f'<thead role="rowgroup"><tr role="row">{head}</tr></thead><tbody role="rowgroup">{body}</tbody></table></div>'
     )
 

@@ -79,10 +79,9 @@ def present(data: Mapping[str, Any]) -> Exhibit:
             cell for cell in cells if (cell["dataset"], cell["peers"]) == (dataset, peers)
         ]
         for cell in own or [None]:
-            named = paper.name(dataset)
-            rows.append([str(peers), named, *_values(dataset, peers, cell), scale_of(cell)])
-            scaled = ", scaled" if cell and cell["scaled"] else ""
-            compact.append([str(peers), named + scaled, *_pairs(dataset, peers, cell)])
+            rows.append([str(peers), paper.name(dataset), *_values(dataset, peers, cell), scale_of(cell)])
+            where = cell or {"dataset": dataset, "peers": peers, "scaled": ""}
+            compact.append([place(where), *_pairs(dataset, peers, cell)])
     return Exhibit(
         columns=columns,
         rows=rows,
@@ -90,7 +89,7 @@ def present(data: Mapping[str, Any]) -> Exhibit:
         findings=[*_close(cells), _below(cells), *_hurt(cells)],
         notes=_notes(data),
         scaled=scales(cells),
-        compact=("in %, ours (the paper's)", ["Peers", "Data set", *COLUMNS.values()], compact),
+        compact=("in %, ours (the paper's)", ["Data set", *COLUMNS.values()], compact),
     )
 
 
