@@ -22,7 +22,7 @@ from securedfl.experiments.exhibit import (
     scales,
     signed,
 )
-from securedfl.experiments.figures import Curve
+from securedfl.experiments.figures import Curve, Panel
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import find, grouped, mean
 from securedfl.experiments.table import COLUMNS
@@ -54,14 +54,14 @@ def present(data: Mapping[str, Any]) -> Exhibit:
     """Return the curves as panels, and whether they run as the paper says."""
     cells: list[dict[str, Any]] = data["cells"]
     panels = _panels(data)
-    drawn = {title: curves for title, curves in panels.items() if curves}
+    drawn = [panel for panel in panels if panel.curves]
     figure = None
     if drawn:
         figure = Picture(
             partial(figures.panels, panels, columns=_columns(data)),
             "Test accuracy per round",
             READING,
-            "Line charts of test accuracy per round: " + "; ".join(drawn) + ".",
+            "Line charts of test accuracy per round: " + "; ".join(panel.title for panel in drawn) + ".",
         )
     return Exhibit(
         columns=[
@@ -79,14 +79,12 @@ def present(data: Mapping[str, Any]) -> Exhibit:
         figure=figure,
         charts=[
             Picture(
-                partial(figures.panels, {title: curves}, columns=1, titles=False),
-                title.partition(", scaled: ")[0],
-                title.partition(", scaled: ")[2].join(("Scaled: ", "."))
-                if "scaled" in title
-                else "Full size.",
-                f"Line chart of test accuracy per round: {title}.",
+                partial(figures.panels, [panel], columns=1, titles=False),
+                panel.title,
+                f"Scaled: {panel.scaled}." if panel.scaled else "Full size.",
+                f"Line chart of test accuracy per round: {panel.title}.",
             )
-            for title, curves in drawn.items()
+            for panel in drawn
         ],
         notes=[
             READING,
@@ -96,25 +94,24 @@ def present(data: Mapping[str, Any]) -> Exhibit:
     )
 
 
-def _panels(data: Mapping[str, Any]) -> dict[str, list[Curve]]:
-    """Return the curves of each panel; a panel without any was not run."""
-    cells = data["cells"]
-    places = [(d, p) for d, p in data["wanted"]]
-    places += [(c["dataset"], c["peers"]) for c in cells if (c["dataset"], c["peers"]) not in places]
-    panels: dict[str, list[Curve]] = {}
+def _panels(data: Mapping[str, Any]) -> list[Panel]:
+    """Return a panel for each cell, and an empty one for each that the paper has and nobody ran."""
+    places = [(dataset, peers) for dataset, peers in data["wanted"]]
+    places += [(cell["dataset"], cell["peers"]) for cell in data["cells"]]
+    panels = []
     for dataset, peers in dict.fromkeys(places):
         title = f"{paper.name(dataset)} ({peers} peers)"
-        own = [c for c in cells if (c["dataset"], c["peers"]) == (dataset, peers)]
-        for cell in own:
-            scaled = f", scaled: {cell['scaled']}" if cell["scaled"] else ""
-            panels[title + scaled] = [
-                Curve(method, COLUMNS[method], found["accuracy"])
-                for method, found in cell["methods"].items()
-                if found["accuracy"]
-            ]
-        if not own:
-            panels[title] = []
+        own = [cell for cell in data["cells"] if (cell["dataset"], cell["peers"]) == (dataset, peers)]
+        panels += [Panel(title, cell["scaled"], _curves(cell)) for cell in own] or [Panel(title, "", ())]
     return panels
+
+
+def _curves(cell: Mapping[str, Any]) -> list[Curve]:
+    return [
+        Curve(method, COLUMNS[method], found["accuracy"])
+        for method, found in cell["methods"].items()
+        if found["accuracy"]
+    ]
 
 
 def _columns(data: Mapping[str, Any]) -> int:
