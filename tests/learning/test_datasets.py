@@ -48,3 +48,25 @@ def test_bad_data_is_refused_with_the_reason(changes, message):
 def test_unknown_data_set_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'digits'"):
         source("digit")
+
+
+def test_a_fraction_keeps_whole_users_and_everything_about_their_samples():
+    users = np.repeat([7, 3, 5, 1], 5)
+    x = np.arange(20, dtype=np.float32)[:, None]
+    whole = toy(users=users, held_out=np.arange(20) % 5 == 0, x=x, alphabet="ab")
+    half = whole.fraction(0.5, np.random.default_rng(0))
+    assert (len(half), half.user_count, half.alphabet) == (10, 2, "ab")
+    kept = half.x[:, 0].astype(int)
+    assert np.array_equal(np.isin(users, half.users).nonzero()[0], kept)
+    for name in ("y", "users", "held_out"):
+        assert np.array_equal(getattr(half, name), getattr(whole, name)[kept])
+    assert whole.fraction(1.0, np.random.default_rng(0)) is whole
+    assert whole.fraction(0.001, np.random.default_rng(0)).user_count == 1
+
+
+def test_a_fraction_is_of_samples_where_users_are_unknown_and_the_generator_decides():
+    whole = toy(x=np.arange(20, dtype=np.float32)[:, None])
+    first, again, other = (whole.fraction(0.25, np.random.default_rng(seed)).x[:, 0] for seed in (1, 1, 2))
+    assert len(first) == 5
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
