@@ -70,8 +70,8 @@ def test_mean_and_spread_of_few():
     assert spread([1.0, 3.0]) == pytest.approx(math.sqrt(2))
     assert math.isnan(spread([1.0]))
     assert math.isnan(mean([]))
-    assert noise(0.5, 10_000) == pytest.approx(100 * math.sqrt(0.5 / 10_000))
-    assert math.isnan(noise(0.5, None))
+    assert noise(0.5, {"predictions": 5_000, "seeds": [0, 1]}) == pytest.approx(100 * math.sqrt(0.5 / 10_000))
+    assert math.isnan(noise(0.5, {"predictions": None, "seeds": [0]}))
 
 
 def test_what_was_not_run_is_missing_and_not_invented(tmp_path):
@@ -124,6 +124,10 @@ def test_scaled_runs_are_told_apart_and_labelled_everywhere(tmp_path):
     record, exhibit = make_record("table", data, command="c", chosen={})
     scales = [row[-1] for row in exhibit.rows if row[1] == "CIFAR-10"]
     assert scales == ["full", "20 of 50 rounds, 25 % of users", "–"]
+    assert record["commands"] == [
+        "securedfl reproduce table --datasets cifar10 --peers 9 --seeds 0",
+        "securedfl reproduce table --datasets cifar10 --peers 9 --seeds 0 --rounds 20 --scale users=0.25",
+    ]
     assert record["scaled"] == ["CIFAR-10 (9 peers): 20 of 50 rounds, 25 % of users"]
     assert "**Scaled, not the paper's size:**" in markdown(record, exhibit)
     assert "20 of 50 rounds" in csv_text(exhibit.records)
@@ -133,6 +137,14 @@ def test_scaled_runs_are_told_apart_and_labelled_everywhere(tmp_path):
     )
     titles = [axes.get_title() for axes in exhibit.figure.draw().axes]
     assert "CIFAR-10 (9 peers)\nscaled: 20 of 50 rounds, 25 % of users" in titles
+
+
+def test_scales_that_read_alike_are_not_mixed(tmp_path):
+    for users, best in ((0.3333, 0.9), (0.33333, 0.8)):
+        values = dict.fromkeys(OURS, best)
+        write_runs(tmp_path, "table", values, datasets=["femnist"], peers=[9], scale=Scale(users=users))
+    cells = table.collect(TABLE, tmp_path)["cells"]
+    assert [cell["methods"]["local"]["best"] for cell in cells] == [[0.9], [0.8]]
 
 
 def test_runs_with_other_settings_do_not_count(tmp_path):

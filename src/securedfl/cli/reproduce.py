@@ -21,7 +21,7 @@ from securedfl.evaluation.units import data_size, duration
 from securedfl.experiments.exhibit import Exhibit
 from securedfl.experiments.plan import RUNS, Cell, make_plan, names, whole_numbers
 from securedfl.experiments.presets import NAMES, Preset, read_preset
-from securedfl.experiments.running import Turn, run_cells
+from securedfl.experiments.running import Turn, examine_all, run_cells
 from securedfl.experiments.scale import Scale
 from securedfl.federation.observer import Observer
 
@@ -250,6 +250,8 @@ def everything(
         name="all", out=out, scale=scale, seeds=seeds, data_dir=data_dir, workers=workers, resume=resume,
         no_train=no_train, as_json=as_json, tidy=tidy,
     )  # fmt: skip
+    if not no_train:  # hours of training must not end in an error that was there from the start
+        examine_all([cell for name in HELP for cell in wish.plan(read_preset(name))], resume=resume)
     records = []
     for name in NAMES:
         own = wish if name != "groups" else Wish(name="all", out=out, as_json=as_json)

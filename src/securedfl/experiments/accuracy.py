@@ -34,7 +34,7 @@ EXACT = "exact"
 def collect(preset: Preset, out: Path) -> dict[str, Any]:
     """Return the accuracies per round of all runs found, by number of iterations."""
     cells = []
-    for (dataset, peers, scaled), runs in grouped(find(preset, out)).items():
+    for common, runs in grouped(find(preset, out)):
         series: dict[str, dict[str, list[Any]]] = {}
         for run in runs:
             for method, curve in run.curves.items():
@@ -42,16 +42,7 @@ def collect(preset: Preset, out: Path) -> dict[str, Any]:
                 own = series.setdefault(key, {"seeds": [], "accuracy": []})
                 own["seeds"].append(run.config.seed)
                 own["accuracy"].append(curve)
-        predictions = next((run.predictions for run in runs if run.predictions), None)
-        cells.append(
-            {
-                "dataset": dataset,
-                "peers": peers,
-                "scaled": scaled,
-                "predictions": predictions,
-                "series": series,
-            }
-        )
+        cells.append({**common, "series": series})
     return {"cells": cells, "iterations": list(preset.iterations)}
 
 
@@ -138,7 +129,7 @@ def _same(cells: Sequence[Mapping[str, Any]], iterations: Sequence[int]) -> Find
         if len(found) < 2:
             continue
         low, high = min(found.values()), max(found.values())
-        error = noise(high, cell["predictions"])
+        error = noise(high, cell)
         apart = 100 * (high - low)
         verdicts.append(judged(holds=apart <= (2 * error if math.isfinite(error) else 0)))
         numbers.append(
@@ -158,7 +149,7 @@ def _one(cells: Sequence[Mapping[str, Any]]) -> Finding:
         if one is None or two is None:
             continue
         difference = 100 * (one - two)
-        error = noise(two, cell["predictions"])
+        error = noise(two, cell)
         verdicts.append(judged(holds=difference < -(2 * error if math.isfinite(error) else 0)))
         numbers.append(f"{place(cell)}: {signed(difference)} points against two iterations")
     return Finding("One iteration is worse than two", overall(verdicts), "; ".join(numbers))

@@ -38,7 +38,7 @@ AVERAGING = ("paper", "secured", "shares")
 def collect(preset: Preset, out: Path) -> dict[str, Any]:
     """Return the accuracies per round of all runs found."""
     cells = []
-    for (dataset, peers, scaled), runs in grouped(find(preset, out)).items():
+    for common, runs in grouped(find(preset, out)):
         methods = {
             method: {
                 "seeds": [run.config.seed for run in runs if method in run.curves],
@@ -46,7 +46,7 @@ def collect(preset: Preset, out: Path) -> dict[str, Any]:
             }
             for method in preset.train["methods"]
         }
-        cells.append({"dataset": dataset, "peers": peers, "scaled": scaled, "methods": methods})
+        cells.append({**common, "methods": methods})
     return {"cells": cells, "wanted": [[d, p] for p in preset.peers for d in preset.datasets]}
 
 

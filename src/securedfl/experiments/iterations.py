@@ -38,7 +38,7 @@ from securedfl.federation.runfolder import updates_file
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.base import Array
-from securedfl.transport.memory import run
+from securedfl.transport import memory
 
 METHOD = "fedavg"
 GROUP_SIZE = 3
@@ -65,20 +65,11 @@ VERSION = 1
 def collect(preset: Preset, out: Path, tell: Tell = lambda _text: None) -> dict[str, Any]:
     """Measure, or recall, the errors of all runs found."""
     cells = []
-    for (dataset, peers, scaled), runs in grouped(find(preset, out)).items():
-        whole = [found for found in runs if METHOD in found.curves]
-        measured = [_measured(found, preset, tell) for found in whole]
-        if measured:
-            cells.append(
-                {
-                    "dataset": dataset,
-                    "peers": peers,
-                    "scaled": scaled,
-                    "seeds": [found.config.seed for found in whole],
-                    "parameters": measured[0]["parameters"],
-                    "mse": [entry["mse"] for entry in measured],
-                }
-            )
+    whole = [run for run in find(preset, out) if METHOD in run.curves]
+    for common, runs in grouped(whole):
+        measured = [_measured(run, preset, tell) for run in runs]
+        mse = [entry["mse"] for entry in measured]
+        cells.append({**common, "parameters": measured[0]["parameters"], "mse": mse})
     return {"cells": cells, "iterations": list(preset.iterations)}
 
 
@@ -151,7 +142,7 @@ def errors(
     result: dict[str, dict[str, float]] = {kind: {} for kind in KINDS}
 
     def measure(rows: Array, protocol: str, **options: Any) -> float:
-        outcome = run(
+        outcome = memory.run(
             partial(by_name(protocol), design=design, round=round, **options),
             list(rows),
             draws=lambda peer, offset: InsecureSeededDraw(seed, peer=peer, round=round, offset=offset),

@@ -44,7 +44,8 @@ def make_record(
     name, data
         The experiment and what was collected.
     command
-        The command line that did it.
+        The command line that did it. Results hold whatever runs the folder has, so the record also lists a command
+        for each of them.
     chosen
         What the user chose instead of the preset's settings.
     """
@@ -56,6 +57,7 @@ def make_record(
         "paper": preset.place,
         "scaled": list(exhibit.scaled),
         "command": command,
+        "commands": commands(name, data) or [command],
         "chosen": dict(chosen),
         "settings": preset.train,
         "seeds": _seeds(exhibit),
@@ -133,8 +135,22 @@ def markdown(record: Record, exhibit: Exhibit) -> str:
     claims = [[f.claim, f.verdict, f.numbers] for f in exhibit.findings]
     lines += [*_table(["Claim", "Verdict", "Measured"], claims), ""]
     lines += [f"- {note}" for note in exhibit.notes] + [""]
-    lines += ["```sh", record["command"], "```", ""]
+    lines += ["```sh", *record["commands"], "```", ""]
     return "\n".join(lines)
+
+
+def commands(name: str, data: Mapping[str, Any]) -> list[str]:
+    """Return a command line for each cell of an experiment that gives its numbers again."""
+    preset = read_preset(name)
+    lines = []
+    for cell in data.get("cells", []):
+        line = f"securedfl reproduce {name} --datasets {cell['dataset']} --peers {cell['peers']}"
+        line += f" --seeds {','.join(map(str, cell['seeds']))}"
+        shares = [f"{key}={cell[key]:g}" for key in ("users", "width") if cell[key] != 1]
+        line += f" --rounds {cell['rounds']}" if cell["rounds"] != preset.rounds else ""
+        line += f" --scale {','.join(shares)}" if shares else ""
+        lines.append(line)
+    return lines
 
 
 def versions() -> dict[str, str]:

@@ -26,10 +26,13 @@ class Cell:
         Its settings; ``out`` is its folder.
     scaled
         How it is smaller than the paper's, in words; empty if it is not.
+    variant
+        What sets it apart from other cells of the same data set, peers and seed, in words.
     """
 
     config: TrainConfig
-    scaled: str
+    scaled: str = ""
+    variant: str = ""
 
     @property
     def folder(self) -> Path:
@@ -40,9 +43,9 @@ class Cell:
     @property
     def about(self) -> str:
         """What is trained, for people."""
-        several = f", {self.config.iterations} iterations" if self.config.allow_exposure else ""
+        variant = f", {self.variant}" if self.variant else ""
         scaled = f" (scaled: {self.scaled})" if self.scaled else ""
-        return f"{self.config.dataset}, {self.config.peers} peers, seed {self.config.seed}{several}{scaled}"
+        return f"{self.config.dataset}, {self.config.peers} peers, seed {self.config.seed}{variant}{scaled}"
 
 
 def make_plan(
@@ -86,11 +89,12 @@ def make_plan(
                     values |= {"fraction": scale.users, "width": scale.width, **(machine or {})}
                     if "keep_updates" in values:  # a short training keeps its last round at least
                         values["keep_updates"] = min(values["keep_updates"], values["rounds"])
-                    variant = "" if iterations is None else f"-iterations{iterations}"
-                    name = f"{preset.runs}{dataset}-{count}-seed{seed}{variant}{scale.suffix}"
+                    varied = "" if iterations is None else f"-iterations{iterations}"
+                    name = f"{preset.runs}{dataset}-{count}-seed{seed}{varied}{scale.suffix}"
                     values["out"] = out / RUNS / name
                     config = TrainConfig.resolve(values, where=f"the experiment {preset.name!r}")
-                    cells.append(Cell(config, told(config, preset.rounds)))
+                    variant = "" if iterations is None else f"{iterations} iterations"
+                    cells.append(Cell(config, told(config, preset.rounds), variant))
     return cells
 
 

@@ -88,7 +88,7 @@ def _section(record: Record, exhibit: Exhibit) -> str:
         table = parts.folded("All numbers", table)
     card = f'<div class="card">{table}{_notes(exhibit)}</div>'
     shown_first = (card, charts) if len(exhibit.rows) <= SHORT else (charts, card)
-    repeat = f"<pre><code>{parts.text(record['command'])}</code></pre>"
+    repeat = f"<pre><code>{parts.text(chr(10).join(record['commands']))}</code></pre>"
     about = parts.folded(
         "Repeat it",
         repeat

@@ -72,12 +72,14 @@ def belongs(config: TrainConfig, preset: Preset) -> bool:
     return not differences(config, TrainConfig.resolve(values))
 
 
-def grouped(runs: Iterable[Found]) -> dict[tuple[str, int, str], list[Found]]:
-    """Return runs that differ in nothing but seed (and iterations) together, by data set, peers and scale."""
-    groups: dict[tuple[str, int, str], list[Found]] = {}
+def grouped(runs: Iterable[Found]) -> list[tuple[dict[str, Any], list[Found]]]:
+    """Return runs that differ in nothing but seed (and iterations) together, with what they have in common."""
+    groups: dict[tuple[Any, ...], list[Found]] = {}
     for run in runs:
-        groups.setdefault((run.config.dataset, run.config.peers, run.scaled), []).append(run)
-    return groups
+        config = run.config
+        key = (config.dataset, config.peers, config.rounds, config.fraction, config.width)
+        groups.setdefault(key, []).append(run)
+    return [(_common(group), group) for group in groups.values()]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -90,14 +92,30 @@ def spread(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else math.nan
 
 
-def noise(accuracy: float, predictions: int | None) -> float:
+def noise(accuracy: float, cell: Mapping[str, Any]) -> float:
     """Return the standard error of a difference of two accuracies near this one, in points; NaN if unknown.
 
-    Both are over the same test set, which makes the true error smaller, never larger.
+    The cell tells how many test predictions they are over, for each of its seeds. Both are over the same test set,
+    which makes the true error smaller, never larger.
     """
-    if not predictions or not 0 <= accuracy <= 1:
+    if not cell["predictions"] or not 0 <= accuracy <= 1:
         return math.nan
-    return 100 * math.sqrt(2 * accuracy * (1 - accuracy) / predictions)
+    return 100 * math.sqrt(2 * accuracy * (1 - accuracy) / (cell["predictions"] * len(cell["seeds"])))
+
+
+def _common(runs: Sequence[Found]) -> dict[str, Any]:
+    config = runs[0].config
+    known = [run.predictions for run in runs if run.predictions is not None]
+    return {
+        "dataset": config.dataset,
+        "peers": config.peers,
+        "scaled": runs[0].scaled,
+        "rounds": config.rounds,
+        "users": config.fraction,
+        "width": config.width,
+        "seeds": sorted({run.config.seed for run in runs}),
+        "predictions": round(fmean(known)) if len(known) == len(runs) else None,
+    }
 
 
 def _read(folder: Path, config: TrainConfig, preset: Preset) -> Found:

@@ -59,6 +59,18 @@ def examine(cell: Cell) -> State:
     return "finished" if finished(cell.folder, cell.config) else "unfinished"
 
 
+def examine_all(cells: Sequence[Cell], *, resume: bool = False) -> dict[Path, State]:
+    """Tell how far each run is, by folder; one that must not be touched is an error that gives the choices."""
+    states = {cell.folder: examine(cell) for cell in cells}
+    begun = [folder for folder, state in states.items() if state == "unfinished"]
+    if begun and not resume:
+        raise RunFolderError(
+            f"the run in {begun[0]} is unfinished; continue it with --resume, show what is there with "
+            "--no-train, or choose another --out"
+        )
+    return states
+
+
 def read_config(folder: Path) -> TrainConfig:
     """Return the settings of a run folder as they resolve today."""
     try:
@@ -93,14 +105,8 @@ def run_cells(cells: Sequence[Cell], *, resume: bool = False, watch: Watch | Non
     watch
         Told whose turn it is; gives the observer of the training.
     """
-    states = {cell.folder: examine(cell) for cell in cells}
+    states = examine_all(cells, resume=resume)
     left = [cell for cell in cells if states[cell.folder] != "finished"]
-    begun = [cell for cell in left if states[cell.folder] == "unfinished"]
-    if begun and not resume:
-        raise RunFolderError(
-            f"the run in {begun[0].folder} is unfinished; continue it with --resume, show what is there with "
-            "--no-train, or choose another --out"
-        )
     if not left:
         return 0
     from securedfl.federation.train import resume as continue_run  # late: torch takes seconds

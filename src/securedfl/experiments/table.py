@@ -41,7 +41,7 @@ PUBLISHED = {"local": "local", "fedavg": "fedavg", "paper": "secured"}
 def collect(preset: Preset, out: Path) -> dict[str, Any]:
     """Return the best accuracies of all runs found, and what is missing."""
     cells = []
-    for (dataset, peers, scaled), runs in grouped(find(preset, out)).items():
+    for common, runs in grouped(find(preset, out)):
         methods = {
             method: {
                 "seeds": [run.config.seed for run in runs if method in run.curves],
@@ -53,16 +53,7 @@ def collect(preset: Preset, out: Path) -> dict[str, Any]:
             }
             for method in preset.train["methods"]
         }
-        cells.append(
-            {
-                "dataset": dataset,
-                "peers": peers,
-                "scaled": scaled,
-                "rounds": runs[0].config.rounds,
-                "predictions": runs[0].predictions,
-                "methods": methods,
-            }
-        )
+        cells.append({**common, "methods": methods})
     return {"cells": cells, "wanted": [[d, p] for p in preset.peers for d in preset.datasets]}
 
 
@@ -163,7 +154,7 @@ def _close(cells: Sequence[Mapping[str, Any]]) -> list[Finding]:
                 difference = 100 * (best(cell, method) - best(cell, "fedavg"))
                 if cell["dataset"] != dataset or not math.isfinite(difference):
                     continue
-                error = noise(best(cell, "fedavg"), cell["predictions"])
+                error = noise(best(cell, "fedavg"), cell)
                 close = abs(difference) <= limit + 1e-9
                 verdicts.append(judged(holds=close, noise=abs(difference) <= 2 * error))
                 scaled = ", scaled" if cell["scaled"] else ""
@@ -181,7 +172,7 @@ def _below(cells: Sequence[Mapping[str, Any]]) -> Finding:
         gap = 100 * (best(cell, "fedavg") - best(cell, "local"))
         if not math.isfinite(gap):
             continue
-        error = noise(best(cell, "fedavg"), cell["predictions"])
+        error = noise(best(cell, "fedavg"), cell)
         clearly = gap > (2 * error if math.isfinite(error) else 0)
         verdicts.append(judged(holds=clearly, noise=gap > 0))
         numbers.append(f"{place(cell)}: {signed(-gap)}" + _error(error))
@@ -199,7 +190,7 @@ def _hurt(cells: Sequence[Mapping[str, Any]]) -> list[Finding]:
             alike = sorted((c for c in own if c["scaled"] == scaled), key=lambda c: c["peers"])
             for few, many in itertools.pairwise(alike):
                 change = 100 * (best(many, "local") - best(few, "local"))
-                error = noise(best(few, "local"), few["predictions"])
+                error = noise(best(few, "local"), few)
                 verdicts.append(judged(holds=change < 0, noise=change <= 2 * error))
                 label = ", scaled" if scaled else ""
                 numbers.append(
@@ -228,7 +219,6 @@ def _notes(data: Mapping[str, Any]) -> list[str]:
     ]
     if missing:
         notes.append(f"Not run: {', '.join(missing)}.")
-    seeds = sorted({s for cell in data["cells"] for m in cell["methods"].values() for s in m["seeds"]})
-    if len(seeds) > 1:
+    if any(len(cell["seeds"]) > 1 for cell in data["cells"]):
         notes.append("Mean and standard deviation over seeds; CSV has every seed.")
     return notes
