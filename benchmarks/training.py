@@ -1,29 +1,39 @@
-"""Time of a whole `secured` training against a bare PyTorch loop that does the same updates.
+"""Time of training against bare PyTorch loops that do the same updates.
 
-python benchmarks/training.py                          digits, 9 peers, 100 rounds
-python benchmarks/training.py --rounds 20 --repeat 5
+python benchmarks/training.py                          both parts
+python benchmarks/training.py --only whole --rounds 20 --repeat 5
+python benchmarks/training.py --only local --models cnn,gru
 
-Both train with one thread in one process and score every peer's test data after every round. The bare loop has one
-module and one optimiser per peer, shuffles with torch.randperm, and averages state dicts with torch.stack(...).mean(0).
+whole: a `secured` training of 9 peers on digits, 100 rounds, with its report. Both train with one thread in one process
+and score every peer's test data after every round. The bare loop has one module and one optimiser per peer, shuffles
+with torch.randperm, and averages state dicts with torch.stack(...).mean(0).
+
+local: samples per second of one peer's local update, for the paper's models on random data. Against a bare loop over
+the same module with the same optimiser (aim: at most 5 % slower), and over the textbook's: nn.Conv2d, ReLU before
+pooling, nn.GRU. All take turns, and the best of several turns counts, in CPU time of the one thread.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import math
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from securedfl.evaluation.report import write_report
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.train import make_task, train
+from securedfl.learning.images import Convolution
 from securedfl.learning.models import build
 from securedfl.learning.team import Task
-from securedfl.learning.update import one_thread
+from securedfl.learning.update import LocalTrainer, PeerData, TrainingOptions, one_thread
 
 
 def main() -> None:
@@ -33,8 +43,18 @@ def main() -> None:
     parser.add_argument("--peers", type=int, default=9)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=3, help="the best of so many runs counts")
+    parser.add_argument("--only", choices=["whole", "local"])
+    parser.add_argument("--models", default=",".join(WORK), help="of the part local")
     arguments = parser.parse_args()
+    if arguments.only != "local":
+        whole(arguments)
+    if arguments.only != "whole":
+        print("\nlocal updates of one peer, one thread, batch 32: samples per second, and time against ours")
+        for name in arguments.models.split(","):
+            local(name, arguments.repeat)
 
+
+def whole(arguments: argparse.Namespace) -> None:
     settings = {"peers": arguments.peers, "rounds": arguments.rounds, "methods": "secured", "workers": 1}
     task = make_task(TrainConfig.resolve(settings))
     bare = ours = report = float("inf")
@@ -99,6 +119,106 @@ def share_mean(models: list[nn.Module]) -> None:
     mean = {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
     for model in models:
         model.load_state_dict(copy.deepcopy(mean))
+
+
+WORK = {
+    "cnn": ((1, 28, 28), 10, 40, "rmsprop"),
+    "gru": ((50,), 76, 30, "adam"),
+    "resnet18": ((3, 32, 32), 10, 3, "rmsprop"),
+}
+"""Shape of a sample, classes, batches per turn and optimiser, as the paper has them."""
+
+OPTIMIZERS = {"rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam}
+
+
+def local(name: str, repeat: int) -> None:
+    """Print samples per second of one peer's update, ours and bare."""
+    shape, classes, batches, optimizer = WORK[name]
+    random = np.random.default_rng(0)
+    size = 32 * batches
+    if name == "gru":
+        x, y = (random.integers(0, classes, (size, *shape)) for _ in range(2))
+    else:
+        x, y = random.random((size, *shape), dtype=np.float32), random.integers(0, classes, size)
+    with one_thread():
+        options = TrainingOptions(model=name, optimizer=optimizer)
+        trainer = LocalTrainer({0: PeerData(x, y, x[:1], y[:1])}, shape, classes, options)
+        row = np.zeros(trainer.model.size, np.float32)
+        trainer.initialise(0, row)
+        torch.manual_seed(0)
+        ours = build(name, shape, classes)
+        candidates: dict[str, Callable[[], object]] = {
+            "securedfl": lambda: trainer.update(0, 1, row),
+            "bare loop": bare_update(ours, optimizer, x, y),
+            "bare loop, textbook modules": bare_update(textbook(name, copy.deepcopy(ours)), optimizer, x, y),
+        }
+        best = dict.fromkeys(candidates, math.inf)
+        for _ in range(repeat + 1):  # the first turn also warms up
+            for title, run in candidates.items():
+                started = time.process_time()
+                run()
+                best[title] = min(best[title], time.process_time() - started)
+    print(f"{name} ({trainer.model.size:,} parameters, {batches} batches, {optimizer})")
+    for title, seconds in best.items():
+        ratio = seconds / best["securedfl"]
+        note = "   (aim: at least 0.95)" if title == "bare loop" else ""
+        print(f"  {title:<28} {size / seconds:8.1f} / s   {ratio:5.2f} x{note}")
+
+
+def bare_update(model: nn.Module, optimizer: str, x: np.ndarray, y: np.ndarray) -> Callable[[], None]:
+    """Return a function that trains for one epoch in the plainest way."""
+    steps = OPTIMIZERS[optimizer](model.parameters(), lr=0.001)
+    inputs, labels = torch.from_numpy(x), torch.from_numpy(y)
+    loss_of = nn.CrossEntropyLoss()
+
+    def run() -> None:
+        model.train()
+        order = torch.randperm(len(inputs))
+        for start in range(0, len(inputs), 32):
+            batch = order[start : start + 32]
+            scores = model(inputs[batch])
+            steps.zero_grad()
+            loss_of(scores.reshape(-1, scores.shape[-1]), labels[batch].reshape(-1)).backward()
+            steps.step()
+
+    return run
+
+
+class Textbook(nn.Module):
+    """Embedding, GRU and scores, each as PyTorch has it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.gru, self.scores = model.embedding, model.gru, model.scores
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map batch x positions to batch x positions x classes."""
+        return self.scores(self.gru(self.embedding(x))[0])
+
+
+def textbook(name: str, model: nn.Module) -> nn.Module:
+    """Return the same model made of PyTorch's own modules in their usual order."""
+    if name == "gru":
+        return Textbook(model)
+    for parent in list(model.modules()):
+        for key, child in list(parent.named_children()):
+            if isinstance(child, Convolution):
+                plain = nn.Conv2d(
+                    child.in_channels,
+                    child.out_channels,
+                    child.kernel_size,
+                    child.stride,
+                    child.padding,
+                    bias=child.bias is not None,
+                )
+                plain.load_state_dict(child.state_dict())
+                setattr(parent, key, plain)
+    if name == "cnn":
+        layers = list(model)
+        for at in (1, 4):  # the ReLU before the pooling
+            layers[at], layers[at + 1] = layers[at + 1], layers[at]
+        return nn.Sequential(*layers)
+    return model
 
 
 if __name__ == "__main__":
