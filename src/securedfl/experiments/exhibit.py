@@ -118,8 +118,9 @@ def with_spread(mean: float, deviation: float) -> str:
 
 
 def signed(points: float) -> str:
-    """Return a difference in percentage points with its sign."""
-    return f"{points:+.2f}".replace("-", "−")
+    """Return a difference in percentage points with its sign; zero has none."""
+    text = f"{points:+.2f}"
+    return "0.00" if float(text) == 0 else text.replace("-", "−")
 
 
 def judged(*, holds: bool, noise: bool = False) -> Verdict:

@@ -72,9 +72,9 @@ def panels(shown: Sequence[Panel], *, columns: int, titles: bool = True) -> Figu
                 drawing = line(look, points=points, layer=layer, layers=len(panel.curves))
                 _draw(axes, curve, look.colour, layer, **drawing)
             _accuracy_axes(axes, panel.curves)
-            if place % columns:
+            if place % columns and shown[place - 1].curves:  # the neighbour says it already
                 axes.set_ylabel("")
-            if place < columns * (rows - 1):
+            if any(panel.curves for panel in shown[place + columns : place + columns + 1]):
                 axes.set_xlabel("")
         handles = [_handle(**line(drawn[name], points=2)) for name in drawn]
         wide = len(handles) if columns > 1 else 2
@@ -186,11 +186,11 @@ def _draw(axes: Axes, curve: Curve, colour: str, layer: int, **look: Any) -> Non
 
 
 def _accuracy_axes(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Begin a little below where the curves are after a tenth of the rounds: the first ones would squeeze them."""
+    """Begin a little below where the curves are after a sixth of the rounds: the first ones would squeeze them."""
     from matplotlib.ticker import MaxNLocator
 
     late = [
-        v for curve in curves for values in curve.percent[max(1, len(curve.percent) // 10) :] for v in values
+        v for curve in curves for values in curve.percent[max(1, len(curve.percent) // 6) :] for v in values
     ]
     late = late or [0.0, 100.0]
     low, high = min(late), max(late)

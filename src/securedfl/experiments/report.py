@@ -69,7 +69,7 @@ def _result(verdicts: Counter[Verdict]) -> str:
     told = f"Of {measured} claims that were measured, {verdicts['holds']} hold"
     if verdicts["within noise"]:
         told += f", {verdicts['within noise']} cannot be told from noise"
-    return f"{told} and {verdicts['differs']} differ."
+    return f"{told} and {verdicts['differs'] or 'none'} differ{'s' * (verdicts['differs'] < 2)}."
 
 
 def _banner(exhibits: dict[str, Exhibit]) -> str:
@@ -135,7 +135,8 @@ def _claims(findings: Sequence[Finding]) -> str:
 
 
 def _notes(exhibit: Exhibit) -> str:
-    return "".join(f'<p class="soft">{parts.text(note)}</p>' for note in exhibit.notes)
+    paragraphs = "".join(f'<p class="soft">{parts.text(note)}</p>' for note in exhibit.notes)
+    return f'<div class="notes">{paragraphs}</div>'
 
 
 def _chart(picture: Picture, prefix: str) -> str:
