@@ -115,10 +115,11 @@ def test_other_orders_lose_at_most_one_partition_to_deletion() -> None:
                 55: 11,
                 60: 12,
                 65: 16,
-                70: 12,
                 90: 16,
+                70: 14,
                 75: 16,
                 80: 16,
+                85: 21,
                 95: 19,
                 100: 21,
                 110: 19,
@@ -128,6 +129,7 @@ def test_other_orders_lose_at_most_one_partition_to_deletion() -> None:
         (
             4,
             {
+                32: 10,
                 52: 17,
                 56: 18,
                 60: 19,

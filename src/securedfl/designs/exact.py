@@ -9,6 +9,7 @@ import numpy as np
 
 from securedfl.designs.classes import Plan, as_classes
 from securedfl.designs.columns import shipped
+from securedfl.designs.divisible import divisible
 from securedfl.designs.doubling import doubled
 from securedfl.designs.fields import divisors
 from securedfl.designs.holes import holed
@@ -42,6 +43,8 @@ def _candidates(n: int, s: int) -> Iterator[Plan]:
         return
     if starter := starters().get((n, s)):
         yield Plan(starter.gap, _name(starter), starter.develop)
+    if (n, s) == (32, 4):
+        yield Plan(10, "resolvable group-divisible design of type 2^16 over Z_2^3", divisible)
     if columns := shipped(n, s):
         yield columns
     r, rest = divmod(n - 1, s - 1)
