@@ -13,8 +13,8 @@ from pathlib import Path
 
 from securedfl.cli import main
 from securedfl.protocols import InsecureSeededDraw
-from securedfl.transport.network import driver, endpoint, session
-from securedfl.transport.network.endpoint import StreamOutlet
+from securedfl.transport.network import driver, outlet, session
+from securedfl.transport.network.outlet import StreamOutlet
 
 
 def install(place: str, at: int, marker: Path) -> None:
@@ -71,14 +71,14 @@ def install(place: str, at: int, marker: Path) -> None:
 
 def install_reordering() -> None:
     """Let every stream send what waits in its queue in random order."""
-    bundle, shuffle = endpoint.bundle, random.Random(7)
+    bundle, shuffle = outlet.bundle, random.Random(7)
 
     def shuffled(items):
         items = list(items)
         shuffle.shuffle(items)
         return bundle(items)
 
-    endpoint.bundle = shuffled
+    outlet.bundle = shuffled
 
 
 def install_seed() -> None:

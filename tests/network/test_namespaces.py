@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from conftest import HERE, Process
 from test_peers import check_equal
 
+from conftest import HERE, Process
 from securedfl.transport.network import certificates
 
 

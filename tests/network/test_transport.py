@@ -11,20 +11,21 @@ from functools import partial
 import grpc
 import numpy as np
 import pytest
-from conftest import free_ports
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import free_ports
 from securedfl.designs import best
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.transport import run
 from securedfl.transport.network import certificates, tls
 from securedfl.transport.network.driver import Attempt, Plan
-from securedfl.transport.network.endpoint import SERVICE, Endpoint
+from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import Place, decode, encode
 from securedfl.transport.network.mailbox import Mailbox
 from securedfl.transport.network.routes import dry_run, find_routes
+from securedfl.transport.network.server import SERVICE
 
 RUN = b"r" * 16
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from securedfl.errors import PeerLostError, SecuredFLError
-from securedfl.transport.network.consensus import number, text
+from securedfl.transport.network.control import number, text
 from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import FrameError
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.errors import RunFolderError, SecuredFLError
-from securedfl.transport.network.frames import FrameError
+from securedfl.transport.network.control import number, text
 
 Approve = Callable[[str, Any], bool]
 Call = Callable[[int, dict[str, Any]], dict[str, Any]]
@@ -198,19 +198,3 @@ def propose(
 
 def _decided(replies: Sequence[dict[str, Any]]) -> str:
     return next((str(reply["decided"]) for reply in replies if reply.get("decided")), "")
-
-
-def text(message: dict[str, Any], name: str) -> str:
-    """Return a text field of a control message; anything else is a `FrameError`."""
-    value = message.get(name)
-    if not isinstance(value, str) or len(value) > 8192:
-        raise FrameError(f"a control message without a proper {name!r}")
-    return value
-
-
-def number(message: dict[str, Any], name: str) -> int:
-    """Return a whole number of a control message; anything else is a `FrameError`."""
-    value = message.get(name)
-    if type(value) is not int or not -1 <= value < 1 << 53:
-        raise FrameError(f"a control message without a proper {name!r}")
-    return value

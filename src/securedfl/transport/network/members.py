@@ -7,7 +7,8 @@ from typing import Any
 
 from securedfl.errors import SecuredFLError
 from securedfl.transport.network.board import Board
-from securedfl.transport.network.consensus import Acceptor, number
+from securedfl.transport.network.consensus import Acceptor
+from securedfl.transport.network.control import number
 from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import FrameError
 from securedfl.transport.network.rules import Rules

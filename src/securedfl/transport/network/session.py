@@ -29,12 +29,14 @@ import numpy as np
 from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, SecuredFLError
 from securedfl.protocols.base import Array, Draw
 from securedfl.transport.network.board import Board
-from securedfl.transport.network.consensus import Acceptor, propose, text
+from securedfl.transport.network.consensus import Acceptor, propose
+from securedfl.transport.network.control import text
 from securedfl.transport.network.driver import Attempt, Plan, check_finite
-from securedfl.transport.network.endpoint import Endpoint, StreamOutlet
+from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import FrameError, Place
 from securedfl.transport.network.mailbox import Mailbox
 from securedfl.transport.network.members import GRACE, Gathering, commit_key, outcome_key
+from securedfl.transport.network.outlet import StreamOutlet
 from securedfl.transport.network.results import Results
 from securedfl.transport.network.rules import Averaged, Rules, RunEndedError
 
