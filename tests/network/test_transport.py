@@ -65,7 +65,8 @@ def average_over(endpoints, protocol, vectors, draws, commit_step, chunk):
         mailbox = Mailbox(place, plan.routes)
         endpoints[me].attach(mailbox, range(n))
         outlets = {k: endpoints[me].outlet(k, place, mailbox) for k in range(n) if k != me}
-        attempt = Attempt(plan, vectors[me], mailbox, outlets, draws=partial(draws, me), patience=20)
+        attempt = Attempt(plan, vectors[me], draws=partial(draws, me), patience=20)
+        attempt.connect(mailbox, outlets)
         attempt.share()
         results[me] = attempt.finish()
         assert plan.bytes_to_send == endpoints[me].bytes_out

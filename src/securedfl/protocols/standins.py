@@ -131,7 +131,7 @@ class Holding:
         sums = np.zeros_like(self.x)
         for (i, owner), (first, end) in self._slots(me, alive):
             for message in self.held[i, owner].values():
-                sums[first:end] += values(message)
+                sums[first:end] += values(message, keep=False)
         complete = not missing  # else this peer's sums lack something, and must not be taken for whole
 
         received = yield {

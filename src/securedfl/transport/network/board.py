@@ -13,7 +13,18 @@ from securedfl.transport.network.control import number, text
 from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import FrameError
 
-PHASES = ("starting", "training", "ready", "sharing", "shared", "finishing", "have", "done", "left")
+PHASES = (
+    "starting",
+    "training",
+    "ready",
+    "sharing",
+    "shared",
+    "finishing",
+    "recovering",
+    "have",
+    "done",
+    "left",
+)
 
 
 @dataclass(frozen=True)

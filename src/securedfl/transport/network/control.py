@@ -39,3 +39,13 @@ def number(message: dict[str, Any], name: str) -> int:
     if type(value) is not int or not -1 <= value < 1 << 53:
         raise FrameError(f"a control message without a proper {name!r}")
     return value
+
+
+def peers_of(message: dict[str, Any], name: str, n: int) -> tuple[int, ...]:
+    """Return a list of different peers of a roster of n, in order; anything else is a `FrameError`."""
+    value = message.get(name)
+    if not isinstance(value, list) or not all(type(peer) is int for peer in value):
+        raise FrameError(f"a control message without a proper {name!r}")
+    if value != sorted(set(value) & set(range(n))):
+        raise FrameError(f"a control message with impossible {name!r}")
+    return tuple(value)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from securedfl.errors import PeerLostError
 from securedfl.protocols.base import Array
-from securedfl.transport.network.driver import CHUNK
+from securedfl.transport.network.driver import CHUNK, Plan
 from securedfl.transport.network.routes import PeerProtocol
 
 
@@ -47,6 +47,8 @@ class Rules:
         The first step in which sums leave.
     can_lose
         Whether an average may go on with fewer members.
+    stand_ins
+        Whether the protocol returns, at its commit step, a holding that can be finished without members lost since.
     least
         The fewest members; more than half of the roster, so that a cut network never gives two averages.
     retries
@@ -61,11 +63,25 @@ class Rules:
     dtype: str
     commit_step: int = 0
     can_lose: bool = False
+    stand_ins: bool = False
     least: int = 3
     retries: int = 3
     chunk: int = CHUNK
     deadlines: Deadlines = field(default_factory=Deadlines)
     may_retry: Callable[[int, int], str] = lambda _round, _tries: ""
+
+    def plan(self, me: int, n: int, round: int) -> Plan:
+        """Return how one of n members runs the average of a round."""
+        return Plan.make(
+            self.protocol(n, round),
+            me,
+            n,
+            self.size,
+            self.dtype,
+            commit_step=self.commit_step,
+            chunk=self.chunk,
+            stand_ins=self.stand_ins,
+        )
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ One average goes through these phases, each visible on the board:
 4. ``finishing``, ``have``: reduce. Whoever holds the result keeps it safe and waits.
 5. The roster decides by consensus: done (with the result's digest), or abandoned. Only then is the result applied.
 
-A peer that missed any of it fetches the result of a decided round from those that hold it. If an attempt is abandoned
-after its commit, only the same members may average these parameters again (the next *epoch* of the round), because
+A peer that missed any of it fetches the result of a decided round from those that hold it. If members are lost after
+the commit, those left try to get the same result without them (`recovery`). If that cannot be, the attempt is
+abandoned: then only the same members may average these parameters again (the next *epoch* of the round), because
 another sum of the same parameters would permit differencing. If they do not come together again, the round is void or
 the run ends, on all peers alike.
 """
@@ -20,6 +21,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,16 +31,17 @@ import numpy as np
 from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, SecuredFLError
 from securedfl.protocols.base import Array, Draw
 from securedfl.transport.network.board import Board
-from securedfl.transport.network.consensus import Acceptor, propose
-from securedfl.transport.network.control import text
-from securedfl.transport.network.driver import Attempt, Plan, check_finite
+from securedfl.transport.network.consensus import Acceptor
+from securedfl.transport.network.control import number, text
+from securedfl.transport.network.decisions import Decisions, commit_key, outcome_key
 from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import FrameError, Place
 from securedfl.transport.network.mailbox import Mailbox
-from securedfl.transport.network.members import GRACE, Gathering, commit_key, outcome_key
-from securedfl.transport.network.outlet import StreamOutlet
+from securedfl.transport.network.members import GRACE, Gathering
+from securedfl.transport.network.recovery import Recovery
 from securedfl.transport.network.results import Results
 from securedfl.transport.network.rules import Averaged, Rules, RunEndedError
+from securedfl.transport.network.trial import Trial
 
 log = logging.getLogger("securedfl.session")
 
@@ -106,11 +109,13 @@ class Session:
             state.mkdir(parents=True, exist_ok=True)
         self.results = Results(state if durable else None, rules.size, rules.dtype)
         self.acceptor = Acceptor(state / "journal.jsonl" if state else None, self._approve)
-        self._current: tuple[int, int, int, tuple[int, ...], Mailbox] | None = None
+        self._trial: Trial | None = None
         self.board = Board(endpoint, heartbeat=heartbeat, silence=silence, watch=self._watch)
-        self._gathering = Gathering(endpoint, self.board, rules, self.acceptor)
+        self.decisions = Decisions(endpoint, self.board, self.acceptor)
+        self._gathering = Gathering(endpoint, self.board, rules, self.decisions)
+        self._recovery = Recovery(endpoint, self.board, rules, self.decisions, self._gathering, self.results)
         self._confirm_pending()
-        endpoint.answer, endpoint.models = self._answer, lambda _peer, _message: self.results.send()
+        endpoint.answer, endpoint.models = self._answer, self._give
         self.board.say(identity=json.dumps(identity, sort_keys=True), finished=self.results.round)
         self.board.start()
 
@@ -165,31 +170,36 @@ class Session:
         """Average with the others; return what all of them hold, or raise what all of them raise."""
         began, waited, epoch = time.monotonic(), 0.0, 0
         self._check_own(vector)
-        while True:
-            result: Array | None = None
-            start = time.monotonic()
-            try:
+        try:
+            while True:
+                result: Array | None = None
+                start = time.monotonic()
                 try:
-                    self.board.say(phase="ready", round=round, epoch=epoch, digest="")
-                    attempt, members = self._await_offer(round, epoch)
-                    waited += time.monotonic() - start
-                    result = self._attempt(vector, round, epoch, attempt, members)
-                except _MovedError:
-                    pass  # the decision tells what to do
-                except RunEndedError:
-                    raise
-                except PeerLostError as error:
-                    log.warning("round %d: an attempt is given up: %s", round, error)
-                done = self._settle(round, epoch, result)
-            except _BehindError:
-                done = self._fetch(round, "")
-            except _VoidError:
-                done = Averaged(round, self.results.void(round), void=True)
-                self.board.say(phase="done", finished=round)
-            if done is not None:
-                return replace(done, attempts=epoch + 1, seconds=time.monotonic() - began, waited=waited)
-            if self.acceptor.decided(outcome_key(round, epoch)) is not None:
-                epoch += 1
+                    try:
+                        self.board.say(phase="ready", round=round, epoch=epoch, digest="")
+                        attempt, members = self._await_offer(round, epoch)
+                        waited += time.monotonic() - start
+                        result = self._attempt(vector, round, epoch, attempt, members)
+                    except _MovedError:
+                        pass  # the decision tells what to do
+                    except RunEndedError:
+                        raise
+                    except PeerLostError as error:
+                        log.warning("round %d: an attempt is given up: %s", round, error)
+                    if result is None:
+                        result = self._recover(round, epoch)
+                    done = self._settle(round, epoch, result)
+                except _BehindError:
+                    done = self._fetch(round, "")
+                except _VoidError:
+                    done = Averaged(round, self.results.void(round), void=True)
+                    self.board.say(phase="done", finished=round)
+                if done is not None:
+                    return replace(done, attempts=epoch + 1, seconds=time.monotonic() - began, waited=waited)
+                if self.decisions.outcome(round, epoch) is not None:
+                    epoch += 1
+        finally:
+            self._trial = None
 
     def _check_own(self, vector: Array) -> None:
         """Leave, and say why, rather than send what cannot be averaged."""
@@ -210,7 +220,7 @@ class Session:
             found = self._gathering.look(round, epoch, time.monotonic() - since)
             end, self._gathering.end = self._gathering.end, None
             if end is not None:
-                self._propose(commit_key(round, epoch), end)
+                self.decisions.propose(commit_key(round, epoch), end)
             return found
 
         in_touch = since
@@ -228,73 +238,66 @@ class Session:
         self, vector: Array, round: int, epoch: int, attempt: int, members: tuple[int, ...]
     ) -> Array:
         """Take part in one attempt; return the result, or raise `PeerLostError` or `_MovedError`."""
-        plan = self._plan(round, members)
-        place = Place(self._run, round, attempt, 0, 0)
-        mailbox = Mailbox(place, plan.routes)
-        outlets: dict[int, StreamOutlet] = {}
         draws = self._draws
-        self.board.say(phase="sharing", attempt=attempt)
-        self._current = (round, epoch, attempt, members, mailbox)
-        self.endpoint.attach(mailbox, members)
+        self._trial = trial = Trial(
+            self.endpoint,
+            self.board,
+            self.rules,
+            place=Place(self._run, round, attempt, 0, 0),
+            epoch=epoch,
+            members=members,
+            vector=vector,
+            draws=None if draws is None else lambda offset: draws(round, offset),
+        )
+        with self._leaving():
+            return trial.run(self._await_commit)
+
+    def _recover(self, round: int, epoch: int) -> Array | None:
+        """Get the result of an attempt of this peer that was committed to and broke off, if that is possible."""
+        trial = self._trial
+        if trial is None or not trial.shared or self.decisions.commit(round, epoch) != trial.value:
+            return None
+        with self._leaving():
+            return self._recovery.run(trial)
+
+    @contextmanager
+    def _leaving(self) -> Iterator[None]:
+        """Tell the others when this peer cannot go on for a reason of its own."""
         try:
-            for k, peer in enumerate(members):
-                if peer != self.me:
-                    outlets[k] = self.endpoint.outlet(peer, place, mailbox)
-            job = Attempt(
-                plan,
-                vector,
-                mailbox,
-                outlets,
-                draws=None if draws is None else lambda offset: draws(round, offset),
-                patience=self.rules.deadlines.average,
-            )
-            job.share()
-            self.board.say(phase="shared")
-            self._await_commit(round, epoch, attempt, members, mailbox)
-            self.board.say(phase="finishing")
-            result = job.finish()
-            check_finite(result)
-            return result
+            yield
         except PeerLostError:
             raise
         except SecuredFLError as error:
             self.leave(f"{self._name(self.me)} stopped: {type(error).__name__}")
             raise
-        finally:
-            self._current = None
-            self.endpoint.detach(mailbox)
-            for outlet in outlets.values():
-                outlet.cancel()
 
-    def _await_commit(
-        self, round: int, epoch: int, attempt: int, members: tuple[int, ...], mailbox: Mailbox
-    ) -> None:
+    def _await_commit(self, trial: Trial, mailbox: Mailbox) -> None:
         """Wait until the roster has decided for this attempt; propose it when all members have shared."""
-        key, began = commit_key(round, epoch), time.monotonic()
-        value = {"kind": "members", "attempt": attempt, "members": list(members)}
+        round, epoch, attempt = trial.place.round, trial.epoch, trial.place.attempt
+        began = time.monotonic()
 
         def look() -> Any:
-            decision = self.acceptor.decided(key)
+            decision = self.decisions.commit(round, epoch)
             if decision is not None:
                 return decision
             mailbox.check()
             shared = all(
                 (s.round, s.epoch, s.attempt) == (round, epoch, attempt)
-                and s.phase in ("shared", "finishing", "have")
-                for s in map(self.board.status, members)
+                and s.phase in ("shared", "finishing", "recovering", "have")
+                for s in map(self.board.status, trial.members)
             )
-            turn = time.monotonic() - began > 0.5 * members.index(self.me)
-            return self._propose(key, value) if shared and turn else None
+            turn = time.monotonic() - began > 0.5 * trial.members.index(self.me)
+            return self.decisions.propose(commit_key(round, epoch), trial.value) if shared and turn else None
 
         decision = self.board.wait(look, self.rules.deadlines.average)
         if decision is None:
             raise PeerLostError("not all members shared in time")
-        if decision != value:
+        if decision != trial.value:
             raise _MovedError
 
     def _settle(self, round: int, epoch: int, result: Array | None) -> Averaged | None:
         """Confirm a result with the others; return it once all are bound to it, None if it must be tried again."""
-        if result is None and self.acceptor.decided(commit_key(round, epoch)) is None:
+        if result is None and self.decisions.commit(round, epoch) is None:
             return None  # before the commit: nothing to settle
         digest = ""
         if result is not None:
@@ -305,7 +308,7 @@ class Session:
                 raise
             self.board.say(phase="have", digest=digest)
         else:
-            given_up = max(self.board.mine.attempt, self._gathering.attempt(round, epoch))
+            given_up = max(self.board.mine.attempt, self.decisions.attempt(round, epoch))
             self.board.say(phase="ready", attempt=given_up)
         decision = self._await_outcome(round, epoch, digest)
         if decision["kind"] == "abandoned":
@@ -321,7 +324,7 @@ class Session:
             return self._fetch(round, decision["digest"])
         vector = self.results.confirm()
         self.board.say(phase="done", finished=round)
-        return Averaged(round, vector, self._gathering.members(round, epoch))
+        return Averaged(round, vector, self.decisions.members(round, epoch))
 
     def _await_outcome(self, round: int, epoch: int, digest: str) -> Any:
         """Wait for the roster's decision about the result; propose it when it is this peer's turn."""
@@ -337,9 +340,9 @@ class Session:
             waiting = self._gathering.unfinished(round, epoch)
             if digest and 2 * len(have) > self.n:
                 if (not waiting or waited > 2.0) and waited > 0.5 * have.index(self.me):
-                    return self._propose(key, {"kind": "done", "digest": digest})
+                    return self.decisions.propose(key, {"kind": "done", "digest": digest})
             elif (not waiting and waited > GRACE) or waited > patience:
-                return self._propose(key, {"kind": "abandoned"})
+                return self.decisions.propose(key, {"kind": "abandoned"})
             return None
 
         decision = self.board.wait(look, 3 * patience)
@@ -354,7 +357,7 @@ class Session:
         ahead = [peer for peer in self._others() if self.board.status(peer).finished >= round]
         if not ahead:
             return
-        self._learn(keys, ahead)
+        self.decisions.learn(keys, ahead)
         if patient and all(self.acceptor.decided(key) is not None for key in keys):
             return
         raise _BehindError
@@ -367,10 +370,10 @@ class Session:
             peer
             for peer in self._others()
             if (s := self.board.status(peer)).round == round
-            and (s.epoch > epoch or s.phase in ("finishing", "have"))
+            and (s.epoch > epoch or s.phase in ("finishing", "recovering", "have"))
         ]
         if later and self.acceptor.decided(keys[0]) is None:
-            self._learn(keys, later)
+            self.decisions.learn(keys, later)
         decision = self.acceptor.decided(keys[0])
         if decision is None:
             return
@@ -379,19 +382,6 @@ class Session:
         if decision["kind"] == "void":
             raise _VoidError
         raise _MovedError
-
-    def _learn(self, keys: list[str], peers: list[int]) -> None:
-        """Ask peers for decisions that this one missed."""
-        for key in keys:
-            for peer in peers:
-                if self.acceptor.decided(key) is not None:
-                    break
-                try:
-                    reply = self.endpoint.call(peer, {"kind": "query", "key": key})
-                except SecuredFLError:
-                    continue
-                if reply.get("decided"):
-                    self.acceptor.learn(key, text(reply, "decided"))
 
     def _confirm_pending(self) -> None:
         """After a restart: confirm a result that was decided before this peer was killed."""
@@ -412,23 +402,6 @@ class Session:
             here = (mine.round, mine.epoch) == (int(round), int(epoch))
             return not here or mine.attempt <= value["attempt"]
         return True
-
-    def _propose(self, key: str, value: Any) -> Any:
-        return propose(
-            key,
-            value,
-            me=self.me,
-            peers=range(self.n),
-            acceptor=self.acceptor,
-            call=self._ask,
-            deadline=time.monotonic() + 2.0,
-        )
-
-    def _ask(self, peer: int, message: dict[str, Any]) -> dict[str, Any]:
-        """Ask a peer for its vote; one that is gone would only cost time."""
-        if not self.board.present(peer):
-            raise PeerLostError(f"{self._name(peer)} is gone")
-        return self.endpoint.call(peer, message, timeout=3.0)
 
     # -- the others -------------------------------------------------------------------------------------------
 
@@ -451,19 +424,16 @@ class Session:
         raise PeerLostError(f"nobody could provide the result of round {round}; start this peer again")
 
     def _watch(self) -> None:
-        """End the running attempt as soon as a member is gone or has gone on; called with every heartbeat."""
-        current = self._current
-        if current is None:
-            return
-        round, epoch, attempt, members, mailbox = current
-        for peer in members:
-            status = self.board.status(peer)
-            if not self.board.present(peer):
-                mailbox.fail(PeerLostError(f"{self._name(peer)} was lost"))
-            elif (status.round, status.epoch) == (round, epoch) and status.attempt > attempt:
-                mailbox.fail(PeerLostError(f"{self._name(peer)} went on to another attempt"))
-            elif status.attempt == attempt and status.round == round and status.phase == "ready":
-                mailbox.fail(PeerLostError(f"{self._name(peer)} gave this attempt up"))
+        """Let the running attempt end as soon as it cannot succeed; called with every heartbeat."""
+        trial = self._trial
+        if trial is not None:
+            trial.watch()
+
+    def _give(self, _peer: int, message: dict[str, Any]) -> Iterator[bytes]:
+        """Give a result to a peer that lacks it."""
+        if "round" not in message:
+            return self.results.send()
+        return self.results.send(number(message, "round"), number(message, "epoch"))
 
     def _answer(self, peer: int, message: dict[str, Any]) -> dict[str, Any]:
         kind = text(message, "kind")
@@ -473,6 +443,8 @@ class Session:
             return self.board.told()
         if kind == "offer":
             reply = self._gathering.take(message)
+        elif kind == "recover":
+            reply = self._recovery.take(message)
         elif kind in ("prepare", "accept", "decide"):
             reply = self.acceptor.answer(message)
         elif kind == "query":
@@ -497,18 +469,6 @@ class Session:
         self.board.close()
         self.endpoint.close()
         self.acceptor.close()
-
-    def _plan(self, round: int, members: tuple[int, ...]) -> Plan:
-        rules = self.rules
-        return Plan.make(
-            rules.protocol(len(members), round),
-            members.index(self.me),
-            len(members),
-            rules.size,
-            rules.dtype,
-            commit_step=rules.commit_step,
-            chunk=rules.chunk,
-        )
 
     def _others(self) -> Iterator[int]:
         return (peer for peer in range(self.n) if peer != self.me)
