@@ -13,7 +13,7 @@ from pathlib import Path
 
 from securedfl.cli import main
 from securedfl.protocols import InsecureSeededDraw
-from securedfl.transport.network import driver, outlet, session
+from securedfl.transport.network import driver, outlet, session, settlement
 from securedfl.transport.network.outlet import StreamOutlet
 
 
@@ -26,8 +26,8 @@ def install(place: str, at: int, marker: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     share, finish = driver.Attempt.share, driver.Attempt.finish
-    settle, put = session.Session._settle, StreamOutlet.put
-    sent = {"count": 0}
+    settle, put = settlement.Settlement.settle, StreamOutlet.put
+    sent = {"count": 0, "finishes": 0}
 
     def patched_share(self):
         current = self._mailbox.place.round
@@ -37,18 +37,19 @@ def install(place: str, at: int, marker: Path) -> None:
         if place == "shared":
             die(current)
 
-    def patched_finish(self):
+    def patched_finish(self, *lost):
         current = self._mailbox.place.round
-        if place == "committed":
+        sent["finishes"] += current == at
+        if place == "committed" or (place == "recovering" and sent["finishes"] == 2):
             die(current)
-        result = finish(self)
+        result = finish(self, *lost)
         if place == "finished":
             die(current)
         return result
 
     def patched_settle(self, round, epoch, result):
         if result is not None and place == "staged":
-            self.results.stage(round, epoch, result)
+            self._results.stage(round, epoch, result)
             die(round)
         return settle(self, round, epoch, result)
 
@@ -57,12 +58,16 @@ def install(place: str, at: int, marker: Path) -> None:
             sent["count"] += at_place.round == at
             if sent["count"] == 2:
                 die(at_place.round)
+        if place == f"step {at_place.step}" and at_place.round == at:
+            sent["count"] += 1
+            if sent["count"] == 2:
+                die(at_place.round)
         put(self, at_place, message)
         if place == "duplicates":
             put(self, at_place, message)
 
     driver.Attempt.share, driver.Attempt.finish = patched_share, patched_finish
-    session.Session._settle, StreamOutlet.put = patched_settle, patched_put
+    settlement.Settlement.settle, StreamOutlet.put = patched_settle, patched_put
     if place == "reordered":
         install_reordering()
     if place in ("seeded", "duplicates", "reordered"):

@@ -103,7 +103,9 @@ class Holding:
     def finish(self, lost: Iterable[int] = ()) -> Steps:
         """Add up without the lost and return the mean over all members; every message that is due must arrive."""
         gone = frozenset(lost)
-        mean, missing = yield from self.reduce(tuple(u for u in self.all if u not in gone))
+        alive = tuple(u for u in self.all if u not in gone)
+        self.check_recoverable(alive)
+        mean, missing = yield from self.reduce(alive)
         if mean is None:
             raise PeerLostError(f"nothing arrived from peers {sorted(missing)}")
         return mean

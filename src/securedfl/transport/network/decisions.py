@@ -11,6 +11,7 @@ from securedfl.transport.network.board import Board
 from securedfl.transport.network.consensus import Acceptor, propose
 from securedfl.transport.network.control import text
 from securedfl.transport.network.endpoint import Endpoint
+from securedfl.transport.network.frames import FrameError
 
 
 def commit_key(round: int, epoch: int) -> str:
@@ -21,6 +22,14 @@ def commit_key(round: int, epoch: int) -> str:
 def outcome_key(round: int, epoch: int) -> str:
     """Name the question whether the result counts."""
     return f"outcome/{round}/{epoch}"
+
+
+def read_key(key: str) -> tuple[str, int, int]:
+    """Return what a question is about, its round and its epoch; anything else is a `FrameError`."""
+    what, *numbers = key.split("/")
+    if what not in ("commit", "outcome") or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
+        raise FrameError("a vote about an unknown question")
+    return what, int(numbers[0]), int(numbers[1])
 
 
 class Decisions:
@@ -43,6 +52,10 @@ class Decisions:
     def outcome(self, round: int, epoch: int) -> Any:
         """Return what was decided about the result, None if this peer does not know."""
         return self._acceptor.decided(outcome_key(round, epoch))
+
+    def known(self, key: str) -> bool:
+        """Tell whether this peer knows the answer to a question."""
+        return bool(self._acceptor.known(key))
 
     def members(self, round: int, epoch: int) -> tuple[int, ...]:
         """Return the members that were decided on; everybody if this peer does not know."""

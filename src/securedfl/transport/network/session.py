@@ -33,31 +33,23 @@ from securedfl.protocols.base import Array, Draw
 from securedfl.transport.network.board import Board
 from securedfl.transport.network.consensus import Acceptor
 from securedfl.transport.network.control import number, text
-from securedfl.transport.network.decisions import Decisions, commit_key, outcome_key
+from securedfl.transport.network.decisions import Decisions, commit_key, outcome_key, read_key
 from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import FrameError, Place
+from securedfl.transport.network.joining import Progress, await_everybody
 from securedfl.transport.network.mailbox import Mailbox
-from securedfl.transport.network.members import GRACE, Gathering
+from securedfl.transport.network.members import Gathering
 from securedfl.transport.network.recovery import Recovery
 from securedfl.transport.network.results import Results
 from securedfl.transport.network.rules import Averaged, Rules, RunEndedError
+from securedfl.transport.network.settlement import CUT_OFF, BehindError, Settlement
 from securedfl.transport.network.trial import Trial
 
 log = logging.getLogger("securedfl.session")
 
 
-_CUT_OFF = (
-    "this peer cannot reach more than half of the federation, so nothing can be decided; start it again when the "
-    "others are back"
-)
-
-
 class _MovedError(Exception):
     """The roster decided about this average without this peer's attempt."""
-
-
-class _BehindError(Exception):
-    """Others already hold the result of this round."""
 
 
 class _VoidError(Exception):
@@ -114,14 +106,23 @@ class Session:
         self.decisions = Decisions(endpoint, self.board, self.acceptor)
         self._gathering = Gathering(endpoint, self.board, rules, self.decisions)
         self._recovery = Recovery(endpoint, self.board, rules, self.decisions, self._gathering, self.results)
-        self._confirm_pending()
+        self._settlement = Settlement(
+            endpoint,
+            self.board,
+            rules,
+            self.decisions,
+            self._gathering,
+            self.results,
+            leave=self.leave,
+        )
+        self._settlement.confirm_pending()
         endpoint.answer, endpoint.models = self._answer, self._give
         self.board.say(identity=json.dumps(identity, sort_keys=True), finished=self.results.round)
         self.board.start()
 
     # -- joining ----------------------------------------------------------------------------------------------
 
-    def join(self, progress: Callable[[list[str]], None] | None = None) -> None:
+    def join(self, progress: Progress | None = None) -> None:
         """Wait until all peers are there, or enough of them if the run has already begun; compare identities.
 
         Parameters
@@ -129,40 +130,16 @@ class Session:
         progress
             Told the names of those still missing, whenever they change.
         """
-        missing: list[int] | None = None
-
-        def everybody() -> bool:
-            nonlocal missing
-            self._compare()
-            now = [peer for peer in self._others() if not self.board.present(peer)]
-            if now != missing and progress is not None:
-                progress([self._name(peer) for peer in now])
-            missing = now
-            begun = any(self.board.status(peer).finished >= 0 for peer in range(self.n))
-            return not now or (begun and self.rules.can_lose and self.n - len(now) >= self.rules.least)
-
-        if not self.board.wait(everybody, self.rules.deadlines.join):
-            problems = "; ".join(self.board.entry(peer).problem or self._name(peer) for peer in missing or ())
-            raise PeerLostError(f"not all peers came within {self.rules.deadlines.join:g} s: {problems}")
+        try:
+            await_everybody(self.endpoint, self.board, self.rules, self.identity, progress)
+        except ConfigError:
+            self.leave(f"{self._name(self.me)} has other settings than its peers")
+            raise
 
     def catch_up(self) -> Averaged | None:
         """Return the latest result that others hold, if it is later than this peer's own."""
         latest = max(self.board.status(peer).finished for peer in range(self.n))
-        return self._fetch(latest, "") if latest > self.results.round else None
-
-    def _compare(self) -> None:
-        for peer in self._others():
-            theirs = self.board.status(peer).identity
-            if not theirs or not self.board.present(peer):
-                continue
-            values = _json(theirs)
-            for what, mine in self.identity.items():
-                if values.get(what) != mine:
-                    self.leave(f"{self._name(self.me)} has another {what} than {self._name(peer)}")
-                    raise ConfigError(
-                        f"{self._name(peer)} has another {what}: {values.get(what)} there, {mine} here; "
-                        "all peers need the same federation.toml, design and model"
-                    )
+        return self._settlement.fetch(latest, "") if latest > self.results.round else None
 
     # -- averaging --------------------------------------------------------------------------------------------
 
@@ -188,9 +165,9 @@ class Session:
                         log.warning("round %d: an attempt is given up: %s", round, error)
                     if result is None:
                         result = self._recover(round, epoch)
-                    done = self._settle(round, epoch, result)
-                except _BehindError:
-                    done = self._fetch(round, "")
+                    done = self._settlement.settle(round, epoch, result)
+                except BehindError:
+                    done = self._settlement.fetch(round, "")
                 except _VoidError:
                     done = Averaged(round, self.results.void(round), void=True)
                     self.board.say(phase="done", finished=round)
@@ -232,7 +209,7 @@ class Session:
             if 2 * sum(map(self.board.present, range(self.n))) > self.n:
                 in_touch = now
             elif now - in_touch > self.rules.deadlines.absent:
-                raise RunEndedError(_CUT_OFF)
+                raise RunEndedError(CUT_OFF)
 
     def _attempt(
         self, vector: Array, round: int, epoch: int, attempt: int, members: tuple[int, ...]
@@ -295,86 +272,21 @@ class Session:
         if decision != trial.value:
             raise _MovedError
 
-    def _settle(self, round: int, epoch: int, result: Array | None) -> Averaged | None:
-        """Confirm a result with the others; return it once all are bound to it, None if it must be tried again."""
-        if result is None and self.decisions.commit(round, epoch) is None:
-            return None  # before the commit: nothing to settle
-        digest = ""
-        if result is not None:
-            try:
-                digest = self.results.stage(round, epoch, result)
-            except SecuredFLError:
-                self.leave(f"{self._name(self.me)} cannot keep results")
-                raise
-            self.board.say(phase="have", digest=digest)
-        else:
-            given_up = max(self.board.mine.attempt, self.decisions.attempt(round, epoch))
-            self.board.say(phase="ready", attempt=given_up)
-        decision = self._await_outcome(round, epoch, digest)
-        if decision["kind"] == "abandoned":
-            self.results.discard()
-            why = self.rules.may_retry(round, epoch + 1)
-            if epoch >= self.rules.retries or why:
-                raise RunEndedError(
-                    f"the run ends in round {round} on all peers: its average was abandoned {epoch + 1} times; "
-                    + (why or "no more retries are allowed")
-                )
-            return None
-        if not self.results.holds(round, decision["digest"]):
-            return self._fetch(round, decision["digest"])
-        vector = self.results.confirm()
-        self.board.say(phase="done", finished=round)
-        return Averaged(round, vector, self.decisions.members(round, epoch))
-
-    def _await_outcome(self, round: int, epoch: int, digest: str) -> Any:
-        """Wait for the roster's decision about the result; propose it when it is this peer's turn."""
-        key, began, patience = outcome_key(round, epoch), time.monotonic(), self.rules.deadlines.average
-
-        def look() -> Any:
-            self._check_behind(round, [key], patient=bool(digest))
-            decision = self.acceptor.decided(key)
-            if decision is not None:
-                return decision
-            have = self._gathering.holders(round, epoch)
-            waited = time.monotonic() - began
-            waiting = self._gathering.unfinished(round, epoch)
-            if digest and 2 * len(have) > self.n:
-                if (not waiting or waited > 2.0) and waited > 0.5 * have.index(self.me):
-                    return self.decisions.propose(key, {"kind": "done", "digest": digest})
-            elif (not waiting and waited > GRACE) or waited > patience:
-                return self.decisions.propose(key, {"kind": "abandoned"})
-            return None
-
-        decision = self.board.wait(look, 3 * patience)
-        if decision is None:
-            raise RunEndedError(_CUT_OFF)
-        return decision
-
     # -- decisions --------------------------------------------------------------------------------------------
-
-    def _check_behind(self, round: int, keys: list[str], *, patient: bool = False) -> None:
-        """Raise `_BehindError` if others hold this round's result; learn what they know first."""
-        ahead = [peer for peer in self._others() if self.board.status(peer).finished >= round]
-        if not ahead:
-            return
-        self.decisions.learn(keys, ahead)
-        if patient and all(self.acceptor.decided(key) is not None for key in keys):
-            return
-        raise _BehindError
 
     def _check_decision(self, round: int, epoch: int) -> None:
         """React to a decision about this average that was taken while this peer waited to begin."""
         keys = [commit_key(round, epoch), outcome_key(round, epoch)]
-        self._check_behind(round, keys)
+        self._settlement.check_behind(round, keys)
         later = [
             peer
             for peer in self._others()
             if (s := self.board.status(peer)).round == round
             and (s.epoch > epoch or s.phase in ("finishing", "recovering", "have"))
         ]
-        if later and self.acceptor.decided(keys[0]) is None:
+        if later and self.decisions.commit(round, epoch) is None:
             self.decisions.learn(keys, later)
-        decision = self.acceptor.decided(keys[0])
+        decision = self.decisions.commit(round, epoch)
         if decision is None:
             return
         if decision["kind"] == "fail":
@@ -383,45 +295,18 @@ class Session:
             raise _VoidError
         raise _MovedError
 
-    def _confirm_pending(self) -> None:
-        """After a restart: confirm a result that was decided before this peer was killed."""
-        pending = self.results.pending
-        if pending is None:
-            return
-        decision = self.acceptor.decided(outcome_key(pending.round, pending.epoch)) or {}
-        if decision.get("digest") == pending.digest:
-            self.results.confirm()
-
     def _approve(self, key: str, value: Any) -> bool:
         """Tell whether this peer accepts a value (see `Acceptor`)."""
-        what, round, epoch = key.split("/")
+        what, round, epoch = read_key(key)
         mine = self.board.mine
         if what == "outcome" and value["kind"] == "done":
-            return self.results.holds(int(round), value["digest"])
+            return self.results.holds(round, value["digest"])
         if what == "commit" and value["kind"] == "members":
-            here = (mine.round, mine.epoch) == (int(round), int(epoch))
+            here = (mine.round, mine.epoch) == (round, epoch)
             return not here or mine.attempt <= value["attempt"]
         return True
 
     # -- the others -------------------------------------------------------------------------------------------
-
-    def _fetch(self, round: int, digest: str) -> Averaged:
-        """Get the result of a round, or of a later one, from those that hold it."""
-        deadline = time.monotonic() + self.rules.deadlines.average
-        while time.monotonic() < deadline:
-            for peer in self._others():
-                if not self.board.present(peer) or self.board.status(peer).finished < round:
-                    continue
-                stream = self.endpoint.fetch(peer, {"kind": "model"}, self.rules.deadlines.average)
-                try:
-                    at, vector = self.results.receive(stream, round, digest)
-                except (PeerLostError, FrameError) as error:
-                    log.warning("cannot fetch the model from %s: %s", self._name(peer), error)
-                    continue
-                self.board.say(phase="done", finished=at)
-                return Averaged(at, vector, fetched=True)
-            self.board.wait(lambda: False, 0.2)
-        raise PeerLostError(f"nobody could provide the result of round {round}; start this peer again")
 
     def _watch(self) -> None:
         """Let the running attempt end as soon as it cannot succeed; called with every heartbeat."""
@@ -475,11 +360,3 @@ class Session:
 
     def _name(self, peer: int) -> str:
         return self.endpoint.roster[peer].name
-
-
-def _json(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    return value if isinstance(value, dict) else {}
