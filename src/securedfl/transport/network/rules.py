@@ -84,6 +84,26 @@ class Rules:
         )
 
 
+@dataclass(frozen=True, order=True)
+class Tried:
+    """One attempt at an average, for the ledger: who was in it, and whether sums of it may have been seen.
+
+    Attributes
+    ----------
+    epoch, attempt
+        How often the average was abandoned before, and the attempt's number.
+    members
+        Who took part.
+    opened
+        Whether the roster committed to it. Before that nothing is sent but masked shares.
+    """
+
+    epoch: int
+    attempt: int
+    members: tuple[int, ...]
+    opened: bool
+
+
 @dataclass(frozen=True)
 class Averaged:
     """What came out of a round.
@@ -98,6 +118,8 @@ class Averaged:
         Who took part, as far as this peer knows.
     attempts
         How many attempts were committed to.
+    tried
+        All attempts that this peer knows of, those that were given up before their commit included.
     fetched, void
         Whether this peer got the result from others; whether the round's updates were lost.
     seconds, waited
@@ -108,6 +130,7 @@ class Averaged:
     vector: Array
     members: tuple[int, ...] = ()
     attempts: int = 1
+    tried: tuple[Tried, ...] = ()
     fetched: bool = False
     void: bool = False
     seconds: float = 0.0

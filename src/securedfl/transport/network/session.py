@@ -41,7 +41,7 @@ from securedfl.transport.network.mailbox import Mailbox
 from securedfl.transport.network.members import Gathering
 from securedfl.transport.network.recovery import Recovery
 from securedfl.transport.network.results import Results
-from securedfl.transport.network.rules import Averaged, Rules, RunEndedError
+from securedfl.transport.network.rules import Averaged, Rules, RunEndedError, Tried
 from securedfl.transport.network.settlement import CUT_OFF, BehindError, Settlement
 from securedfl.transport.network.trial import Trial
 
@@ -102,6 +102,7 @@ class Session:
         self.results = Results(state if durable else None, rules.size, rules.dtype)
         self.acceptor = Acceptor(state / "journal.jsonl" if state else None, self._approve)
         self._trial: Trial | None = None
+        self._begun: list[tuple[int, int, tuple[int, ...]]] = []
         self.board = Board(endpoint, heartbeat=heartbeat, silence=silence, watch=self._watch)
         self.decisions = Decisions(endpoint, self.board, self.acceptor)
         self._gathering = Gathering(endpoint, self.board, rules, self.decisions)
@@ -147,6 +148,7 @@ class Session:
         """Average with the others; return what all of them hold, or raise what all of them raise."""
         began, waited, epoch = time.monotonic(), 0.0, 0
         self._check_own(vector)
+        self._begun.clear()
         try:
             while True:
                 result: Array | None = None
@@ -172,11 +174,27 @@ class Session:
                     done = Averaged(round, self.results.void(round), void=True)
                     self.board.say(phase="done", finished=round)
                 if done is not None:
-                    return replace(done, attempts=epoch + 1, seconds=time.monotonic() - began, waited=waited)
+                    return replace(
+                        done,
+                        attempts=epoch + 1,
+                        tried=self._tried(round, epoch),
+                        seconds=time.monotonic() - began,
+                        waited=waited,
+                    )
                 if self.decisions.outcome(round, epoch) is not None:
                     epoch += 1
         finally:
             self._trial = None
+
+    def _tried(self, round: int, epoch: int) -> tuple[Tried, ...]:
+        """Return the attempts of a round: those of this peer, and those that the roster committed to."""
+        found = {(at, number): Tried(at, number, who, False) for at, number, who in self._begun}
+        for at in range(epoch + 1):
+            decision = self.decisions.commit(round, at) or {}
+            if decision.get("kind") == "members":
+                number = int(decision["attempt"])
+                found[at, number] = Tried(at, number, tuple(decision["members"]), True)
+        return tuple(sorted(found.values()))
 
     def _check_own(self, vector: Array) -> None:
         """Leave, and say why, rather than send what cannot be averaged."""
@@ -216,6 +234,7 @@ class Session:
     ) -> Array:
         """Take part in one attempt; return the result, or raise `PeerLostError` or `_MovedError`."""
         draws = self._draws
+        self._begun.append((epoch, attempt, members))
         self._trial = trial = Trial(
             self.endpoint,
             self.board,
