@@ -19,7 +19,8 @@ from securedfl.federation.peer_up import _ports
 from securedfl.transport.network import certificates
 
 HERE = Path(__file__).parent
-FAST = {"join": 40, "train": 30, "average": 12, "absent": 2, "heartbeat": 0.2, "silence": 6}
+FAST = {"join": 120, "train": 60, "average": 40, "absent": 2, "heartbeat": 0.2, "silence": 20}
+"""Long where only a starved machine would need it, short where a test waits for it."""
 
 
 free_ports = _ports
@@ -51,7 +52,7 @@ class Process:
         for line in self.popen.stderr:
             self.errors += line
 
-    def wait_for(self, timeout: float = 40, **wanted) -> dict:
+    def wait_for(self, timeout: float = 120, **wanted) -> dict:
         """Wait for an event with the given values."""
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -64,7 +65,7 @@ class Process:
                     raise AssertionError(f"no event {wanted}; events {self.events}; stderr {self.errors}")
                 self._changed.wait(min(left, 0.2))
 
-    def end(self, timeout: float = 60) -> int:
+    def end(self, timeout: float = 180) -> int:
         """Wait for the process to end by itself and return its exit code."""
         code = self.popen.wait(timeout)
         for thread in self._threads:

@@ -54,7 +54,7 @@ def run_with(federation, faults):
     for k in faults:
         assert processes[k].end() == -signal.SIGKILL, processes[k].errors
     left = [k for k in range(N) if k not in faults]
-    assert [processes[k].end(90) for k in left] == [0] * len(left), [processes[k].errors for k in left]
+    assert [processes[k].end() for k in left] == [0] * len(left), [processes[k].errors for k in left]
     return made, left, check_equal(made, left)
 
 
@@ -89,7 +89,7 @@ def test_crash_and_return_with_stand_ins(federation):
     processes = made.start_all({1: ("step 2", ROUND)})
     assert processes[1].end() == -signal.SIGKILL, processes[1].errors
     processes[1] = made.start(1)
-    assert [process.end(90) for process in processes] == [0] * N, [process.errors for process in processes]
+    assert [process.end() for process in processes] == [0] * N, [process.errors for process in processes]
     np.testing.assert_array_equal(check_equal(made), expected(made.names, set()))
 
 

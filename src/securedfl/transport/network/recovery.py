@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,13 @@ TRIES = 4
 """How often those left try before the average is abandoned: every loss on the way costs one."""
 
 _OVER = "over"
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """A peer that holds the result."""
+
+    peer: int
 
 
 class Recovery:
@@ -72,8 +80,8 @@ class Recovery:
             if not found or found == _OVER:
                 return None
             try:
-                if isinstance(found, int):
-                    return self._copy(trial, found)
+                if isinstance(found, _Holder):
+                    return self._copy(trial, found.peer)
                 attempt, left = found
                 names = ", ".join(self._endpoint.roster[peer].name for peer in left)
                 log.info("round %d: finishing with %s", trial.place.round, names)
@@ -90,7 +98,7 @@ class Recovery:
             return _OVER
         holders = [p for p in self._gathering.holders(round, epoch) if self._board.present(p)]
         if holders:
-            return holders[0] if holders[0] != self._me else _OVER
+            return _Holder(holders[0])
         offer = self._fitting(trial)
         if offer is not None:
             return offer
