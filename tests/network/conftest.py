@@ -16,9 +16,11 @@ import pytest
 import tomli_w
 
 from securedfl.federation.peer_up import _ports
-from securedfl.transport.network import certificates
+from securedfl.transport.network import certificates, tls
+from securedfl.transport.network.endpoint import Endpoint
 
 HERE = Path(__file__).parent
+RUN = b"r" * 16
 FAST = {"join": 120, "train": 60, "average": 40, "absent": 2, "heartbeat": 0.2, "silence": 20}
 """Long where only a starved machine would need it, short where a test waits for it."""
 
@@ -165,3 +167,29 @@ def federation(tmp_path):
     for item in made:
         for process in item.processes:
             process.close()
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    certificates.create_authority(folder)
+    names = [f"p{k}" for k in range(9)]
+    return folder, [certificates.issue(folder, name, ["127.0.0.1"]) for name in names]
+
+
+@pytest.fixture
+def endpoints(keys):
+    made = []
+
+    def make(n):
+        files = keys[1][:n]
+        roster = [
+            tls.Member(f"p{k}", "127.0.0.1", port, certificates.describe(files[k].certificate).fingerprint)
+            for k, port in enumerate(free_ports(n))
+        ]
+        made.extend(Endpoint(roster, k, files[k]) for k in range(n))
+        return made
+
+    yield make
+    for endpoint in made:
+        endpoint.close()

@@ -204,11 +204,9 @@ def test_metrics_are_scraped_and_hold_no_parameters(federation):
     with suppress(OSError):  # it may be gone already
         after = scrape(url + "/metrics")
         assert after["securedfl_sent_bytes_total"] > 0
-        allowed = (
-            "round finished_round peers_present peers sent_bytes_total received_bytes_total refused_total"
-        )
         names = {re.sub(r"{.*", "", name).removeprefix("securedfl_") for name in after}
-        assert names <= set(allowed.split())
+        counts = {"round", "finished_round", "peers", "peers_present", "open_streams", "refused_total"}
+        assert names <= counts | {"sent_bytes_total", "received_bytes_total"}
         assert all(value == int(value) for value in after.values())  # counts, not parameters
     assert ends([first, *processes]) == [0] * 3, first.errors
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import free_ports
+from conftest import RUN, free_ports
 from securedfl.designs import best
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols import InsecureSeededDraw, by_name
@@ -26,34 +26,6 @@ from securedfl.transport.network.frames import Place, decode, encode
 from securedfl.transport.network.mailbox import Mailbox
 from securedfl.transport.network.routes import dry_run, find_routes
 from securedfl.transport.network.server import SERVICE
-
-RUN = b"r" * 16
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("keys")
-    certificates.create_authority(folder)
-    names = [f"p{k}" for k in range(9)]
-    return folder, [certificates.issue(folder, name, ["127.0.0.1"]) for name in names]
-
-
-@pytest.fixture
-def endpoints(keys):
-    made = []
-
-    def make(n):
-        files = keys[1][:n]
-        roster = [
-            tls.Member(f"p{k}", "127.0.0.1", port, certificates.describe(files[k].certificate).fingerprint)
-            for k, port in enumerate(free_ports(n))
-        ]
-        made.extend(Endpoint(roster, k, files[k]) for k in range(n))
-        return made
-
-    yield make
-    for endpoint in made:
-        endpoint.close()
 
 
 def average_over(endpoints, protocol, vectors, draws, commit_step, chunk):

@@ -345,5 +345,6 @@ def _metrics(session: Session) -> dict[str, Any]:
         "peers": session.n,
         "sent_bytes_total": end.bytes_out,
         "received_bytes_total": end.bytes_in,
+        "open_streams": end.open_streams,
         "refused_total": dict(end.counters),
     }

@@ -81,9 +81,10 @@ class Endpoint:
         workers = 3 * len(roster) + 8
         self._options = tls.options(max_message, 64)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="securedfl-server")
+        self._methods = Methods(self)
         self._server = grpc.server(
             self._pool,
-            handlers=[Methods(self)],
+            handlers=[self._methods],
             options=self._options,
             maximum_concurrent_rpcs=workers,
         )
@@ -159,6 +160,11 @@ class Endpoint:
             channel = self._channels.pop(peer, None)
         if channel is not None:
             channel.close()
+
+    @property
+    def open_streams(self) -> int:
+        """How many streams of frames the server is reading."""
+        return self._methods.open_streams
 
     def count_in(self, nbytes: int) -> None:
         """Note bytes of messages that arrived."""

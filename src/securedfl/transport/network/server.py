@@ -47,6 +47,12 @@ class Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
             SERVICE + "Model": grpc.unary_stream_rpc_method_handler(self._model),
         }
 
+    @property
+    def open_streams(self) -> int:
+        """How many streams of frames are being read, from all peers."""
+        with self._lock:
+            return self._streams.total()
+
     def service(self, details: Any) -> Any:
         """Return the handler of a method; None for one that does not exist."""
         return self._handlers.get(details.method)
