@@ -53,7 +53,7 @@ def test_crash_for_good_with_shares(federation, place):
 
 def test_crash_and_return_at_every_place_with_shares(federation):
     """A peer is killed at another place in every round, and started again at once; all end with the same model."""
-    made = shares(federation, n=5, rounds=len(CRASHES), deadlines={"absent": 30})
+    made = shares(federation, n=5, rounds=len(CRASHES), deadlines={"absent": 90})
     faults = {k: (place, k + 1) for k, place in enumerate(CRASHES[:5])}
     processes = made.start_all(faults)
     for k in faults:
@@ -119,7 +119,7 @@ def test_a_peer_with_nan_leaves_and_says_so(federation):
 def test_a_slow_peer_is_waited_for_until_the_deadline(federation):
     """Peer 3 takes longer than allowed in round 1; the others go on, and it comes back with their model."""
     made = shares(
-        federation, data={3: {"slow_round": 1, "slow_seconds": 5}}, deadlines={"train": 1, "absent": 30}
+        federation, data={3: {"slow_round": 1, "slow_seconds": 8}}, deadlines={"train": 3, "absent": 30}
     )
     processes = made.start_all()
     assert ends(processes) == [0] * 4, [process.errors for process in processes]

@@ -20,6 +20,7 @@ from typing import Any
 
 from securedfl.errors import RunFolderError, SecuredFLError
 from securedfl.transport.network.control import number, text
+from securedfl.transport.network.frames import FrameError
 
 Approve = Callable[[str, Any], bool]
 Call = Callable[[int, dict[str, Any]], dict[str, Any]]
@@ -71,7 +72,7 @@ class Acceptor:
                     value = text(message, "value")
                     # what may already have been decided cannot be refused, or nobody could ever learn it
                     bound = message.get("bound") is True or value == vote.value
-                    if not bound and not self.approve(key, json.loads(value)):
+                    if not bound and not self.approve(key, _read(value)):
                         return {"ok": False, "promised": vote.promised, "refused": True}
                     self._keep(key, Vote(ballot, ballot, value))
                     return {"ok": True}
@@ -194,6 +195,13 @@ def propose(
             highest = max((int(reply.get("promised", -1)) for reply in promises), default=-1)
             counter = max(counter, highest // n) + 1
             time.sleep(random.uniform(0.02, 0.1) * (1 + me))  # so that two proposers do not duel for ever
+
+
+def _read(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise FrameError("a vote for an unreadable value") from None
 
 
 def _decided(replies: Sequence[dict[str, Any]]) -> str:

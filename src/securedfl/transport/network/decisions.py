@@ -13,6 +13,9 @@ from securedfl.transport.network.control import text
 from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import FrameError
 
+KINDS = {"commit": ("members", "void", "fail"), "outcome": ("done", "abandoned")}
+"""What can be decided about each question."""
+
 
 def commit_key(round: int, epoch: int) -> str:
     """Name the question who takes part."""
@@ -27,7 +30,7 @@ def outcome_key(round: int, epoch: int) -> str:
 def read_key(key: str) -> tuple[str, int, int]:
     """Return what a question is about, its round and its epoch; anything else is a `FrameError`."""
     what, *numbers = key.split("/")
-    if what not in ("commit", "outcome") or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
+    if what not in KINDS or len(numbers) != 2 or not all(map(str.isdecimal, numbers)):
         raise FrameError("a vote about an unknown question")
     return what, int(numbers[0]), int(numbers[1])
 

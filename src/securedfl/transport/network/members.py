@@ -18,6 +18,10 @@ GRACE = 1.0
 """Seconds before anybody acts on a peer that seems to be gone: heartbeats may be late."""
 
 
+IN_ATTEMPT = ("sharing", "shared", "finishing", "recovering", "have")
+"""The phases of a peer that takes part in an attempt."""
+
+
 class Gathering:
     """Brings members together for attempts. An offer is a suggestion: only consensus binds anybody.
 
@@ -106,20 +110,28 @@ class Gathering:
         wanted = bound or everyone
         if set(wanted) <= set(ready):
             return wanted
-        absent = [peer for peer in wanted if not board.present(peer)]
-        late = [peer for peer in wanted if peer not in ready and peer not in absent]
-        enough = self._rules.can_lose and not bound and len(ready) >= self._rules.least
-        if enough and ((waited > GRACE and not late) or waited > deadlines.train):
-            return ready
+        here = [peer for peer in wanted if board.present(peer)]
+        busy = [peer for peer in here if self._in_attempt(peer, round, epoch)]
+        late = [peer for peer in here if peer not in ready and peer not in busy]
+        absent = [peer for peer in wanted if peer not in here]
+        if self._rules.can_lose and not bound:
+            enough = len(ready) >= self._rules.least
+            if enough and ((waited > GRACE and not late and not busy) or waited > deadlines.train):
+                return ready
+            too_few = len(here) < self._rules.least and waited > deadlines.absent
+            over = too_few or (late and not enough and waited > deadlines.train)
+        else:
+            over = (absent and waited > deadlines.absent) or (late and waited > deadlines.train)
         given_up = [peer for peer in absent if board.status(peer).reason]
-        over = (
-            (absent and waited > deadlines.absent)
-            or (late and waited > deadlines.train)
-            or (given_up and not self._rules.can_lose)
-        )
-        if over and ready and self._me == min(ready):
+        over = over or (given_up and not self._rules.can_lose)
+        # others may be in the middle of an attempt without this peer: they decide what comes of it
+        if over and not busy and ready and self._me == min(ready):
             self.end = self._ending(round, epoch, given_up or [*absent, *late])
         return ()
+
+    def _in_attempt(self, peer: int, round: int, epoch: int) -> bool:
+        status = self._board.status(peer)
+        return (status.round, status.epoch) == (round, epoch) and status.phase in IN_ATTEMPT
 
     def _ending(self, round: int, epoch: int, missing: list[int]) -> dict[str, Any]:
         """Return what to propose when waiting is over: a void round if the federation may go on, else the end."""

@@ -33,12 +33,12 @@ from securedfl.protocols.base import Array, Draw
 from securedfl.transport.network.board import Board
 from securedfl.transport.network.consensus import Acceptor
 from securedfl.transport.network.control import number, text
-from securedfl.transport.network.decisions import Decisions, commit_key, outcome_key, read_key
+from securedfl.transport.network.decisions import KINDS, Decisions, commit_key, outcome_key, read_key
 from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import FrameError, Place
 from securedfl.transport.network.joining import Progress, await_everybody
 from securedfl.transport.network.mailbox import Mailbox
-from securedfl.transport.network.members import Gathering
+from securedfl.transport.network.members import IN_ATTEMPT, Gathering
 from securedfl.transport.network.recovery import Recovery
 from securedfl.transport.network.results import Results
 from securedfl.transport.network.rules import Averaged, Rules, RunEndedError, Tried
@@ -166,6 +166,7 @@ class Session:
                     except PeerLostError as error:
                         log.warning("round %d: an attempt is given up: %s", round, error)
                     if result is None:
+                        self._obey(round, epoch)
                         result = self._recover(round, epoch)
                     done = self._settlement.settle(round, epoch, result)
                 except BehindError:
@@ -305,24 +306,29 @@ class Session:
         ]
         if later and self.decisions.commit(round, epoch) is None:
             self.decisions.learn(keys, later)
-        decision = self.decisions.commit(round, epoch)
-        if decision is None:
-            return
-        if decision["kind"] == "fail":
+        if self.decisions.commit(round, epoch) is not None:
+            raise _MovedError
+
+    def _obey(self, round: int, epoch: int) -> None:
+        """End the round or the run if the roster decided so instead of on members."""
+        decision = self.decisions.commit(round, epoch) or {}
+        if decision.get("kind") == "fail":
             raise RunEndedError(f"the run ends in round {round} on all peers: {decision['reason']}")
-        if decision["kind"] == "void":
+        if decision.get("kind") == "void":
             raise _VoidError
-        raise _MovedError
 
     def _approve(self, key: str, value: Any) -> bool:
         """Tell whether this peer accepts a value (see `Acceptor`)."""
         what, round, epoch = read_key(key)
         mine = self.board.mine
+        if not isinstance(value, dict) or value.get("kind") not in KINDS[what]:
+            return False
         if what == "outcome" and value["kind"] == "done":
             return self.results.holds(round, value["digest"])
-        if what == "commit" and value["kind"] == "members":
-            here = (mine.round, mine.epoch) == (round, epoch)
-            return not here or mine.attempt <= value["attempt"]
+        if what == "commit" and (mine.round, mine.epoch) == (round, epoch):
+            if value["kind"] == "members":
+                return bool(mine.attempt <= value["attempt"])
+            return mine.phase not in IN_ATTEMPT  # no end while an attempt may still succeed
         return True
 
     # -- the others -------------------------------------------------------------------------------------------
