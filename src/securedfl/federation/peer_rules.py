@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from itertools import combinations
+from math import comb
 from typing import Any
 
 from securedfl.designs import Design
@@ -26,6 +28,9 @@ COMMIT_STEP = {"shares": 1, "resilient": SHARING_STEPS}
 
 CAN_LOSE = frozenset(COMMIT_STEP)
 """Protocols that can average over fewer peers without a certificate of its own for every subset of them."""
+
+MOST_COALITIONS = 500
+"""How many coalitions are tried before a retry; the peers are waiting meanwhile."""
 
 LEAST_PEERS = 3
 """A total over two peers gives each the other's parameters."""
@@ -100,12 +105,18 @@ def _may_retry(config: TrainConfig, design: Design, round: int, tries: int) -> s
     """
     if config.protocol in ("shares", "resilient", "plain") or config.allow_exposure:
         return ""
+    if not config.collusion:
+        return ""
     case = scenario(config.protocol, design, protocol_options(config))
     ledger = Ledger(case).add(*[Attempt(round=round)] * (tries + 1))
+    size = min(config.collusion, design.n - 1)
+    if comb(design.n, size) > MOST_COALITIONS:
+        return f"there are too many coalitions of {size} to tell what another attempt would give away"
     try:
-        exposed = [peer for peer in range(design.n) if ledger.exposed([peer])]
+        exposed = any(ledger.exposed(coalition) for coalition in combinations(range(design.n), size))
     except PrivacyError as error:
         return str(error)
-    if exposed and config.collusion:
-        return "another attempt with the same parameters would let single peers compute those of others"
+    if exposed:
+        who = "single peers" if size == 1 else f"{size} colluding peers"
+        return f"another attempt with the same parameters would let {who} compute those of others"
     return ""
