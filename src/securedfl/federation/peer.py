@@ -209,7 +209,10 @@ def _rounds(member: Membership, learner: Any, say: Tell) -> None:
         else:
             own, loss = learner.update(vector, round) if round else (learner.initial(), None)
             save_update(out, Update(round, own, learner.state(), loss))
-        saved = None
+        saved, vector = (
+            None,
+            own,
+        )  # neither the update on disk nor the model before it is needed in memory any more
         trained = time.monotonic()
         say({"event": "phase", "phase": "averaging", "round": round})
         outcome, vector = member.average(own, round, learner.samples)
