@@ -81,6 +81,7 @@ def test_damage_is_told(tmp_path):
 
 def learner():
     """The example's entry point, afresh, as after a restart."""
+    torch.set_num_threads(1)  # two threads that wait for each other on a busy machine take for ever
     return EntryLearner("entry_point:make", {"name": "site", "samples": 60}, EXAMPLES)
 
 

@@ -70,7 +70,7 @@ def test_crash_and_return_at_every_place_with_shares(federation):
 def test_crash_and_return_with_grouped(federation):
     """Nobody can be left out, so the others wait, and all try again with fresh masks."""
     made = federation(
-        4, protocol="grouped", group_size=2, allow_exposure=True, rounds=2, deadlines={"absent": 30}
+        4, protocol="grouped", group_size=2, allow_exposure=True, rounds=2, deadlines={"absent": 120}
     )
     processes = made.start_all({1: ("half-way through sending", 1)})
     assert processes[1].end() == -signal.SIGKILL
@@ -94,7 +94,7 @@ def test_crash_for_good_with_grouped_is_the_same_error_on_all(federation):
 
 def test_kill_at_random_moments(federation):
     """Peers are killed and started again while the others go on; at the end all models are equal."""
-    made = shares(federation, rounds=6, deadlines={"absent": 30})
+    made = shares(federation, rounds=6, deadlines={"absent": 120})
     chance = random.Random(3)
     processes = made.start_all()
     for round in (1, 3, 5):
@@ -232,7 +232,7 @@ def test_logs_hold_no_parameters(federation):
 
 def test_retries_are_in_the_ledger(federation):
     """Which members an average was tried with, and what was opened, stands in every peer's ledger.json."""
-    made = shares(federation, deadlines={"absent": 30})
+    made = shares(federation, deadlines={"absent": 120})
     processes = made.start_all({1: ("committed", 1), 2: ("shared", 2)})
     for k in (1, 2):
         assert processes[k].end() == -signal.SIGKILL, processes[k].errors
@@ -252,7 +252,7 @@ def test_retries_are_in_the_ledger(federation):
 
 def test_the_same_parameters_after_a_restart(federation):
     """A peer whose training is never twice the same must not bring other parameters to a retry, nor train again."""
-    made = shares(federation, deadlines={"absent": 30}, data={1: {"random": True}})
+    made = shares(federation, deadlines={"absent": 120}, data={1: {"random": True}})
     processes = made.start_all({1: ("committed", 2)})
     assert processes[1].end() == -signal.SIGKILL
     with np.load(made.folder / "out-p1" / "update.npz") as file:

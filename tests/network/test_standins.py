@@ -85,7 +85,7 @@ def test_owner_and_stand_in_lost_together_make_the_round_void(federation):
 
 def test_crash_and_return_with_stand_ins(federation):
     """The peer that comes back fetches the result that its stand-ins completed."""
-    made = federation(N, protocol="resilient", group_size=2, rounds=3, deadlines={"absent": 30})
+    made = federation(N, protocol="resilient", group_size=2, rounds=3, deadlines={"absent": 120})
     processes = made.start_all({1: ("step 2", ROUND)})
     assert processes[1].end() == -signal.SIGKILL, processes[1].errors
     processes[1] = made.start(1)

@@ -58,6 +58,6 @@ def load_update(out: Path) -> Update | None:
             found = {name: file[name] for name in file.files}
         round, vector = int(found.pop("round")), found.pop("vector")
         loss, text = float(found.pop("loss")), str(found.pop("state"))
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise RunFolderError(f"the checkpoint {path} is damaged ({error}); delete it") from None
     return Update(round, vector, unpack(text, found), None if np.isnan(loss) else loss)

@@ -126,7 +126,10 @@ class Gathering:
         over = over or (given_up and not self._rules.can_lose)
         # others may be in the middle of an attempt without this peer: they decide what comes of it
         if over and not busy and ready and self._me == min(ready):
-            self.end = self._ending(round, epoch, given_up or [*absent, *late])
+            missed = absent if waited > deadlines.absent else []
+            self.end = self._ending(
+                round, epoch, given_up or [*missed, *(late if waited > deadlines.train else [])]
+            )
         return ()
 
     def _in_attempt(self, peer: int, round: int, epoch: int) -> bool:
