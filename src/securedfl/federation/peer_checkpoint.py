@@ -54,7 +54,7 @@ def load_update(out: Path) -> Update | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
         round, vector = int(found.pop("round")), found.pop("vector")
         loss, text = float(found.pop("loss")), str(found.pop("state"))
