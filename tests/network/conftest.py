@@ -16,10 +16,13 @@ import pytest
 import tomli_w
 
 from securedfl.federation.peer_up import _ports
-from securedfl.transport.network import certificates
+from securedfl.transport.network import certificates, tls
+from securedfl.transport.network.endpoint import Endpoint
 
 HERE = Path(__file__).parent
-FAST = {"join": 40, "train": 30, "average": 12, "absent": 2, "heartbeat": 0.2, "silence": 6}
+RUN = b"r" * 16
+FAST = {"join": 120, "train": 60, "average": 40, "absent": 2, "heartbeat": 0.2, "silence": 20}
+"""Long where only a starved machine would need it, short where a test waits for it."""
 
 
 free_ports = _ports
@@ -51,7 +54,7 @@ class Process:
         for line in self.popen.stderr:
             self.errors += line
 
-    def wait_for(self, timeout: float = 40, **wanted) -> dict:
+    def wait_for(self, timeout: float = 120, **wanted) -> dict:
         """Wait for an event with the given values."""
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -64,7 +67,7 @@ class Process:
                     raise AssertionError(f"no event {wanted}; events {self.events}; stderr {self.errors}")
                 self._changed.wait(min(left, 0.2))
 
-    def end(self, timeout: float = 60) -> int:
+    def end(self, timeout: float = 180) -> int:
         """Wait for the process to end by itself and return its exit code."""
         code = self.popen.wait(timeout)
         for thread in self._threads:
@@ -164,3 +167,29 @@ def federation(tmp_path):
     for item in made:
         for process in item.processes:
             process.close()
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    certificates.create_authority(folder)
+    names = [f"p{k}" for k in range(9)]
+    return folder, [certificates.issue(folder, name, ["127.0.0.1"]) for name in names]
+
+
+@pytest.fixture
+def endpoints(keys):
+    made = []
+
+    def make(n):
+        files = keys[1][:n]
+        roster = [
+            tls.Member(f"p{k}", "127.0.0.1", port, certificates.describe(files[k].certificate).fingerprint)
+            for k, port in enumerate(free_ports(n))
+        ]
+        made.extend(Endpoint(roster, k, files[k]) for k in range(n))
+        return made
+
+    yield make
+    for endpoint in made:
+        endpoint.close()

@@ -5,16 +5,23 @@ The fault happens once: the marker file is written just before, so that the peer
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import resource
 import signal
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
+
+import numpy as np
 
 from securedfl.cli import main
 from securedfl.protocols import InsecureSeededDraw
-from securedfl.transport.network import driver, endpoint, session
-from securedfl.transport.network.endpoint import StreamOutlet
+from securedfl.transport.network import driver, outlet, session, settlement
+from securedfl.transport.network.certificates import CertificateInfo
+from securedfl.transport.network.outlet import StreamOutlet
 
 
 def install(place: str, at: int, marker: Path) -> None:
@@ -26,8 +33,8 @@ def install(place: str, at: int, marker: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     share, finish = driver.Attempt.share, driver.Attempt.finish
-    settle, put = session.Session._settle, StreamOutlet.put
-    sent = {"count": 0}
+    settle, put = settlement.Settlement.settle, StreamOutlet.put
+    sent = {"count": 0, "finishes": 0}
 
     def patched_share(self):
         current = self._mailbox.place.round
@@ -37,18 +44,21 @@ def install(place: str, at: int, marker: Path) -> None:
         if place == "shared":
             die(current)
 
-    def patched_finish(self):
+    def patched_finish(self, *lost):
         current = self._mailbox.place.round
-        if place == "committed":
+        sent["finishes"] += current == at
+        if place == "committed" or (place == "recovering" and sent["finishes"] == 2):
             die(current)
-        result = finish(self)
+        result = finish(self, *lost)
         if place == "finished":
             die(current)
         return result
 
     def patched_settle(self, round, epoch, result):
+        if place == "disk full" and round == at:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # bytes per file, from now on
         if result is not None and place == "staged":
-            self.results.stage(round, epoch, result)
+            self._results.stage(round, epoch, result)
             die(round)
         return settle(self, round, epoch, result)
 
@@ -57,28 +67,59 @@ def install(place: str, at: int, marker: Path) -> None:
             sent["count"] += at_place.round == at
             if sent["count"] == 2:
                 die(at_place.round)
+        if place == f"step {at_place.step}" and at_place.round == at:
+            sent["count"] += 1
+            if sent["count"] == 2:
+                die(at_place.round)
+        if place == "tells only p0" and (at_place.round, at_place.step) == (at, 2):
+            sent.setdefault("teller", self)
+            if sent["teller"] is not self:
+                sent["teller"].finish(30)
+                await_result(Path("out-p0/state/pending.bin"), at)
+                die(at_place.round)
         put(self, at_place, message)
         if place == "duplicates":
             put(self, at_place, message)
 
     driver.Attempt.share, driver.Attempt.finish = patched_share, patched_finish
-    session.Session._settle, StreamOutlet.put = patched_settle, patched_put
+    settlement.Settlement.settle, StreamOutlet.put = patched_settle, patched_put
+    if place == "ignores expiry":
+        CertificateInfo.valid = lambda _self: True
+    if place == "brings":
+        average = session.Session.average
+
+        def recording(self, vector, round):
+            if round == at:
+                np.save("brought.npy", vector)
+            return average(self, vector, round)
+
+        session.Session.average = recording
     if place == "reordered":
         install_reordering()
     if place in ("seeded", "duplicates", "reordered"):
         install_seed()
 
 
+def await_result(path: Path, round: int) -> None:
+    """Wait until another peer holds the result of a round."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with suppress(OSError, ValueError), path.open("rb") as file:
+            if json.loads(file.readline())["round"] == round:
+                return
+        time.sleep(0.01)
+
+
 def install_reordering() -> None:
     """Let every stream send what waits in its queue in random order."""
-    bundle, shuffle = endpoint.bundle, random.Random(7)
+    bundle, shuffle = outlet.bundle, random.Random(7)
 
     def shuffled(items):
         items = list(items)
         shuffle.shuffle(items)
         return bundle(items)
 
-    endpoint.bundle = shuffled
+    outlet.bundle = shuffled
 
 
 def install_seed() -> None:

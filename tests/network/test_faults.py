@@ -5,20 +5,28 @@ All survivors hold the same model, or all of them end with the same clear error.
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import random
+import re
 import resource
 import signal
 import socket
+import urllib.error
+import urllib.request
+from contextlib import suppress
 
+import numpy as np
 import pytest
 from test_peers import check_equal
 
+from conftest import free_ports
 from securedfl.transport.network import certificates
 
 CRASHES = ["before sharing", "half-way through sending", "shared", "committed", "finished", "staged"]
 
 
-def ends(processes, timeout=90):
+def ends(processes, timeout=180):
     return [process.end(timeout) for process in processes]
 
 
@@ -45,7 +53,7 @@ def test_crash_for_good_with_shares(federation, place):
 
 def test_crash_and_return_at_every_place_with_shares(federation):
     """A peer is killed at another place in every round, and started again at once; all end with the same model."""
-    made = shares(federation, n=5, rounds=len(CRASHES), deadlines={"absent": 30})
+    made = shares(federation, n=5, rounds=len(CRASHES), deadlines={"absent": 90})
     faults = {k: (place, k + 1) for k, place in enumerate(CRASHES[:5])}
     processes = made.start_all(faults)
     for k in faults:
@@ -62,7 +70,7 @@ def test_crash_and_return_at_every_place_with_shares(federation):
 def test_crash_and_return_with_grouped(federation):
     """Nobody can be left out, so the others wait, and all try again with fresh masks."""
     made = federation(
-        4, protocol="grouped", group_size=2, allow_exposure=True, rounds=2, deadlines={"absent": 30}
+        4, protocol="grouped", group_size=2, allow_exposure=True, rounds=2, deadlines={"absent": 120}
     )
     processes = made.start_all({1: ("half-way through sending", 1)})
     assert processes[1].end() == -signal.SIGKILL
@@ -86,7 +94,7 @@ def test_crash_for_good_with_grouped_is_the_same_error_on_all(federation):
 
 def test_kill_at_random_moments(federation):
     """Peers are killed and started again while the others go on; at the end all models are equal."""
-    made = shares(federation, rounds=6, deadlines={"absent": 30})
+    made = shares(federation, rounds=6, deadlines={"absent": 120})
     chance = random.Random(3)
     processes = made.start_all()
     for round in (1, 3, 5):
@@ -111,7 +119,7 @@ def test_a_peer_with_nan_leaves_and_says_so(federation):
 def test_a_slow_peer_is_waited_for_until_the_deadline(federation):
     """Peer 3 takes longer than allowed in round 1; the others go on, and it comes back with their model."""
     made = shares(
-        federation, data={3: {"slow_round": 1, "slow_seconds": 5}}, deadlines={"train": 1, "absent": 30}
+        federation, data={3: {"slow_round": 1, "slow_seconds": 8}}, deadlines={"train": 3, "absent": 30}
     )
     processes = made.start_all()
     assert ends(processes) == [0] * 4, [process.errors for process in processes]
@@ -131,13 +139,133 @@ def test_full_disk_at_checkpoint(federation):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert ends(processes) == [0, 0, 0, 8], [process.errors for process in processes]
-    assert "cannot keep the result" in last_line(processes[3])
+    assert "cannot write" in last_line(processes[3])
+    assert "free some space" in last_line(processes[3])
     check_equal(made, range(3))
+
+
+def test_full_disk_when_the_result_is_there(federation):
+    """The disk of one peer fills up between its update and the result: the others have it and go on."""
+    made = shares(federation, data={k: {"size": 100_000} for k in range(4)})
+    processes = made.start_all({3: ("disk full", 2)})
+    assert ends(processes) == [0, 0, 0, 8], [process.errors for process in processes]
+    assert "cannot keep the result of round 2" in last_line(processes[3])
+    check_equal(made, range(3))
+    assert not any(row["void"] for row in made.rows(0))
+
+
+def test_one_holder_is_enough(federation):
+    """Peer 1 tells the result to peer 0 only and dies: the others take it from there instead of losing the round."""
+    made = shares(federation)
+    processes = made.start_all({1: ("tells only p0", 2)})
+    assert processes[1].end() == -signal.SIGKILL, processes[1].errors
+    survivors = [process for k, process in enumerate(processes) if k != 1]
+    assert ends(survivors) == [0] * 3, [process.errors for process in survivors]
+    check_equal(made, [0, 2, 3])
+    rows = made.rows(2)
+    assert [row["void"] for row in rows] == [False] * 4
+    assert rows[2]["members"] == made.names
+    assert "taking the result from p0" in (made.folder / "out-p2" / "peer.log").read_text()
+
+
+def test_an_expired_certificate_ends_a_peer_and_shuts_it_out(federation):
+    """Its own process refuses to start; one that pretends that the clock is right is refused by everybody else."""
+    made = federation(3, protocol="grouped", allow_exposure=True, deadlines={"join": 4})
+    old = dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
+    expired = certificates.issue(made.keys, "p1", ["127.0.0.1"], days=1, start=old, renew=True)
+    made.values["peers"][1]["fingerprint"] = certificates.describe(expired.certificate).fingerprint
+    made.write()
+    honest = made.start(1)
+    assert honest.end() == 4
+    assert "expired on" in last_line(honest)
+    assert "certs issue p1 --renew" in last_line(honest)
+    processes = [made.start(0), made.start(1, "ignores expiry"), made.start(2)]
+    assert ends(processes) == [7] * 3, [process.errors for process in processes]
+    assert "p1 at" in last_line(processes[0])
+    assert "certificate has expired" in last_line(processes[0])
+
+
+def test_metrics_are_scraped_and_hold_no_parameters(federation):
+    """Prometheus' text format, from a real process, while it waits for its peers; and nothing else is served."""
+    made = federation(3, protocol="shares", group_size=2)
+    port = free_ports(1)[0]
+    made.write_peer(0, made.files[0], extra={"metrics": f"127.0.0.1:{port}"})
+    first = made.start(0)
+    first.wait_for(event="waiting")
+    url = f"http://127.0.0.1:{port}"
+    before = scrape(url + "/metrics")
+    assert before["securedfl_peers"] == 3
+    assert before["securedfl_peers_present"] == 1
+    assert before["securedfl_sent_bytes_total"] == 0
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        scrape(url + "/")
+    processes = [made.start(1), made.start(2)]
+    first.wait_for(event="round", round=3)
+    with suppress(OSError):  # it may be gone already
+        after = scrape(url + "/metrics")
+        assert after["securedfl_sent_bytes_total"] > 0
+        names = {re.sub(r"{.*", "", name).removeprefix("securedfl_") for name in after}
+        counts = {"round", "finished_round", "peers", "peers_present", "open_streams", "refused_total"}
+        assert names <= counts | {"sent_bytes_total", "received_bytes_total"}
+        assert all(value == int(value) for value in after.values())  # counts, not parameters
+    assert ends([first, *processes]) == [0] * 3, first.errors
+
+
+def scrape(url):
+    with urllib.request.urlopen(url, timeout=5) as reply:  # noqa: S310 - loopback
+        lines = reply.read().decode().splitlines()
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_logs_hold_no_parameters(federation):
+    """Nothing that looks like one of the final model's numbers stands in any log or event."""
+    made = shares(federation, n=3)
+    processes = made.start_all()
+    assert ends(processes) == [0] * 3
+    model = check_equal(made)
+    told = "".join((made.folder / f"out-{name}" / "peer.log").read_text() for name in made.names)
+    told += json.dumps([process.events for process in processes])
+    digits = {f"{abs(value):.6f}"[2:8] for value in model[:200]}
+    found = set(re.findall(r"\d+", re.sub(r'"[a-z_]*(seconds|time|bytes_in|bytes_out)": "?[^,}]*', "", told)))
+    assert not {d for d in digits if d in found}
+
+
+def test_retries_are_in_the_ledger(federation):
+    """Which members an average was tried with, and what was opened, stands in every peer's ledger.json."""
+    made = shares(federation, deadlines={"absent": 120})
+    processes = made.start_all({1: ("committed", 1), 2: ("shared", 2)})
+    for k in (1, 2):
+        assert processes[k].end() == -signal.SIGKILL, processes[k].errors
+        processes[k] = made.start(k)
+    assert ends(processes) == [0] * 4, [process.errors for process in processes]
+    check_equal(made)
+    ledger = json.loads((made.folder / "out-p0" / "ledger.json").read_text())
+    irregular = {entry["parameters"]: entry["attempts"] for entry in ledger["irregular_averages"]}
+    # round 1: committed, abandoned, and opened again for the very same members
+    assert irregular[1] == [{"members": "all", "opened": True}] * 2
+    # round 2: given up before the commit, so nothing was opened; then one sum, of those that were left or of all
+    assert [attempt["opened"] for attempt in irregular[2]].count(True) == 1
+    assert ledger["retries_with_the_same_parameters"] >= 2
+    assert ledger["exposed_so_far"] == []
+    assert (made.folder / "out-p0" / "certificate.json").exists()
+
+
+def test_the_same_parameters_after_a_restart(federation):
+    """A peer whose training is never twice the same must not bring other parameters to a retry, nor train again."""
+    made = shares(federation, deadlines={"absent": 120}, data={1: {"random": True}})
+    processes = made.start_all({1: ("committed", 2)})
+    assert processes[1].end() == -signal.SIGKILL
+    with np.load(made.folder / "out-p1" / "update.npz") as file:
+        brought = file["vector"]
+    processes[1] = made.start(1, "brings", 2)
+    assert ends(processes) == [0] * 4, [process.errors for process in processes]
+    np.testing.assert_array_equal(np.load(made.folder / "brought.npy"), brought)
+    check_equal(made)
 
 
 def test_wrong_keys_and_other_settings_are_refused_at_the_start(federation):
     """Expired certificate, key of another authority, certificate of another peer, another configuration."""
-    made = federation(3, protocol="grouped", allow_exposure=True, deadlines={"join": 6})
+    made = federation(3, protocol="grouped", allow_exposure=True)
     other = made.folder / "other"
     certificates.create_authority(other)
     stranger = certificates.issue(other, "p1", ["127.0.0.1"])
@@ -154,8 +282,10 @@ def test_wrong_keys_and_other_settings_are_refused_at_the_start(federation):
     made.write_peer(1, made.files[1])
     made.write("changed.toml", retries=2)
     made.write_peer(1, made.files[1], federation="changed.toml")
-    processes = made.start_all()
-    assert ends(processes) == [4] * 3, [process.errors for process in processes]
+    first = made.start(0)
+    first.wait_for(event="waiting")
+    processes = [first, made.start(1)]
+    assert ends(processes) == [4] * 2, [process.errors for process in processes]
     assert all("has another configuration" in last_line(process) for process in processes)
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import securedfl
 from securedfl.cli import app
+from securedfl.cli.up import table
 from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.peer_check import check
@@ -208,3 +213,30 @@ def test_up_gives_the_numbers_of_train_and_stops_on_interrupt(tmp_path):
     for row, other in zip(simulated, real, strict=False):
         assert (row["round"], row["accuracy"]) == (other["round"], other["accuracy"])
         assert row["loss"] == pytest.approx(other["loss"], rel=1e-6)
+
+
+def test_the_live_table_shows_peers_and_their_ends():
+    """Peer, round, phase, bytes and last seen; a peer that ended shows how."""
+    ended = SimpleNamespace(poll=lambda: 7)
+    peers = [
+        SimpleNamespace(
+            name="peer-0", latest={}, process=SimpleNamespace(poll=lambda: None), seen=0.0, error=""
+        ),
+        SimpleNamespace(
+            name="peer-1",
+            latest={"round": 3, "phase": "finishing", "bytes_in": 1_500_000, "bytes_out": 2_000_000},
+            process=SimpleNamespace(poll=lambda: None),
+            seen=time.monotonic(),
+            error="",
+        ),
+        SimpleNamespace(
+            name="peer-2", latest={"round": 2}, process=ended, seen=0.0, error="error: disk full"
+        ),
+    ]
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(table(peers, 20))
+    lines = console.export_text().splitlines()
+    assert lines[0].split() == ["Peer", "Round", "Phase", "In", "Out", "Last", "seen"]
+    assert lines[1].split()[:3] == ["peer-0", "0/20", "starting"]
+    assert lines[2].split() == ["peer-1", "3/20", "finishing", "1.5", "MB", "2.0", "MB", "0", "s", "ago"]
+    assert "error: disk full" in lines[3]

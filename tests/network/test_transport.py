@@ -11,48 +11,21 @@ from functools import partial
 import grpc
 import numpy as np
 import pytest
-from conftest import free_ports
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import RUN, free_ports
 from securedfl.designs import best
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.transport import run
 from securedfl.transport.network import certificates, tls
 from securedfl.transport.network.driver import Attempt, Plan
-from securedfl.transport.network.endpoint import SERVICE, Endpoint
+from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import Place, decode, encode
 from securedfl.transport.network.mailbox import Mailbox
 from securedfl.transport.network.routes import dry_run, find_routes
-
-RUN = b"r" * 16
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("keys")
-    certificates.create_authority(folder)
-    names = [f"p{k}" for k in range(9)]
-    return folder, [certificates.issue(folder, name, ["127.0.0.1"]) for name in names]
-
-
-@pytest.fixture
-def endpoints(keys):
-    made = []
-
-    def make(n):
-        files = keys[1][:n]
-        roster = [
-            tls.Member(f"p{k}", "127.0.0.1", port, certificates.describe(files[k].certificate).fingerprint)
-            for k, port in enumerate(free_ports(n))
-        ]
-        made.extend(Endpoint(roster, k, files[k]) for k in range(n))
-        return made
-
-    yield make
-    for endpoint in made:
-        endpoint.close()
+from securedfl.transport.network.server import SERVICE
 
 
 def average_over(endpoints, protocol, vectors, draws, commit_step, chunk):
@@ -64,7 +37,8 @@ def average_over(endpoints, protocol, vectors, draws, commit_step, chunk):
         mailbox = Mailbox(place, plan.routes)
         endpoints[me].attach(mailbox, range(n))
         outlets = {k: endpoints[me].outlet(k, place, mailbox) for k in range(n) if k != me}
-        attempt = Attempt(plan, vectors[me], mailbox, outlets, draws=partial(draws, me), patience=20)
+        attempt = Attempt(plan, vectors[me], draws=partial(draws, me), patience=20)
+        attempt.connect(mailbox, outlets)
         attempt.share()
         results[me] = attempt.finish()
         assert plan.bytes_to_send == endpoints[me].bytes_out

@@ -14,7 +14,7 @@ def make(settings):
     model = {"a": random.normal(size=(size // 2, 2)), "b": random.normal(size=3).astype(np.float32)}
 
     def update(model, data, round):
-        noise = np.random.default_rng([own, round])
+        noise = np.random.default_rng(None if settings.get("random") else [own, round])
         for value in model.values():
             value += noise.normal(size=value.shape).astype(value.dtype)
         if round == settings.get("nan_round"):

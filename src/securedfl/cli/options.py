@@ -12,7 +12,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from securedfl.errors import ConfigError
-from securedfl.federation.config import TrainConfig
+from securedfl.federation.config import TrainConfig, read_toml
 
 PANELS: dict[str, tuple[str, ...]] = {
     "Run": ("dataset", "data_dir", "peers", "rounds", "methods", "seed", "out"),
@@ -72,6 +72,22 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + added
     )
     return wrapper
+
+
+ConfigFile = Annotated[
+    Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; options go before them.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and progress to stderr.")]
+
+
+def merged(config: Path | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a file, if there is one, with those of the command line before them."""
+    return {**(read_toml(config) if config else {}), **settings}
+
+
+def checked(config: Path | None, values: Mapping[str, Any]) -> TrainConfig:
+    """Return checked settings; errors name the file that they came from."""
+    return TrainConfig.resolve(values, where=str(config) if config else "the options")
 
 
 def parse(given: Mapping[str, Any]) -> dict[str, Any]:

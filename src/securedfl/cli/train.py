@@ -11,24 +11,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from securedfl.cli.options import with_settings
+from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
 from securedfl.cli.progress import progress_on
 from securedfl.errors import ConfigError, MissingDependencyError
-from securedfl.federation.config import TrainConfig, read_toml
 
 
 @with_settings
 def train(
-    config: Annotated[
-        Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; options go before them.")
-    ] = None,
+    config: ConfigFile = None,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Continue the run in this folder from its last finished round."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON, and progress to stderr.")
-    ] = False,
+    as_json: AsJson = False,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -44,18 +39,16 @@ def train(
     - `securedfl train --resume runs/uneven`
     """
     console = Console(stderr=as_json, highlight=False)
-    values = {**(read_toml(config) if config else {}), **settings}
+    values = merged(config, settings)
     if resume is not None and "out" in settings:
         raise ConfigError(f"--resume continues in {resume}; leave --out away")
-    checked = None
-    if resume is None:
-        checked = TrainConfig.resolve(values, where=str(config) if config else "the options")
+    settled = checked(config, values) if resume is None else None
     with console.status("Starting ...") if console.is_terminal else nullcontext():
         federation = _federation()
     with progress_on(console) as progress:
         try:
-            if checked is not None:
-                summary = federation.train(checked, observer=progress)
+            if settled is not None:
+                summary = federation.train(settled, observer=progress)
             else:
                 values.pop("out", None)
                 summary = federation.resume(resume, changes=values, observer=progress)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -13,18 +12,13 @@ from rich.live import Live
 from rich.table import Table
 
 from securedfl.cli.network import needing_network
-from securedfl.cli.options import with_settings
-from securedfl.federation.config import TrainConfig, read_toml
+from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
 
 
 @with_settings
 def up(
-    config: Annotated[
-        Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; options go before them.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON, and progress to stderr.")
-    ] = False,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -42,16 +36,16 @@ def up(
         from securedfl.federation.peer_up import up as run
         from securedfl.federation.train import default_folder
     console = Console(stderr=as_json, highlight=False)
-    values = {**(read_toml(config) if config else {}), **settings}
+    values = merged(config, settings)
     values |= {"methods": ("secured",), "masks": "secret"}
-    checked = TrainConfig.resolve(values, where=str(config) if config else "the options")
-    path = checked.out or default_folder(checked)
-    console.print(f"{checked.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)
+    chosen = checked(config, values)
+    path = chosen.out or default_folder(chosen)
+    console.print(f"{chosen.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)
     if console.is_terminal:
         with Live(console=console, refresh_per_second=4) as live:
-            summary = run(checked, path, show=lambda peers: live.update(table(peers, checked.rounds)))
+            summary = run(chosen, path, show=lambda peers: live.update(table(peers, chosen.rounds)))
     else:
-        summary = run(checked, path, show=Lines(console, checked.rounds))
+        summary = run(chosen, path, show=Lines(console, chosen.rounds))
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
     else:

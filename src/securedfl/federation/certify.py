@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -92,14 +92,14 @@ def save(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Mappi
     config, design
         Of the run.
     rows
-        Its metrics: one per method and round.
+        Its metrics: one per method and round. What real peers ``tried`` for a round is added up.
     """
     ledgers, done = {}, list(rows)
     for method in _private(config):
         certificate, survey = _certified(config, design, method)
-        rounds = [int(row["round"]) for row in done if row["method"] == method]
+        attempts = [a for row in done if row["method"] == method for a in _attempts(row, design.n)]
         protocol, options = _protocol(config, method)
-        ledger = Ledger(scenario(protocol, design, options)).add(*(Attempt(round=r) for r in rounds))
+        ledger = Ledger(scenario(protocol, design, options)).add(*attempts)
         ledgers[method] = {
             **ledger.to_dict(certificate.worst_coalition),
             "allow_exposure": config.allow_exposure,
@@ -111,6 +111,20 @@ def save(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Mappi
     if ledgers:
         write_text(folder / CERTIFICATE, readable_json(_plain(config, design)) + "\n")
         write_text(folder / LEDGER, readable_json(_only(ledgers)) + "\n")
+
+
+def _attempts(row: Mapping[str, Any], n: int) -> list[Attempt]:
+    """Return what a row of metrics tells about attempts; a simulation needs one, by everybody, in each round."""
+    round = int(row["round"])
+    known: Sequence[Mapping[str, Any]] = row.get("tried") or [{"members": range(n), "opened": True}]
+    return [
+        Attempt(
+            round=round,
+            steps=None if tried["opened"] else 1,
+            members=None if len(tried["members"]) == n else tuple(tried["members"]),
+        )
+        for tried in known
+    ]
 
 
 def _plain(config: TrainConfig, design: Design) -> dict[str, Any]:

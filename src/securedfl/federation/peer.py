@@ -1,7 +1,8 @@
 """One site's peer: joins the federation, trains and averages for the agreed rounds, and survives what can be survived.
 
-After every round the average is on disk twice over: as the session's confirmed result, and with the optimiser's state
-in the checkpoint. A peer that is killed and started again goes on at the round in which the others are.
+After every round the average is on disk as the session's confirmed result, and before every average what this peer
+trained, with its optimiser's state (`peer_checkpoint`). A peer that is killed and started again goes on at the round in
+which the others are.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,14 @@ import numpy as np
 
 from securedfl.averaging import remove_weight, weigh
 from securedfl.designs import Design
-from securedfl.errors import ConfigError, InvalidInputError, RunFolderError
+from securedfl.errors import ConfigError, InvalidInputError, RunFolderError, SecuredFLError
+from securedfl.federation.certify import save
 from securedfl.federation.files import cannot_write, replacing, write_text
+from securedfl.federation.peer_checkpoint import AGAIN, Update, load_update, save_update
 from securedfl.federation.peer_config import FederationConfig, PeerConfig
 from securedfl.federation.peer_observe import log_to, serve_metrics
 from securedfl.federation.peer_rules import certificate_of, federation_design, make_rules
+from securedfl.federation.runfolder import METRICS, read_rows
 from securedfl.protocols.base import Array, Draw
 from securedfl.protocols.parameters import Schema
 from securedfl.transport.network.certificates import check_pair
@@ -33,8 +37,6 @@ from securedfl.transport.network.rules import Averaged
 from securedfl.transport.network.session import Session
 
 log = logging.getLogger("securedfl.peer")
-
-AGAIN = "free some space, then start this peer again"
 
 Tell = Callable[[dict[str, Any]], None]
 """Told what happens, as plain values with an ``event``."""
@@ -179,6 +181,7 @@ def run_peer(
         )
         if tell is not None:
             stack.enter_context(_reporting(member.session, tell))
+        stack.callback(_save_account, member)
         _rounds(member, learners[0], say)
         _save_model(out, learners[0].schema, member.result())
         linger(member, member.federation.training.rounds, member.federation.deadlines.absent)
@@ -191,22 +194,32 @@ def _rounds(member: Membership, learner: Any, say: Tell) -> None:
     last = member.federation.training.rounds
     if session.results.round < last:
         session.catch_up()
-    done = session.results.round
+    done, saved = session.results.round, load_update(out)
     if done >= 0:
         vector = member.result()
-        learner.restore(_load_state(out, done))
         say({"event": "resumed", "round": done})
+    if saved is not None:
+        learner.restore(saved.state)
     while done < last:
         round, started = done + 1, time.monotonic()
         session.board.say(phase="training", round=round, epoch=0)
         say({"event": "phase", "phase": "training", "round": round})
-        own, loss = learner.update(vector, round) if round else (learner.initial(), None)
+        if saved is not None and saved.round == round:
+            own, loss = saved.vector, saved.loss  # killed during this average: the same parameters again
+        else:
+            own, loss = learner.update(vector, round) if round else (learner.initial(), None)
+            save_update(out, Update(round, own, learner.state(), loss))
+        saved, vector = (
+            None,
+            own,
+        )  # neither the update on disk nor the model before it is needed in memory any more
         trained = time.monotonic()
         say({"event": "phase", "phase": "averaging", "round": round})
         outcome, vector = member.average(own, round, learner.samples)
         done = outcome.round
-        _save_state(out, done, learner.state())
+        del own
         row = {
+            "method": "secured",
             "round": done,
             "train_loss": loss,
             "train_seconds": trained - started,
@@ -214,6 +227,7 @@ def _rounds(member: Membership, learner: Any, say: Tell) -> None:
             "wait_seconds": outcome.waited,
             "members": [session.endpoint.roster[k].name for k in outcome.members],
             "attempts": outcome.attempts,
+            "tried": [asdict(tried) for tried in outcome.tried],
             "fetched": outcome.fetched,
             "void": outcome.void,
             "bytes_out": session.endpoint.bytes_out,
@@ -221,7 +235,7 @@ def _rounds(member: Membership, learner: Any, say: Tell) -> None:
             "samples": learner.samples,
             **_score(learner.evaluate(vector)),
         }
-        with (out / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with (out / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         log.info("round %d is done with %d members", done, len(outcome.members))
         say({"event": "round", **row})
@@ -252,6 +266,15 @@ def _reporting(session: Session, tell: Tell) -> Iterator[None]:
     finally:
         stop.set()
         thread.join(5)
+
+
+def _save_account(member: Membership) -> None:
+    """Leave certificate and ledger of what this peer took part in, also when the run ends early."""
+    out, training = member.config.out, member.federation.training
+    try:
+        save(out, training, member.design, read_rows(out))
+    except SecuredFLError as error:  # must not hide why the run ended
+        log.warning("cannot write the ledger: %s", error)
 
 
 def _score(score: Any) -> dict[str, Any]:
@@ -308,25 +331,6 @@ def _make(out: Path) -> None:
         raise cannot_write(out, error, "check out in peer.toml") from None
 
 
-def _save_state(out: Path, round: int, state: dict[str, Any]) -> None:
-    """Keep the optimiser's state of a round; what was there before stays until the new one is on disk."""
-    with replacing(out / "optimizer.npz", AGAIN) as temporary, temporary.open("wb") as file:
-        np.savez(file, round=np.int64(round), **state)
-
-
-def _load_state(out: Path, round: int) -> dict[str, Array]:
-    """Return the optimiser's state of a round; empty if there is none, so that the optimiser starts afresh."""
-    path = out / "optimizer.npz"
-    if not path.exists():
-        return {}
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            state = {name: file[name] for name in file.files}
-    except (OSError, ValueError, KeyError) as error:
-        raise RunFolderError(f"the checkpoint {path} is damaged ({error}); delete it") from None
-    return state if int(state.pop("round", -1)) == round else {}
-
-
 def _save_model(out: Path, schema: Schema, vector: Array) -> None:
     """Write the final model with its parameters by name."""
     arrays = {leaf.name or "parameters": np.zeros(leaf.shape, dtype=leaf.dtype) for leaf in schema.leaves}
@@ -344,5 +348,6 @@ def _metrics(session: Session) -> dict[str, Any]:
         "peers": session.n,
         "sent_bytes_total": end.bytes_out,
         "received_bytes_total": end.bytes_in,
+        "open_streams": end.open_streams,
         "refused_total": dict(end.counters),
     }

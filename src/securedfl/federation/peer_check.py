@@ -23,11 +23,12 @@ CLOCK_SLACK = 5.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the table: what was looked at, whether it is fine, and what was found."""
+    """One line of the table: what was looked at, whether it is fine, what was found, and whether it was there."""
 
     subject: str
     ok: bool
     text: str
+    reached: bool = True
 
 
 def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
@@ -64,7 +65,9 @@ def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
     found = {k: _reach(endpoint, k, identity) for k in others}
     while time.monotonic() < deadline and not (all(f.ok for f in found.values()) and callers >= set(others)):
         time.sleep(0.2)
-        found |= {k: _reach(endpoint, k, identity) for k in others if not found[k].ok}
+        again = {k: _reach(endpoint, k, identity) for k in others if not found[k].ok}
+        # a peer that ended its own check meanwhile was there, and what it said is worth more
+        found |= {k: new for k, new in again.items() if new.reached or not found[k].reached}
     endpoint.close()
     return findings + list(found.values())
 
@@ -117,7 +120,7 @@ def _reach(endpoint: Endpoint, peer: int, identity: dict[str, str]) -> Finding:
     try:
         status = read_status(endpoint.call(peer, {"kind": "hello"}))
     except SecuredFLError as error:
-        return Finding(member.name, False, str(error))
+        return Finding(member.name, False, str(error), reached=False)
     text, ok = [f"reached at {member.address}"], True
     ahead = status.clock / 1000 - time.time()
     if abs(ahead) > CLOCK_SLACK:

@@ -11,6 +11,8 @@ import numpy as np
 
 from securedfl.errors import InvalidInputError
 from securedfl.federation.peer import Membership, linger, membership
+from securedfl.federation.peer_checkpoint import Update, load_update, save_update
+from securedfl.protocols.base import Array
 from securedfl.protocols.parameters import Schema, Tree
 from securedfl.transport.network.rules import Averaged
 
@@ -35,9 +37,12 @@ class JoinedPeer:
         self._schema: Schema | None = None
         self.round = 0
         self.last: Averaged | None = None
+        self._saved: Update | None = None
 
     def average_(self, model: Tree, weight: float = 1.0) -> Any:
         """Replace the parameters of a model by their average over all peers, and return the model.
+
+        A peer that is killed in here and started again averages what it had brought the first time.
 
         Parameters
         ----------
@@ -50,11 +55,20 @@ class JoinedPeer:
         tree = model.state_dict() if hasattr(model, "state_dict") else model
         member = self._joined(tree)
         assert self._schema is not None  # noqa: S101 - for the type checker
-        vector = np.array(self._schema.flatten(tree))
+        vector = self._same_again(np.array(self._schema.flatten(tree)))
         self.last, mean = member.average(vector, self.round, weight)
         self.round = self.last.round + 1
         self._put(model, self._schema.unflatten(np.array(mean), tree))
         return model
+
+    def _same_again(self, vector: Array) -> Array:
+        """Return what to average: after a kill during this very average the parameters that were shared before it."""
+        assert self._member is not None  # noqa: S101 - for the type checker
+        saved, self._saved = self._saved, None
+        if saved is not None and saved.round == self.round and saved.vector.shape == vector.shape:
+            return saved.vector
+        save_update(self._member.config.out, Update(self.round, vector, None))
+        return vector
 
     def resume_(self, model: Tree) -> bool:
         """Load the last average that this peer or others hold; return whether there is one. Call it before training."""
@@ -82,6 +96,7 @@ class JoinedPeer:
             self._member = self._stack.enter_context(membership(self._path, lambda _f, _c: schema))
             self._member.session.catch_up()
             self.round = self._member.session.results.round + 1
+            self._saved = load_update(self._member.config.out)
         elif Schema.of(tree) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._member

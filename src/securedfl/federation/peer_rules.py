@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
+from itertools import combinations
+from math import comb
 from typing import Any
 
 from securedfl.designs import Design
@@ -16,15 +18,19 @@ from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.privacy.scenario import scenario
 from securedfl.protocols import by_name, design_withstanding
 from securedfl.protocols.parameters import Schema
+from securedfl.protocols.standins import SHARING_STEPS, holding
 from securedfl.transport.network.driver import CHUNK, SLICED_CHUNK
 from securedfl.transport.network.routes import PeerProtocol
 from securedfl.transport.network.rules import Rules
 
-COMMIT_STEP = {"shares": 1}
+COMMIT_STEP = {"shares": 1, "resilient": SHARING_STEPS}
 """The first step in which sums leave; of protocols that are not named here, that is the first of all."""
 
-CAN_LOSE = frozenset({"shares"})
+CAN_LOSE = frozenset(COMMIT_STEP)
 """Protocols that can average over fewer peers without a certificate of its own for every subset of them."""
+
+MOST_COALITIONS = 500
+"""How many coalitions are tried before a retry; the peers are waiting meanwhile."""
 
 LEAST_PEERS = 3
 """A total over two peers gives each the other's parameters."""
@@ -52,11 +58,6 @@ def make_rules(federation: FederationConfig, design: Design, schema: Schema) -> 
     """
     config = federation.training
     by_name(config.protocol)
-    if config.protocol == "resilient":
-        raise ConfigError(
-            'real peers survive crashes with protocol = "shares"; "resilient" is for the memory driver, where all '
-            "peers walk in step"
-        )
     can_lose = config.protocol in CAN_LOSE
     n = config.peers
     least = federation.min_peers or (max(LEAST_PEERS, n // 2 + 1) if can_lose else n)
@@ -68,9 +69,10 @@ def make_rules(federation: FederationConfig, design: Design, schema: Schema) -> 
         dtype=schema.dtype,
         commit_step=COMMIT_STEP.get(config.protocol, 0),
         can_lose=can_lose,
+        stand_ins=config.protocol == "resilient",
         least=min(least, n),
         retries=federation.retries,
-        chunk=SLICED_CHUNK if config.protocol == "shares" else CHUNK,
+        chunk=SLICED_CHUNK if can_lose else CHUNK,
         deadlines=federation.deadlines.deadlines(),
         may_retry=partial(_may_retry, config, design),
     )
@@ -83,7 +85,8 @@ def certificate_of(config: TrainConfig, design: Design) -> dict[str, Any]:
 
 def _protocols(config: TrainConfig, design: Design) -> Callable[[int, int], PeerProtocol]:
     options = protocol_options(config)
-    generator = by_name(config.protocol)
+    # real peers agree by consensus about who takes part, so they run `resilient` without its own agreement
+    generator = holding if config.protocol == "resilient" else by_name(config.protocol)
 
     @lru_cache(maxsize=8)
     def design_for(members: int) -> Design:
@@ -100,14 +103,20 @@ def _may_retry(config: TrainConfig, design: Design, round: int, tries: int) -> s
 
     Masks of shares are perfect: the same total again says nothing new. Bounded masks add up, so the ledger decides.
     """
-    if config.protocol in ("shares", "plain") or config.allow_exposure:
+    if config.protocol in ("shares", "resilient", "plain") or config.allow_exposure:
+        return ""
+    if not config.collusion:
         return ""
     case = scenario(config.protocol, design, protocol_options(config))
     ledger = Ledger(case).add(*[Attempt(round=round)] * (tries + 1))
+    size = min(config.collusion, design.n - 1)
+    if comb(design.n, size) > MOST_COALITIONS:
+        return f"there are too many coalitions of {size} to tell what another attempt would give away"
     try:
-        exposed = [peer for peer in range(design.n) if ledger.exposed([peer])]
+        exposed = any(ledger.exposed(coalition) for coalition in combinations(range(design.n), size))
     except PrivacyError as error:
         return str(error)
-    if exposed and config.collusion:
-        return "another attempt with the same parameters would let single peers compute those of others"
+    if exposed:
+        who = "single peers" if size == 1 else f"{size} colluding peers"
+        return f"another attempt with the same parameters would let {who} compute those of others"
     return ""

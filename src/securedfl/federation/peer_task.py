@@ -16,7 +16,8 @@ from securedfl.federation.peer_config import FederationConfig, PeerConfig
 from securedfl.protocols.base import Array
 from securedfl.protocols.parameters import Schema
 
-State = dict[str, Array]
+State = Any
+"""Whatever `securedfl.federation.state_tree` can keep."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class EntryLearner:
 
     ``update(model, data, round)`` trains in place and may return a loss; ``evaluate(model, data)`` returns how many of
     how many test samples were right, and the summed loss. The model has a ``state_dict``, or is a dict of arrays.
+    What ``update.state_dict()`` returns, if there is such a thing, is kept with every checkpoint, and handed to
+    ``update.load_state_dict`` after a restart: the state of an optimiser, for instance.
     """
 
     def __init__(self, entry: str, settings: Mapping[str, Any], folder: Path) -> None:
@@ -104,6 +107,8 @@ class EntryLearner:
         if not isinstance(made, tuple) or len(made) not in (3, 4):
             raise ConfigError(f"{entry} must return (model, data, update) or (model, data, update, evaluate)")
         self._model, self._data, self._update = made[:3]
+        if hasattr(self._update, "state_dict") != hasattr(self._update, "load_state_dict"):
+            raise ConfigError(f"the update of {entry} needs both state_dict and load_state_dict, or neither")
         self._evaluate = made[3] if len(made) == 4 else None
         self.schema = Schema.of(self._tree())
         self.samples = len(self._data) if hasattr(self._data, "__len__") else 1
@@ -130,11 +135,13 @@ class EntryLearner:
         return Score(int(correct), float(loss), int(count))
 
     def state(self) -> State:
-        """Return nothing: an entry point keeps its own optimiser."""
-        return {}
+        """Return what the update function wants to keep."""
+        return self._update.state_dict() if hasattr(self._update, "state_dict") else {}
 
     def restore(self, state: State) -> None:
-        """Do nothing."""
+        """Hand the update function what it wanted to keep."""
+        if hasattr(self._update, "load_state_dict"):
+            self._update.load_state_dict(state)
 
     def _tree(self) -> Any:
         return self._model.state_dict() if hasattr(self._model, "state_dict") else self._model

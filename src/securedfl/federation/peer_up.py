@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -193,8 +193,7 @@ def _finish(
     folder: RunFolder, config: TrainConfig, certificate: Mapping[str, Any], peers: list[LocalPeer]
 ) -> dict[str, Any]:
     """Pool what the peers measured into the rows of a run, and write summary and report."""
-    from securedfl.federation.train import _finish as finish_run
-    from securedfl.federation.train import make_task
+    from securedfl.federation.train import finish_run, make_task
 
     rounds = sorted({round for peer in peers for round in peer.rows})
     before: dict[str, int] = {}
@@ -226,7 +225,18 @@ def pooled(round: int, rows: Mapping[str, Mapping[str, Any]], before: Mapping[st
         / len(rows),
         "train_seconds": max(row["train_seconds"] for row in values),
         "average_seconds": max(row["average_seconds"] for row in values),
+        "tried": _tried(values),
     }
+
+
+def _tried(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Pool what the peers know about the attempts of a round; any of them may have missed some."""
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for row in rows:
+        for tried in row["tried"]:
+            key = (tried["epoch"], tried["attempt"])
+            found[key] = {**tried, "opened": tried["opened"] or found.get(key, tried)["opened"]}
+    return [found[key] for key in sorted(found)]
 
 
 def _ports(count: int) -> list[int]:

@@ -18,7 +18,10 @@ from securedfl.federation.files import cannot_write, write_text
 
 Row = dict[str, Any]
 
-CONFIG = "config.toml"
+TOLD_BY_PEERS = frozenset({"tried", "members", "fetched", "void"})
+"""What rows of real peers say besides numbers."""
+
+CONFIG, METRICS = "config.toml", "metrics.jsonl"
 
 
 class RunFolder:
@@ -110,17 +113,17 @@ class RunFolder:
     def keep(self, rows: Iterable[Row]) -> None:
         """Replace the metrics by the rows that a resumed run builds on."""
         self._close_metrics()
-        write_text(self.path / "metrics.jsonl", "".join(_line(row) for row in rows))
+        write_text(self.path / METRICS, "".join(_line(row) for row in rows))
 
     def append(self, row: Row) -> None:
         """Add a row; it is with the operating system when this returns."""
         try:
             if self._metrics is None:
-                self._metrics = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
+                self._metrics = (self.path / METRICS).open("a", encoding="utf-8")
             self._metrics.write(_line(row))
             self._metrics.flush()
         except OSError as error:
-            raise cannot_write(self.path / "metrics.jsonl", error) from None
+            raise cannot_write(self.path / METRICS, error) from None
 
     def finish(self, summary: Mapping[str, Any], columns: Iterable[str]) -> None:
         """Write metrics.csv and summary.json."""
@@ -169,7 +172,7 @@ def updates_file(path: Path, method: str, round: int) -> Path:
 
 def read_rows(path: Path) -> list[Row]:
     """Read the metrics of a run folder; a last line cut short by a kill is left out."""
-    file = path / "metrics.jsonl"
+    file = path / METRICS
     if not file.exists():
         return []
     try:
@@ -200,7 +203,9 @@ def _check(row: object) -> None:
         raise ValueError("the round is not a whole number")
     for key, value in row.items():
         values = value if isinstance(value, list) else [value]
-        if key != "method" and any(isinstance(v, bool | str | list | dict) for v in values):
+        if key in TOLD_BY_PEERS or key == "method":
+            continue
+        if any(isinstance(v, bool | str | list | dict) for v in values):
             raise ValueError(f"{key} is not a number")
 
 

@@ -118,15 +118,15 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer
                     _train_method(folder, task, team, method, done.pop(method, None), observer)
         except BaseException:  # Ctrl-C too: what was reached stays usable
             with suppress(Exception):  # the first error is the one to tell
-                _finish(folder, task, certificate, finished=False)
+                finish_run(folder, task, certificate, finished=False)
             raise
-        return _finish(folder, task, certificate, finished=True)
+        return finish_run(folder, task, certificate, finished=True)
 
 
-def _finish(
+def finish_run(
     folder: RunFolder, task: Task, certificate: Mapping[str, Any], *, finished: bool
 ) -> dict[str, Any]:
-    """Write summary and report."""
+    """Write summary, certificate, ledger and report of what a run has reached."""
     from securedfl.evaluation.report import write_report  # late: evaluation stands on federation
 
     summary = _summary(folder, task, certificate, finished=finished)

@@ -50,6 +50,11 @@ class Attempt:
         """The name of the parameters."""
         return self.round if self.parameters is None else self.parameters
 
+    @property
+    def opened(self) -> bool:
+        """Whether sums of it may have been seen."""
+        return self.steps is None
+
 
 @dataclass(frozen=True)
 class Ledger:
@@ -117,6 +122,7 @@ class Ledger:
             "averages": len(self._by_content()),
             "attempts": len(self.attempts),
             "retries_with_the_same_parameters": repeated,
+            "irregular_averages": self._irregular(),
             "most_meetings_of_a_pair": most,
             "pairs_by_meetings": {str(t): int(p) for t, p in zip(times, pairs, strict=True)},
             "coalition": list(members),
@@ -126,6 +132,20 @@ class Ledger:
             "interval_after_all_meetings": self.interval(most),
             **({"meetings": met.tolist()} if len(met) <= _MOST_PEERS_LISTED else {}),
         }
+
+    def _irregular(self) -> list[dict[str, Any]]:
+        """Return the averages that took several attempts or were not of everybody: what was opened, and of whom."""
+        return [
+            {
+                "parameters": content,
+                "attempts": [
+                    {"members": "all" if a.members is None else list(a.members), "opened": a.opened}
+                    for a in attempts
+                ],
+            }
+            for content, attempts in self._by_content().items()
+            if len(attempts) > 1 or attempts[0].members is not None
+        ]
 
     def _by_content(self) -> dict[int, list[Attempt]]:
         groups: dict[int, list[Attempt]] = {}
@@ -138,6 +158,9 @@ class Ledger:
 
     def _learned(self, attempts: list[Attempt], members: tuple[int, ...]) -> set[int]:
         """Stack what each attempt gives; masks are fresh, so nothing else can be combined."""
+        if self.scenario.kind == "perfect":
+            # Until its commit an attempt gives nothing that its graph does not, and the same graph twice gives no more.
+            attempts = list(dict.fromkeys(a for a in attempts if a.opened))
         if len(attempts) == 1 and attempts[0].steps is None and attempts[0].members is None:
             return set(self.scenario.learns(members, attempts[0].round).exposed)
         n, coordinates = self.scenario.n, self.scenario.coordinates

@@ -33,15 +33,24 @@ class Mask:
 
     @property
     def array(self) -> Array:
-        """The mask itself, expanded on first use by AES-256 in counter mode; read-only."""
+        """The mask itself, expanded on first use by AES-256 in counter mode and kept; read-only."""
         if self._array is None:
-            nbytes = math.prod(self.shape) * self.dtype.itemsize
-            array = ring(keystream(self.seed, nbytes), self.dtype)
-            if len(self.shape) != 1:
-                array = array.reshape(self.shape)
-            array.flags.writeable = False
-            self._array = array
+            self._array = self.expand()
         return self._array
+
+    def expand(self) -> Array:
+        """Return the mask itself without keeping it."""
+        if self._array is not None:
+            return self._array
+        array = ring(keystream(self.seed, math.prod(self.shape) * self.dtype.itemsize), self.dtype)
+        if len(self.shape) != 1:
+            array = array.reshape(self.shape)
+        array.flags.writeable = False
+        return array
+
+    def forget(self) -> None:
+        """Keep the seed only; the mask can be expanded again."""
+        self._array = None
 
     def __repr__(self) -> str:
         return f"Mask(shape={self.shape}, dtype={self.dtype})"
@@ -58,6 +67,9 @@ def mask(draw: Draw, like: Array) -> Message:
     return Mask(seed(), like.shape, like.dtype)
 
 
-def values(message: Message) -> Array:
-    """Return the array that a message stands for."""
-    return message.array if isinstance(message, Mask) else message
+def values(message: Message, *, keep: bool = True) -> Array:
+    """Return the array that a message stands for; a mask keeps its own unless told not to."""
+    if isinstance(message, Mask):
+        return message.array if keep else message.expand()
+    array: Array = message
+    return array

@@ -15,22 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.designs.design import Design, Group
+from securedfl.designs.design import Design
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols.agreement import ROUNDS, agree
 from securedfl.protocols.base import Array, Committed, Draw, Inbox, Message, Outbox, PeerExcludedError, Steps
 from securedfl.protocols.components import design_withstanding, strength_for
 from securedfl.protocols.fixedpoint import Codec, codec_of
-from securedfl.protocols.layout import Interval, Layout, Reduction, layout_for, union
-from securedfl.protocols.masks import mask, values
+from securedfl.protocols.layout import layout_for
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.shares import DEFAULT_COLLUSION, join, total
+from securedfl.protocols.shares import DEFAULT_COLLUSION
+from securedfl.protocols.standins import Holding
 
 LEAST_PEERS = 3
 """A total over two peers gives each the other's parameters."""
-
-Slot = tuple[int, int]
-"""A share and the peer that owns a slice of it."""
 
 
 def resilient(
@@ -84,159 +81,49 @@ def resilient(
         at = members.index(me)
         strength = strength_for(design, collusion)
         layout = layout_for(design, round * strength % design.gap, strength, len(w))
-        peer = _Member(at, codec.encode(w, len(members)), layout, draw)
-        lost = yield from _renumbered(members, peer.share(rounds))
+        decode = partial(codec.decode, n=len(members), like=w)
+        held = Holding(at, codec.encode(w, len(members)), layout, draw, decode)
+        lost = yield from _renumbered(members, _share(held, rounds))
         if not lost:
-            decode = partial(codec.decode, n=len(members), like=w)
-            mean = yield from _renumbered(members, peer.finish(decode, rounds))
+            mean = yield from _renumbered(members, _finish(held, rounds))
             return Committed(mean, members, attempt)
         _go_on(at, len(members), lost, least_peers, "before the commit")
         members = tuple(u for k, u in enumerate(members) if k not in lost)
         design, attempt = redesign(len(members)), attempt + 1
 
 
-class _Member:
-    """One committed-or-not member during one attempt; peers are numbered by their place among the members."""
-
-    def __init__(self, me: int, x: Array, layout: Layout, draw: Draw) -> None:
-        if not layout.groups[me]:
-            raise ConfigError(
-                "every peer needs a group of at least two in the partitions used; use more strength"
-            )
-        self.me, self.x, self.layout, self.draw = me, x, layout, draw
-        self.groups = layout.groups[me]
-        self.all = tuple(np.arange(layout.n).tolist())
-        self.mine: dict[Slot, Message] = {}  # the slices of this peer's own shares
-        self.held: dict[Slot, dict[int, Message]] = {}  # what others contributed to the slices held here
-
-    def share(self, rounds: int) -> Generator[Outbox, Mapping[int, Message], frozenset[int]]:
-        """Send slices to their owners and own slices to stand-ins; agree on who is lost. Empty means: committed."""
-        me, missing = self.me, set()
-        self.mine = self._split()
-        received = yield {v: self.mine[i, v] for i, group in self.groups.items() for v in group if v != me}
-        for i, group in self.groups.items():
-            self.held[i, me] = {u: received[u] for u in group if u in received} | {me: self.mine[i, me]}
-            missing |= {u for u in group if u != me and u not in received}
-        # The one slice of a share that nobody else has; without a copy, the owner's crash would lose it.
-        received = yield {_next(group, me): self.mine[i, me] for i, group in self.groups.items()}
-        for i, group in self.groups.items():
-            owner = _before(group, me)
-            if owner in received:
-                self.held[i, owner] = {owner: received[owner]}
-            else:
-                missing.add(owner)
-        agreed = yield from agree(me, self.all, missing=missing, holding=True, rounds=rounds)
-        return agreed.lost
-
-    def finish(self, decode: Callable[[Array], Array], rounds: int) -> Steps:
-        """Reduce and gather until all who are left hold the total over all members, then return it."""
-        alive, holders, mean = self.all, frozenset[int](), None
-        while True:
-            if holders:
-                mean, missing = yield from self._tell(alive, holders, mean)
-            else:
-                self._check_recoverable(alive)
-                mean, missing = yield from self._reduce(alive, decode)
-            agreed = yield from agree(
-                self.me, alive, missing=missing, holding=mean is not None, rounds=rounds
-            )
-            _go_on(self.me, len(alive), agreed.lost, LEAST_PEERS - 1, "after the commit")
-            alive, holders = tuple(u for u in alive if u not in agreed.lost), agreed.holders
-            if len(holders) == len(alive):
-                return mean
-
-    def _split(self) -> dict[Slot, Message]:
-        """Turn x into shares: all but one random, a seed of its own for every slice, and the rest in the last one."""
-        slots = [(i, v, *self.layout.slice_of(group, v)) for i, group in self.groups.items() for v in group]
-        remainder = min(self.groups)
-        pieces: dict[Slot, Message] = {}
-        for i, v, first, end in slots:
-            if i != remainder:
-                pieces[i, v] = sent = mask(self.draw, self.x[first:end])
-                self.x[first:end] -= values(sent)
-        return pieces | {(i, v): self.x[first:end] for i, v, first, end in slots if i == remainder}
-
-    def _reduce(
-        self, alive: tuple[int, ...], decode: Callable[[Array], Array]
-    ) -> Generator[Outbox, Mapping[int, Message], tuple[Array | None, set[int]]]:
-        """Add up what the living hold, stand-ins included; return the mean, if complete, and who did not deliver."""
-        me, missing = self.me, set()
-        if len(alive) < len(self.all):
-            missing |= yield from self._hand_over(alive)
-        owned = {u: union([s for _, s in self._slots(u, alive)]) for u in alive}
-        reduction = Reduction([u for u in self.layout.order if u in alive], owned, self.layout.size)
-        sums = np.zeros_like(self.x)
-        for (i, owner), (first, end) in self._slots(me, alive):
-            for message in self.held[i, owner].values():
-                sums[first:end] += values(message)
-        complete = not missing  # else this peer's sums lack something, and must not be taken for whole
-
-        received = yield {
-            q: join(sums, pieces) if complete else _NOTHING for q, pieces in reduction.reducing(me)
-        }
-        senders = [u for u, _ in reduction.totalling(me) if u != me]
-        missing |= {u for u in senders if u not in received}
-        complete = complete and not missing and all(len(received[u]) for u in senders)
-        segment = decode(total(me, sums, reduction, received)) if complete else _NOTHING
-
-        received = yield dict.fromkeys(reduction.telling(me), segment)
-        segments = {q: segment if q == me else received.get(q) for q in reduction.gathering}
-        missing |= {q for q, piece in segments.items() if piece is None}
-        if any(piece is None or not len(piece) for piece in segments.values()):
-            return None, missing
-        return np.concatenate(list(segments.values())), missing
-
-    def _hand_over(self, alive: tuple[int, ...]) -> Generator[Outbox, Mapping[int, Message], set[int]]:
-        """Send the slices of lost owners to their stand-ins, who are of the same group and hold the owners' copies."""
-        me, outbox, expected = self.me, dict[int, Message](), dict[int, Slot]()
-        for i, group in self.groups.items():
-            for owner in group:
-                if owner not in alive:
-                    stand_in = _next(group, owner)
-                    if stand_in == me:
-                        expected |= {u: (i, owner) for u in group if u not in (me, owner)}
-                        self.held[i, owner][me] = self.mine[i, owner]
-                    else:
-                        outbox[stand_in] = self.mine[i, owner]
-        received = yield outbox
-        for u, slot in expected.items():
-            if u in received:
-                self.held[slot][u] = received[u]
-        return {u for u in expected if u not in received}
-
-    def _slots(self, u: int, alive: tuple[int, ...]) -> list[tuple[Slot, Interval]]:
-        """Return the slices that a peer holds for its groups: its own, and those of the lost whose stand-in it is."""
-        slots = []
-        for i, group in self.layout.groups[u].items():
-            for owner in (u, _before(group, u)):
-                if owner == u or owner not in alive:
-                    slots.append(((i, owner), self.layout.slice_of(group, owner)))
-        return slots
-
-    def _tell(
-        self, alive: tuple[int, ...], holders: frozenset[int], mean: Array | None
-    ) -> Generator[Outbox, Mapping[int, Message], tuple[Array | None, set[int]]]:
-        """Let one holder send the result to those who lack it."""
-        teller = min(holders)
-        received = yield {u: mean for u in alive if u not in holders} if self.me == teller else {}
-        if mean is not None:
-            return mean, set()
-        return (received[teller], set()) if teller in received else (None, {teller})
-
-    def _check_recoverable(self, alive: tuple[int, ...]) -> None:
-        """Raise, on all peers alike, if a slice is lost with both its owner and its stand-in."""
-        for groups in self.layout.groups:
-            for group in groups.values():
-                if sum(u not in alive for u in group) > 1:
-                    raise PeerLostError(
-                        "two peers of one group were lost after the commit, so the total cannot be completed. Parts of "
-                        "it may have been seen: do not average the same parameters again among fewer peers"
-                    )
+def _share(held: Holding, rounds: int) -> Generator[Outbox, Mapping[int, Message], frozenset[int]]:
+    """Share and agree on who is lost. Empty means: committed."""
+    missing = yield from held.share()
+    agreed = yield from agree(held.me, held.all, missing=missing, holding=True, rounds=rounds)
+    return agreed.lost
 
 
-_NOTHING: Array = np.zeros(0, dtype=np.uint8)
-"""Sent instead of a sum that is not complete, to tell a peer that lacks something from a peer that is lost."""
-_NOTHING.flags.writeable = False
+def _finish(held: Holding, rounds: int) -> Steps:
+    """Reduce and gather until all who are left hold the total over all members, then return it."""
+    alive, holders, mean = held.all, frozenset[int](), None
+    while True:
+        if holders:
+            mean, missing = yield from _tell(held.me, alive, holders, mean)
+        else:
+            held.check_recoverable(alive)
+            mean, missing = yield from held.reduce(alive)
+        agreed = yield from agree(held.me, alive, missing=missing, holding=mean is not None, rounds=rounds)
+        _go_on(held.me, len(alive), agreed.lost, LEAST_PEERS - 1, "after the commit")
+        alive, holders = tuple(u for u in alive if u not in agreed.lost), agreed.holders
+        if len(holders) == len(alive):
+            return mean
+
+
+def _tell(
+    me: int, alive: tuple[int, ...], holders: frozenset[int], mean: Array | None
+) -> Generator[Outbox, Mapping[int, Message], tuple[Array | None, set[int]]]:
+    """Let one holder send the result to those who lack it."""
+    teller = min(holders)
+    received = yield {u: mean for u in alive if u not in holders} if me == teller else {}
+    if mean is not None:
+        return mean, set()
+    return (received[teller], set()) if teller in received else (None, {teller})
 
 
 def _go_on(me: int, before: int, lost: frozenset[int], least: int, when: str) -> None:
@@ -258,11 +145,3 @@ def _renumbered(members: tuple[int, ...], steps: Generator[Outbox, Mapping[int, 
             outbox = steps.send(Inbox({place[u]: message for u, message in received.items() if u in place}))
     except StopIteration as stop:
         return stop.value
-
-
-def _next(group: Group, u: int) -> int:
-    return group[(group.index(u) + 1) % len(group)]
-
-
-def _before(group: Group, u: int) -> int:
-    return group[group.index(u) - 1]

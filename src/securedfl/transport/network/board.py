@@ -9,11 +9,22 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from securedfl.errors import PeerLostError, SecuredFLError
-from securedfl.transport.network.consensus import number, text
+from securedfl.transport.network.control import number, text
 from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import FrameError
 
-PHASES = ("starting", "training", "ready", "sharing", "shared", "finishing", "have", "done", "left")
+PHASES = (
+    "starting",
+    "training",
+    "ready",
+    "sharing",
+    "shared",
+    "finishing",
+    "recovering",
+    "have",
+    "done",
+    "left",
+)
 
 
 @dataclass(frozen=True)

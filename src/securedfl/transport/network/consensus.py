@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.errors import RunFolderError, SecuredFLError
+from securedfl.transport.network.control import number, text
 from securedfl.transport.network.frames import FrameError
 
 Approve = Callable[[str, Any], bool]
@@ -71,7 +72,7 @@ class Acceptor:
                     value = text(message, "value")
                     # what may already have been decided cannot be refused, or nobody could ever learn it
                     bound = message.get("bound") is True or value == vote.value
-                    if not bound and not self.approve(key, json.loads(value)):
+                    if not bound and not self.approve(key, _read(value)):
                         return {"ok": False, "promised": vote.promised, "refused": True}
                     self._keep(key, Vote(ballot, ballot, value))
                     return {"ok": True}
@@ -196,21 +197,12 @@ def propose(
             time.sleep(random.uniform(0.02, 0.1) * (1 + me))  # so that two proposers do not duel for ever
 
 
+def _read(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise FrameError("a vote for an unreadable value") from None
+
+
 def _decided(replies: Sequence[dict[str, Any]]) -> str:
     return next((str(reply["decided"]) for reply in replies if reply.get("decided")), "")
-
-
-def text(message: dict[str, Any], name: str) -> str:
-    """Return a text field of a control message; anything else is a `FrameError`."""
-    value = message.get(name)
-    if not isinstance(value, str) or len(value) > 8192:
-        raise FrameError(f"a control message without a proper {name!r}")
-    return value
-
-
-def number(message: dict[str, Any], name: str) -> int:
-    """Return a whole number of a control message; anything else is a `FrameError`."""
-    value = message.get(name)
-    if type(value) is not int or not -1 <= value < 1 << 53:
-        raise FrameError(f"a control message without a proper {name!r}")
-    return value

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from securedfl.errors import InvalidInputError, PeerLostError
 from securedfl.protocols.base import Array, Draw, Inbox, Outbox, Steps
+from securedfl.protocols.masks import Mask
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.transport.network.frames import Place
+from securedfl.transport.network.frames import Place, Spec
 from securedfl.transport.network.mailbox import Mailbox
-from securedfl.transport.network.routes import PeerProtocol, Routes, find_routes
+from securedfl.transport.network.routes import PeerProtocol, Routes, find_routes, in_two_parts
 
 CHUNK = 1 << 18
 """Parameters per chunk: 1 MiB of float32. Messages cost more than their bytes, and chunks in flight cost memory."""
@@ -54,6 +55,7 @@ class Plan:
     chunk: int = CHUNK
     depth: int = DEPTH
     routes: tuple[Routes, ...] = field(default=())
+    stand_ins: bool = False
 
     @classmethod
     def make(
@@ -67,12 +69,27 @@ class Plan:
         commit_step: int = 0,
         chunk: int = CHUNK,
         depth: int = DEPTH,
+        stand_ins: bool = False,
     ) -> Plan:
-        """Find the routes of every chunk; there are at most two lengths of chunk."""
-        lengths = [min(chunk, size - start) for start in range(0, size, chunk)]
-        known = {length: find_routes(protocol, n, length, dtype)[me] for length in set(lengths)}
-        routes = tuple(known[length] for length in lengths)
-        return cls(protocol, me, n, size, dtype, commit_step, chunk, depth, routes)
+        """Find the routes of every chunk."""
+        plan = cls(protocol, me, n, size, dtype, commit_step, chunk, depth, (), stand_ins)
+        return replace(plan, routes=plan._find(in_two_parts(protocol) if stand_ins else protocol))
+
+    def routes_without(self, lost: frozenset[int]) -> tuple[Routes, ...]:
+        """Return the routes of what is left to do when members were lost after the commit."""
+        done: tuple[Mapping[int, Spec], ...] = ({},) * self.commit_step
+        return tuple(
+            replace(routes, incoming=done + routes.incoming[self.commit_step :])
+            for routes in self._find(in_two_parts(self.protocol, lost))
+        )
+
+    def _find(self, protocol: PeerProtocol) -> tuple[Routes, ...]:
+        """Return the routes of every chunk; there are at most two lengths of chunk."""
+        lengths = [min(self.chunk, self.size - start) for start in range(0, self.size, self.chunk)]
+        known = {
+            length: find_routes(protocol, self.n, length, self.dtype)[self.me] for length in set(lengths)
+        }
+        return tuple(known[length] for length in lengths)
 
     @property
     def bytes_to_send(self) -> int:
@@ -97,8 +114,6 @@ class Attempt:
         What to run.
     vector
         This peer's parameters.
-    mailbox, outlets
-        Where messages come from and go to; peers are numbered as in the plan.
     draws
         Gives the draw for the chunk that starts at an offset; by default fresh cryptographic masks.
     patience
@@ -109,8 +124,6 @@ class Attempt:
         self,
         plan: Plan,
         vector: Array,
-        mailbox: Mailbox,
-        outlets: Mapping[int, Outlet],
         *,
         draws: Callable[[int], Draw] | None = None,
         patience: float = 60.0,
@@ -121,21 +134,39 @@ class Attempt:
                 f"but the federation agreed on ({plan.size},) and {plan.dtype}"
             )
         self._plan, self._vector = plan, vector
-        self._mailbox, self._outlets = mailbox, outlets
+        self._mailbox: Mailbox | None = None
+        self._outlets: Mapping[int, Outlet] = {}
         self._draws = draws or (lambda _offset: secret_uniform)
         self._patience = patience
         self._parked: dict[int, tuple[_Chunk, Inbox]] = {}
+        self._held: dict[int, Any] = {}
+        self._lost: frozenset[int] = frozenset()
         self._result: Array | None = None
         self.seconds_waiting = 0.0
+
+    def connect(self, mailbox: Mailbox, outlets: Mapping[int, Outlet]) -> None:
+        """Say where messages come from and go to; peers are numbered as in the plan."""
+        self._mailbox, self._outlets = mailbox, outlets
 
     def share(self) -> None:
         """Do everything that comes before the commit step. Nothing that was sent is a sum of anybody's parameters."""
         if self._plan.commit_step:
             self._run(range(len(self._plan.routes)), until=self._plan.commit_step)
 
-    def finish(self) -> Array:
-        """Do the rest and return the average."""
+    def recoverable(self, lost: frozenset[int]) -> bool:
+        """Tell whether the average can be finished without members that were lost after the commit."""
+        if not self._plan.stand_ins or len(self._held) < len(self._plan.routes):
+            return False
+        try:
+            self._held[0].check_recoverable(tuple(u for u in range(self._plan.n) if u not in lost))
+        except PeerLostError:
+            return False
+        return True
+
+    def finish(self, lost: frozenset[int] = frozenset()) -> Array:
+        """Do the rest and return the average of all members; with stand-ins also without those lost, and repeatedly."""
         plan = self._plan
+        self._lost = lost
         self._result = np.empty_like(self._vector)
         self._run(range(len(plan.routes)), until=None)
         deadline = time.monotonic() + self._patience
@@ -160,10 +191,10 @@ class Attempt:
             if not active:
                 continue
             began = time.monotonic()
-            chunk, inbox = self._mailbox.take({k: c.step for k, c in active.items()}, self._patience)
+            chunk, inbox = self._box.take({k: c.step for k, c in active.items()}, self._patience)
             self.seconds_waiting += time.monotonic() - began
             state = active.pop(chunk)
-            if until is not None and state.step + 1 >= until:
+            if until is not None and state.step + 1 >= until and not self._plan.stand_ins:
                 self._parked[chunk] = state, inbox  # masks stay seeds until they are needed
             else:
                 self._advance(chunk, state, inbox, active)
@@ -172,36 +203,52 @@ class Attempt:
         self, chunk: int, state: _Chunk | None, inbox: Inbox | None, active: dict[int, _Chunk]
     ) -> None:
         """Start a chunk, or hand an inbox to a waiting one; then send what it has to say."""
-        plan = self._plan
-        start = chunk * plan.chunk
+        start = chunk * self._plan.chunk
         ended, result, outbox = False, None, Outbox()
         with np.errstate(over="ignore", invalid="ignore"):
             if state is None or inbox is None:
-                w = self._vector[start : start + plan.chunk]
-                steps, step = plan.protocol(plan.me, w, draw=self._draws(start)), 0
+                steps, step, inbox = *self._begin(chunk, start), None
             else:
                 steps, step = state.steps, state.step + 1
             try:
-                outbox = steps.send(inbox) if step and inbox is not None else next(steps)
+                outbox = next(steps) if inbox is None else steps.send(inbox)
             except StopIteration as stop:  # handled outside, so that no later traceback can show parameters
                 ended, result = True, stop.value
-        if inbox is not None and step:
+        if inbox is not None:
             inbox.clear()  # the protocol may still hold it, but has no more use for it
         if ended:
-            self._keep(start, result)
+            self._keep(chunk, start, result)
             return
-        at = self._mailbox.place
+        at = self._box.place
         for receiver, message in outbox.items():
             self._outlets[receiver].put(Place(at.run, at.round, at.attempt, step, chunk), message)
+            if isinstance(message, Mask):
+                message.forget()  # its seed is what travels
         active[chunk] = _Chunk(steps, step)
 
-    def _keep(self, start: int, result: Any) -> None:
-        """Put a chunk's average, whole or in pieces, in its place."""
+    def _begin(self, chunk: int, start: int) -> tuple[Steps, int]:
+        """Return a chunk's generator and its first step: the protocol itself, or the finish of what it holds."""
+        plan = self._plan
+        if chunk in self._held:
+            return self._held[chunk].finish(self._lost), plan.commit_step
+        return plan.protocol(plan.me, self._vector[start : start + plan.chunk], draw=self._draws(start)), 0
+
+    def _keep(self, chunk: int, start: int, result: Any) -> None:
+        """Put a chunk's average, whole or in pieces, in its place; or keep what it holds at its commit."""
+        if self._plan.stand_ins and chunk not in self._held:
+            self._held[chunk] = result
+            return
         if self._result is None:
             raise RuntimeError("the protocol ended before its commit step")
         for piece in result if isinstance(result, tuple) else (result,):
             self._result[start : start + len(piece)] = piece
             start += len(piece)
+
+    @property
+    def _box(self) -> Mailbox:
+        if self._mailbox is None:
+            raise RuntimeError("an attempt needs to be connected first")
+        return self._mailbox
 
 
 def check_finite(result: Array) -> None:

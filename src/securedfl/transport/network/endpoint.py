@@ -1,14 +1,10 @@
 """An endpoint: one peer's gRPC server and its connections to all others.
 
-Three methods, all of raw bytes: ``Control`` (small questions and answers), ``Data`` (a stream of frames, one per
-attempt and sender) and ``Model`` (a stream of bytes for a peer that has to catch up). Whoever is not in the roster gets
-nothing.
+What the server answers is in `server`; how the frames of an attempt leave is in `outlet`.
 """
 
 from __future__ import annotations
 
-import logging
-import queue
 import threading
 import time
 from collections import Counter
@@ -18,23 +14,17 @@ from typing import Any
 
 import grpc
 import msgpack
-import numpy as np
 
 from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
 from securedfl.transport.network import tls
 from securedfl.transport.network.certificates import KeyFiles
-from securedfl.transport.network.frames import FrameError, Place, bundle, unbundle
+from securedfl.transport.network.control import read_control
+from securedfl.transport.network.frames import Place
 from securedfl.transport.network.mailbox import Mailbox
+from securedfl.transport.network.outlet import StreamOutlet
+from securedfl.transport.network.server import SERVICE, Methods
 from securedfl.transport.network.tls import IdentityError, Member
 
-log = logging.getLogger("securedfl.network")
-
-SERVICE = "/securedfl.Peer/"
-MAX_CONTROL = 1 << 16
-CALLS_PER_SECOND = 200.0
-QUEUED_FRAMES = 3
-BUNDLE_BYTES = 1 << 20
-_NOTHING = np.empty(0, dtype=np.float32)
 Answer = Callable[[int, dict[str, Any]], dict[str, Any]]
 Models = Callable[[int, dict[str, Any]], Iterator[bytes]]
 
@@ -86,16 +76,15 @@ class Endpoint:
         self._mailbox: Mailbox | None = None
         self._members: tuple[int, ...] = ()
         self._opened = threading.Condition()
-        self._buckets = {peer: _Bucket(CALLS_PER_SECOND) for peer in range(len(roster))}
-        self._streams: Counter[int] = Counter()
         self._metadata = tls.metadata_for(self.roster[me].name, insecure=insecure)
         # one stream of the running attempt, one of the next, and control calls, from every other peer
         workers = 3 * len(roster) + 8
         self._options = tls.options(max_message, 64)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="securedfl-server")
+        self._methods = Methods(self)
         self._server = grpc.server(
             self._pool,
-            handlers=[_Methods(self)],
+            handlers=[self._methods],
             options=self._options,
             maximum_concurrent_rpcs=workers,
         )
@@ -159,7 +148,9 @@ class Endpoint:
         """Open the stream of one attempt to a peer."""
         method = self._channel(peer, 5.0).stream_unary(SERVICE + "Data")
         try:
-            return StreamOutlet(self, peer, place, mailbox, method, self._metadata)
+            return StreamOutlet(
+                self.roster[peer].name, place, mailbox, method, metadata=self._metadata, sent=self.count_out
+            )
         except ValueError:
             raise PeerLostError(f"the connection to {self.roster[peer].name} broke off") from None
 
@@ -169,6 +160,26 @@ class Endpoint:
             channel = self._channels.pop(peer, None)
         if channel is not None:
             channel.close()
+
+    @property
+    def open_streams(self) -> int:
+        """How many streams of frames the server is reading."""
+        return self._methods.open_streams
+
+    def count_in(self, nbytes: int) -> None:
+        """Note bytes of messages that arrived."""
+        with self._lock:
+            self.bytes_in += nbytes
+
+    def count_out(self, nbytes: int) -> None:
+        """Note bytes of messages that left."""
+        with self._lock:
+            self.bytes_out += nbytes
+
+    def count(self, what: str) -> None:
+        """Note something that was refused or dropped."""
+        with self._lock:
+            self.counters[what] += 1
 
     # -- attempts ---------------------------------------------------------------------------------------------
 
@@ -183,9 +194,10 @@ class Endpoint:
         with self._opened:
             if self._mailbox is mailbox:
                 self._mailbox = None
-        self.counters.update({f"dropped: {why}": count for why, count in mailbox.dropped.items()})
+        with self._lock:
+            self.counters.update({f"dropped: {why}": count for why, count in mailbox.dropped.items()})
 
-    def _await_mailbox(self, place: Place, patience: float) -> tuple[Mailbox, tuple[int, ...]] | None:
+    def await_mailbox(self, place: Place, patience: float) -> tuple[Mailbox, tuple[int, ...]] | None:
         """Wait until this peer begins the attempt that a stream belongs to; None if it is over or never begins."""
         deadline = time.monotonic() + patience
         wanted = (place.round, place.attempt)
@@ -254,186 +266,3 @@ class Endpoint:
         if code == grpc.StatusCode.UNAVAILABLE:
             self.hang_up(peer)
         return PeerLostError(f"{name} does not answer ({code.name.lower().replace('_', ' ')})")
-
-
-class StreamOutlet:
-    """Sends the frames of one attempt to one peer through one gRPC stream."""
-
-    def __init__(
-        self, endpoint: Endpoint, peer: int, place: Place, mailbox: Mailbox, method: Any, metadata: Any
-    ) -> None:
-        self._endpoint, self._peer, self._mailbox = endpoint, peer, mailbox
-        self._queue: queue.Queue[Any] = queue.Queue(QUEUED_FRAMES)
-        self._ended = threading.Event()
-        # an empty frame opens the stream, so that the receiver knows the attempt before anything else arrives
-        self._call = method.future(self._bundles(place), metadata=metadata)
-        self._call.add_done_callback(self._on_done)
-
-    def put(self, place: Place, message: Any) -> None:
-        """Queue a message; blocks while the queue is full, raises if the attempt has ended."""
-        while True:
-            self._mailbox.check()
-            try:
-                self._queue.put((place, message), timeout=0.2)
-                return
-            except queue.Full:
-                continue
-
-    def finish(self, timeout: float) -> None:
-        """Wait until the receiver has confirmed all frames."""
-        self._queue.put((None, _NOTHING))
-        name = self._endpoint.roster[self._peer].name
-        try:
-            self._call.result(timeout=timeout)
-        except grpc.FutureTimeoutError:
-            self.cancel()
-            raise PeerLostError(f"{name} did not confirm what it was sent within {timeout:.0f} s") from None
-        except (grpc.RpcError, grpc.FutureCancelledError):
-            raise PeerLostError(f"the connection to {name} broke off") from None
-
-    def cancel(self) -> None:
-        """Give up what has not been sent."""
-        self._ended.set()
-        self._call.cancel()
-
-    def _bundles(self, place: Place) -> Iterator[bytes]:
-        """Give gRPC what waits in the queue, as few messages as possible."""
-        yield bundle([(place, _NOTHING)])
-        done = False
-        while not done and not self._ended.is_set():
-            try:
-                items = [self._queue.get(timeout=0.5)]
-            except queue.Empty:
-                continue
-            while not self._queue.empty() and sum(item[1].nbytes for item in items) < BUNDLE_BYTES:
-                items.append(self._queue.get())
-            done = items[-1][0] is None
-            items = items[:-1] if done else items
-            if items:
-                yield bundle(items)
-                self._endpoint.bytes_out += sum(message.nbytes for _, message in items)
-
-    def _on_done(self, call: Any) -> None:
-        self._ended.set()
-        if not call.cancelled() and call.code() != grpc.StatusCode.OK:
-            name = self._endpoint.roster[self._peer].name
-            self._mailbox.fail(PeerLostError(f"the connection to {name} broke off"))
-
-
-class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """What the server answers to whom."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._handlers = {
-            SERVICE + "Control": grpc.unary_unary_rpc_method_handler(self._control),
-            SERVICE + "Data": grpc.stream_unary_rpc_method_handler(self._data),
-            SERVICE + "Model": grpc.unary_stream_rpc_method_handler(self._model),
-        }
-
-    def service(self, details: Any) -> Any:
-        return self._handlers.get(details.method)
-
-    def _caller(self, context: Any, *, limited: bool = True) -> int:
-        end = self._endpoint
-        try:
-            metadata = {str(key): str(value) for key, value in context.invocation_metadata()}
-            peer = tls.caller(context.auth_context(), metadata, end.roster, insecure=end.insecure)
-        except (IdentityError, ValueError) as error:
-            end.counters["refused: stranger"] += 1
-            log.warning("refused a connection: %s", error)
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
-        if limited and not end._buckets[peer].take():
-            end.counters["refused: too many calls"] += 1
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls")
-        return peer
-
-    def _control(self, request: bytes, context: Any) -> bytes:
-        end = self._endpoint
-        peer = self._caller(context)
-        try:
-            answer = end.answer(peer, read_control(request))
-        except FrameError as error:
-            end.counters["refused: malformed"] += 1
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        reply: bytes = msgpack.packb(answer)
-        return reply
-
-    def _model(self, request: bytes, context: Any) -> Iterator[bytes]:
-        peer = self._caller(context)
-        try:
-            yield from self._endpoint.models(peer, read_control(request))
-        except SecuredFLError as error:
-            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-
-    def _data(self, requests: Iterator[bytes], context: Any) -> bytes:
-        """Take the frames of one attempt from one sender."""
-        end = self._endpoint
-        sender = self._caller(context)
-        end._streams[sender] += 1
-        mailbox: Mailbox | None = None
-        number = -1
-        try:
-            if end._streams[sender] > 3:
-                end.counters["refused: too many streams"] += 1
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams")
-            for frame in (frame for data in requests for frame in unbundle(data)):
-                if mailbox is None:
-                    found = end._await_mailbox(frame.place, patience=30.0)
-                    if found is None or sender not in found[1]:
-                        end.counters["dropped: another attempt"] += 1
-                        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not in this attempt")
-                        return b""  # abort raises; this is for the reader
-                    mailbox, members = found
-                    number = members.index(sender)
-                    if frame.spec.count == 0:
-                        continue
-                end.bytes_in += len(frame.body)
-                mailbox.deliver(number, frame)
-        except FrameError as error:
-            end.counters["refused: malformed"] += 1
-            log.warning("dropped the stream of %s: %s", end.roster[sender].name, error)
-            if mailbox is not None:
-                mailbox.fail(PeerLostError(f"{end.roster[sender].name} sent bytes that are not a frame"))
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except grpc.RpcError:
-            pass
-        except Exception:
-            # gRPC raises a bare Exception when the other side of a request stream is gone
-            if mailbox is not None and not end.stopping.is_set():
-                mailbox.fail(PeerLostError(f"the connection from {end.roster[sender].name} broke off"))
-            raise
-        finally:
-            end._streams[sender] -= 1
-        return b""
-
-
-class _Bucket:
-    """Lets so many calls per second through, twice as many in a burst."""
-
-    def __init__(self, rate: float) -> None:
-        self._rate, self._left, self._at = rate, 2 * rate, time.monotonic()
-        self._lock = threading.Lock()
-
-    def take(self) -> bool:
-        with self._lock:
-            now = time.monotonic()
-            self._left = min(2 * self._rate, self._left + (now - self._at) * self._rate)
-            self._at = now
-            if self._left < 1:
-                return False
-            self._left -= 1
-            return True
-
-
-def read_control(data: bytes) -> dict[str, Any]:
-    """Read a control message: a small map with text keys; anything else is a `FrameError`."""
-    if len(data) > MAX_CONTROL:
-        raise FrameError("a control message that is too long")
-    try:
-        message = msgpack.unpackb(data, strict_map_key=True, max_ext_len=0)
-    except (ValueError, msgpack.UnpackException, RecursionError, TypeError):
-        raise FrameError("an unreadable control message") from None
-    if not isinstance(message, dict) or not all(isinstance(key, str) for key in message):
-        raise FrameError("a control message that is not a map")
-    return message

@@ -7,9 +7,9 @@ from typing import Any
 
 from securedfl.errors import SecuredFLError
 from securedfl.transport.network.board import Board
-from securedfl.transport.network.consensus import Acceptor, number
+from securedfl.transport.network.control import number, peers_of
+from securedfl.transport.network.decisions import Decisions
 from securedfl.transport.network.endpoint import Endpoint
-from securedfl.transport.network.frames import FrameError
 from securedfl.transport.network.rules import Rules
 
 log = logging.getLogger("securedfl.session")
@@ -18,14 +18,8 @@ GRACE = 1.0
 """Seconds before anybody acts on a peer that seems to be gone: heartbeats may be late."""
 
 
-def commit_key(round: int, epoch: int) -> str:
-    """Name the question who takes part."""
-    return f"commit/{round}/{epoch}"
-
-
-def outcome_key(round: int, epoch: int) -> str:
-    """Name the question whether the result counts."""
-    return f"outcome/{round}/{epoch}"
+IN_ATTEMPT = ("sharing", "shared", "finishing", "recovering", "have")
+"""The phases of a peer that takes part in an attempt."""
 
 
 class Gathering:
@@ -33,12 +27,12 @@ class Gathering:
 
     Parameters
     ----------
-    endpoint, board, rules, acceptor
+    endpoint, board, rules, decisions
         Of the session.
     """
 
-    def __init__(self, endpoint: Endpoint, board: Board, rules: Rules, acceptor: Acceptor) -> None:
-        self._endpoint, self._board, self._rules, self._acceptor = endpoint, board, rules, acceptor
+    def __init__(self, endpoint: Endpoint, board: Board, rules: Rules, decisions: Decisions) -> None:
+        self._endpoint, self._board, self._rules, self._decisions = endpoint, board, rules, decisions
         self._me, self._n = endpoint.me, len(endpoint.roster)
         self._offer: tuple[int, int, int, tuple[int, ...]] | None = None
         self._tried = (-1, -1)  # round and attempt that this peer began last
@@ -58,29 +52,12 @@ class Gathering:
 
     def take(self, message: dict[str, Any]) -> dict[str, Any]:
         """Take another peer's offer; one that breaks the rules is a `FrameError` or ignored."""
-        members = message.get("members")
-        if not isinstance(members, list) or not all(type(member) is int for member in members):
-            raise FrameError("an offer without members")
-        if members != sorted(set(members) & set(range(self._n))):
-            raise FrameError("an offer with impossible members")
+        members = peers_of(message, "members", self._n)
         least = self._rules.least if self._rules.can_lose else self._n
         at = (number(message, "round"), number(message, "epoch"), number(message, "attempt"))
         if len(members) >= least and (self._offer is None or at > self._offer[:3]):
-            self._offer = (*at, tuple(members))
+            self._offer = (*at, members)
         return {"kind": "ok"}
-
-    def members(self, round: int, epoch: int) -> tuple[int, ...]:
-        """Return the members that were decided on; everybody if this peer does not know."""
-        decision = self._acceptor.decided(commit_key(round, epoch)) or {}
-        return tuple(decision.get("members", range(self._n)))
-
-    def bound(self, round: int, epoch: int) -> tuple[int, ...]:
-        """Return the members that an earlier, abandoned epoch of this round was committed to; empty if none was."""
-        for before in range(epoch):
-            decision = self._acceptor.decided(commit_key(round, before)) or {}
-            if decision.get("kind") == "members":
-                return tuple(decision["members"])
-        return ()
 
     def holders(self, round: int, epoch: int) -> list[int]:
         """Return the peers that hold the result and wait for confirmation."""
@@ -93,20 +70,23 @@ class Gathering:
         A peer shows that by being ``ready`` again with the attempt's number. What the board says may be older than the
         decision, so a member that seems not to have begun counts too.
         """
-        attempt = self.attempt(round, epoch)
+        attempt = self._decisions.attempt(round, epoch)
         found = []
-        for peer in self.members(round, epoch):
+        for peer in self._decisions.members(round, epoch):
             status = self._board.status(peer)
             here = (status.round, status.epoch) == (round, epoch) and self._board.present(peer)
             waiting = status.phase == "ready" and status.attempt < attempt
-            if here and (waiting or status.phase in ("sharing", "shared", "finishing")):
+            if here and (waiting or status.phase in ("sharing", "shared", "finishing", "recovering")):
                 found.append(peer)
         return found
 
-    def attempt(self, round: int, epoch: int) -> int:
-        """Return the number of the attempt that was decided on, -1 if this peer does not know."""
-        decision = self._acceptor.decided(commit_key(round, epoch)) or {}
-        return int(decision.get("attempt", -1))
+    def next_attempt(self, round: int) -> int:
+        """Return a number for an attempt: they only grow within a round, and no two peers use the same."""
+        statuses = map(self._board.status, range(self._n))
+        used = [status.attempt for status in statuses if status.round == round]
+        if self._offer is not None and self._offer[0] == round:
+            used.append(self._offer[2])
+        return (max([-1, *used]) // self._n + 1) * self._n + self._me
 
     def _offered(self, round: int, epoch: int) -> tuple[int, tuple[int, ...]] | None:
         offer = self._offer
@@ -114,7 +94,7 @@ class Gathering:
             return None
         if (round, offer[2]) <= self._tried or not all(map(self._board.present, offer[3])):
             return None
-        bound = self.bound(round, epoch)
+        bound = self._decisions.bound(round, epoch)
         return None if bound and bound != offer[3] else (offer[2], offer[3])
 
     def _who(self, round: int, epoch: int, waited: float) -> tuple[int, ...]:
@@ -126,24 +106,35 @@ class Gathering:
             if board.present(peer)
             and ((s := board.status(peer)).round, s.epoch, s.phase) == (round, epoch, "ready")
         )
-        bound = self.bound(round, epoch)
+        bound = self._decisions.bound(round, epoch)
         wanted = bound or everyone
         if set(wanted) <= set(ready):
             return wanted
-        absent = [peer for peer in wanted if not board.present(peer)]
-        late = [peer for peer in wanted if peer not in ready and peer not in absent]
-        enough = self._rules.can_lose and not bound and len(ready) >= self._rules.least
-        if enough and ((waited > GRACE and not late) or waited > deadlines.train):
-            return ready
+        here = [peer for peer in wanted if board.present(peer)]
+        busy = [peer for peer in here if self._in_attempt(peer, round, epoch)]
+        late = [peer for peer in here if peer not in ready and peer not in busy]
+        absent = [peer for peer in wanted if peer not in here]
+        if self._rules.can_lose and not bound:
+            enough = len(ready) >= self._rules.least
+            if enough and ((waited > GRACE and not late and not busy) or waited > deadlines.train):
+                return ready
+            too_few = len(here) < self._rules.least and waited > deadlines.absent
+            over = too_few or (late and not enough and waited > deadlines.train)
+        else:
+            over = (absent and waited > deadlines.absent) or (late and waited > deadlines.train)
         given_up = [peer for peer in absent if board.status(peer).reason]
-        over = (
-            (absent and waited > deadlines.absent)
-            or (late and waited > deadlines.train)
-            or (given_up and not self._rules.can_lose)
-        )
-        if over and ready and self._me == min(ready):
-            self.end = self._ending(round, epoch, given_up or [*absent, *late])
+        over = over or (given_up and not self._rules.can_lose)
+        # others may be in the middle of an attempt without this peer: they decide what comes of it
+        if over and not busy and ready and self._me == min(ready):
+            missed = absent if waited > deadlines.absent else []
+            self.end = self._ending(
+                round, epoch, given_up or [*missed, *(late if waited > deadlines.train else [])]
+            )
         return ()
+
+    def _in_attempt(self, peer: int, round: int, epoch: int) -> bool:
+        status = self._board.status(peer)
+        return (status.round, status.epoch) == (round, epoch) and status.phase in IN_ATTEMPT
 
     def _ending(self, round: int, epoch: int, missing: list[int]) -> dict[str, Any]:
         """Return what to propose when waiting is over: a void round if the federation may go on, else the end."""
@@ -154,13 +145,8 @@ class Gathering:
         return {"kind": "void" if void else "fail", "reason": reason}
 
     def _make(self, round: int, epoch: int, members: tuple[int, ...]) -> None:
-        """Offer an attempt to its members. Numbers only grow within a round, and no two peers use the same."""
-        used = [
-            self._board.status(peer).attempt for peer in members if self._board.status(peer).round == round
-        ]
-        if self._offer is not None and self._offer[0] == round:
-            used.append(self._offer[2])
-        attempt = (max([-1, *used]) // self._n + 1) * self._n + self._me
+        """Offer an attempt to its members."""
+        attempt = self.next_attempt(round)
         offer = {
             "kind": "offer",
             "round": round,

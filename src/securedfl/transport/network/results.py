@@ -116,10 +116,12 @@ class Results:
             return self._confirmed.vector
         return self._read(self._confirmed)
 
-    def send(self) -> Iterator[bytes]:
-        """Give the confirmed result away, piece by piece."""
+    def send(self, round: int = -1, epoch: int = 0) -> Iterator[bytes]:
+        """Give the confirmed result away, piece by piece; or the one of ``round`` that waits for confirmation."""
         with self._lock:
-            result = self._confirmed
+            pending = self._pending
+            waiting = pending is not None and (pending.round, pending.epoch) == (round, epoch)
+            result = pending if waiting else self._confirmed
         if result is None:
             raise RunFolderError("this peer has no result yet")
         vector = result.vector if result.vector is not None else self._read(result)
@@ -130,6 +132,21 @@ class Results:
 
     def receive(self, pieces: Iterator[bytes], round: int, digest: str) -> tuple[int, Array]:
         """Take a result from another peer, check it, and confirm it; ``digest`` is what was decided for ``round``."""
+        result, vector = self._read_stream(pieces)
+        if result.round < round or (digest and result.round == round and result.digest != digest):
+            raise FrameError("a model of another round or with another digest than was decided")
+        self.stage(result.round, result.epoch, vector)
+        return result.round, self.confirm()
+
+    def copy(self, pieces: Iterator[bytes], round: int, epoch: int, digest: str) -> Array:
+        """Take a result that waits for confirmation from another peer and check it; it is not kept yet."""
+        result, vector = self._read_stream(pieces)
+        if (result.round, result.epoch, result.digest) != (round, epoch, digest):
+            raise FrameError("a result of another round or with another digest than was announced")
+        return vector
+
+    def _read_stream(self, pieces: Iterator[bytes]) -> tuple[Result, Array]:
+        """Read a result that another peer gives away; its length is known before anything is allocated."""
         try:
             header = next(pieces, b"")
             if len(header) > _HEADER_LIMIT:
@@ -138,8 +155,6 @@ class Results:
             result = Result(int(about["round"]), int(about["epoch"]), str(about["digest"]))
         except (ValueError, KeyError, TypeError):
             raise FrameError("a model with an unreadable header") from None
-        if result.round < round or (digest and result.round == round and result.digest != digest):
-            raise FrameError("a model of another round or with another digest than was decided")
         vector = np.empty(self._size, dtype=self._dtype)
         data, at = _bytes(vector), 0
         for piece in pieces:
@@ -149,8 +164,7 @@ class Results:
             at += len(piece)
         if at != len(data) or _digest(vector) != result.digest:
             raise FrameError("a model that is damaged or cut short")
-        self.stage(result.round, result.epoch, vector)
-        return result.round, self.confirm()
+        return result, vector
 
     def _save(self, name: str, result: Result, vector: Array) -> Result:
         assert self._folder is not None  # noqa: S101 - for the type checker

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from securedfl.protocols.base import Inbox, Outbox, Steps
+from securedfl.protocols.base import Array, Inbox, Outbox, Steps
 from securedfl.transport.network.frames import Spec, spec_of
 
 PeerProtocol = Callable[..., Steps]
@@ -64,6 +65,16 @@ def _grown(one: tuple[Routes, ...], two: tuple[Routes, ...], times: int) -> tupl
         sent = tuple(a + times * (b - a) for a, b in zip(before.sent, after.sent, strict=True))
         result.append(Routes(incoming, sent))
     return tuple(result)
+
+
+def in_two_parts(protocol: PeerProtocol, lost: frozenset[int] = frozenset()) -> PeerProtocol:
+    """Return a protocol that returns a holding together with its finish, without those lost in between."""
+
+    def whole(me: int, w: Array, **options: Any) -> Steps:
+        held = yield from protocol(me, w, **options)
+        return None if me in lost else (yield from held.finish(lost))
+
+    return whole
 
 
 def dry_run(protocol: PeerProtocol, n: int, length: int, dtype: str) -> tuple[Routes, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from securedfl.errors import PeerLostError
 from securedfl.protocols.base import Array
-from securedfl.transport.network.driver import CHUNK
+from securedfl.transport.network.driver import CHUNK, Plan
 from securedfl.transport.network.routes import PeerProtocol
 
 
@@ -47,6 +47,8 @@ class Rules:
         The first step in which sums leave.
     can_lose
         Whether an average may go on with fewer members.
+    stand_ins
+        Whether the protocol returns, at its commit step, a holding that can be finished without members lost since.
     least
         The fewest members; more than half of the roster, so that a cut network never gives two averages.
     retries
@@ -61,11 +63,45 @@ class Rules:
     dtype: str
     commit_step: int = 0
     can_lose: bool = False
+    stand_ins: bool = False
     least: int = 3
     retries: int = 3
     chunk: int = CHUNK
     deadlines: Deadlines = field(default_factory=Deadlines)
     may_retry: Callable[[int, int], str] = lambda _round, _tries: ""
+
+    def plan(self, me: int, n: int, round: int) -> Plan:
+        """Return how one of n members runs the average of a round."""
+        return Plan.make(
+            self.protocol(n, round),
+            me,
+            n,
+            self.size,
+            self.dtype,
+            commit_step=self.commit_step,
+            chunk=self.chunk,
+            stand_ins=self.stand_ins,
+        )
+
+
+@dataclass(frozen=True, order=True)
+class Tried:
+    """One attempt at an average, for the ledger: who was in it, and whether sums of it may have been seen.
+
+    Attributes
+    ----------
+    epoch, attempt
+        How often the average was abandoned before, and the attempt's number.
+    members
+        Who took part.
+    opened
+        Whether the roster committed to it. Before that nothing is sent but masked shares.
+    """
+
+    epoch: int
+    attempt: int
+    members: tuple[int, ...]
+    opened: bool
 
 
 @dataclass(frozen=True)
@@ -82,6 +118,8 @@ class Averaged:
         Who took part, as far as this peer knows.
     attempts
         How many attempts were committed to.
+    tried
+        All attempts that this peer knows of, those that were given up before their commit included.
     fetched, void
         Whether this peer got the result from others; whether the round's updates were lost.
     seconds, waited
@@ -92,6 +130,7 @@ class Averaged:
     vector: Array
     members: tuple[int, ...] = ()
     attempts: int = 1
+    tried: tuple[Tried, ...] = ()
     fetched: bool = False
     void: bool = False
     seconds: float = 0.0

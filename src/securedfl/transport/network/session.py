@@ -8,8 +8,9 @@ One average goes through these phases, each visible on the board:
 4. ``finishing``, ``have``: reduce. Whoever holds the result keeps it safe and waits.
 5. The roster decides by consensus: done (with the result's digest), or abandoned. Only then is the result applied.
 
-A peer that missed any of it fetches the result of a decided round from those that hold it. If an attempt is abandoned
-after its commit, only the same members may average these parameters again (the next *epoch* of the round), because
+A peer that missed any of it fetches the result of a decided round from those that hold it. If members are lost after
+the commit, those left try to get the same result without them (`recovery`). If that cannot be, the attempt is
+abandoned: then only the same members may average these parameters again (the next *epoch* of the round), because
 another sum of the same parameters would permit differencing. If they do not come together again, the round is void or
 the run ends, on all peers alike.
 """
@@ -20,6 +21,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,30 +31,25 @@ import numpy as np
 from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, SecuredFLError
 from securedfl.protocols.base import Array, Draw
 from securedfl.transport.network.board import Board
-from securedfl.transport.network.consensus import Acceptor, propose, text
-from securedfl.transport.network.driver import Attempt, Plan, check_finite
-from securedfl.transport.network.endpoint import Endpoint, StreamOutlet
+from securedfl.transport.network.consensus import Acceptor
+from securedfl.transport.network.control import number, text
+from securedfl.transport.network.decisions import KINDS, Decisions, commit_key, outcome_key, read_key
+from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.frames import FrameError, Place
+from securedfl.transport.network.joining import Progress, await_everybody
 from securedfl.transport.network.mailbox import Mailbox
-from securedfl.transport.network.members import GRACE, Gathering, commit_key, outcome_key
+from securedfl.transport.network.members import IN_ATTEMPT, Gathering
+from securedfl.transport.network.recovery import Recovery
 from securedfl.transport.network.results import Results
-from securedfl.transport.network.rules import Averaged, Rules, RunEndedError
+from securedfl.transport.network.rules import Averaged, Rules, RunEndedError, Tried
+from securedfl.transport.network.settlement import CUT_OFF, BehindError, Settlement
+from securedfl.transport.network.trial import Trial
 
 log = logging.getLogger("securedfl.session")
 
 
-_CUT_OFF = (
-    "this peer cannot reach more than half of the federation, so nothing can be decided; start it again when the "
-    "others are back"
-)
-
-
 class _MovedError(Exception):
     """The roster decided about this average without this peer's attempt."""
-
-
-class _BehindError(Exception):
-    """Others already hold the result of this round."""
 
 
 class _VoidError(Exception):
@@ -104,17 +101,29 @@ class Session:
             state.mkdir(parents=True, exist_ok=True)
         self.results = Results(state if durable else None, rules.size, rules.dtype)
         self.acceptor = Acceptor(state / "journal.jsonl" if state else None, self._approve)
-        self._current: tuple[int, int, int, tuple[int, ...], Mailbox] | None = None
+        self._trial: Trial | None = None
+        self._begun: list[tuple[int, int, tuple[int, ...]]] = []
         self.board = Board(endpoint, heartbeat=heartbeat, silence=silence, watch=self._watch)
-        self._gathering = Gathering(endpoint, self.board, rules, self.acceptor)
-        self._confirm_pending()
-        endpoint.answer, endpoint.models = self._answer, lambda _peer, _message: self.results.send()
+        self.decisions = Decisions(endpoint, self.board, self.acceptor)
+        self._gathering = Gathering(endpoint, self.board, rules, self.decisions)
+        self._recovery = Recovery(endpoint, self.board, rules, self.decisions, self._gathering, self.results)
+        self._settlement = Settlement(
+            endpoint,
+            self.board,
+            rules,
+            self.decisions,
+            self._gathering,
+            self.results,
+            leave=self.leave,
+        )
+        self._settlement.confirm_pending()
+        endpoint.answer, endpoint.models = self._answer, self._give
         self.board.say(identity=json.dumps(identity, sort_keys=True), finished=self.results.round)
         self.board.start()
 
     # -- joining ----------------------------------------------------------------------------------------------
 
-    def join(self, progress: Callable[[list[str]], None] | None = None) -> None:
+    def join(self, progress: Progress | None = None) -> None:
         """Wait until all peers are there, or enough of them if the run has already begun; compare identities.
 
         Parameters
@@ -122,40 +131,16 @@ class Session:
         progress
             Told the names of those still missing, whenever they change.
         """
-        missing: list[int] | None = None
-
-        def everybody() -> bool:
-            nonlocal missing
-            self._compare()
-            now = [peer for peer in self._others() if not self.board.present(peer)]
-            if now != missing and progress is not None:
-                progress([self._name(peer) for peer in now])
-            missing = now
-            begun = any(self.board.status(peer).finished >= 0 for peer in range(self.n))
-            return not now or (begun and self.rules.can_lose and self.n - len(now) >= self.rules.least)
-
-        if not self.board.wait(everybody, self.rules.deadlines.join):
-            problems = "; ".join(self.board.entry(peer).problem or self._name(peer) for peer in missing or ())
-            raise PeerLostError(f"not all peers came within {self.rules.deadlines.join:g} s: {problems}")
+        try:
+            await_everybody(self.endpoint, self.board, self.rules, self.identity, progress)
+        except ConfigError:
+            self.leave(f"{self._name(self.me)} has other settings than its peers")
+            raise
 
     def catch_up(self) -> Averaged | None:
         """Return the latest result that others hold, if it is later than this peer's own."""
         latest = max(self.board.status(peer).finished for peer in range(self.n))
-        return self._fetch(latest, "") if latest > self.results.round else None
-
-    def _compare(self) -> None:
-        for peer in self._others():
-            theirs = self.board.status(peer).identity
-            if not theirs or not self.board.present(peer):
-                continue
-            values = _json(theirs)
-            for what, mine in self.identity.items():
-                if values.get(what) != mine:
-                    self.leave(f"{self._name(self.me)} has another {what} than {self._name(peer)}")
-                    raise ConfigError(
-                        f"{self._name(peer)} has another {what}: {values.get(what)} there, {mine} here; "
-                        "all peers need the same federation.toml, design and model"
-                    )
+        return self._settlement.fetch(latest, "") if latest > self.results.round else None
 
     # -- averaging --------------------------------------------------------------------------------------------
 
@@ -163,31 +148,54 @@ class Session:
         """Average with the others; return what all of them hold, or raise what all of them raise."""
         began, waited, epoch = time.monotonic(), 0.0, 0
         self._check_own(vector)
-        while True:
-            result: Array | None = None
-            start = time.monotonic()
-            try:
+        self._begun.clear()
+        try:
+            while True:
+                result: Array | None = None
+                start = time.monotonic()
                 try:
-                    self.board.say(phase="ready", round=round, epoch=epoch, digest="")
-                    attempt, members = self._await_offer(round, epoch)
-                    waited += time.monotonic() - start
-                    result = self._attempt(vector, round, epoch, attempt, members)
-                except _MovedError:
-                    pass  # the decision tells what to do
-                except RunEndedError:
-                    raise
-                except PeerLostError as error:
-                    log.warning("round %d: an attempt is given up: %s", round, error)
-                done = self._settle(round, epoch, result)
-            except _BehindError:
-                done = self._fetch(round, "")
-            except _VoidError:
-                done = Averaged(round, self.results.void(round), void=True)
-                self.board.say(phase="done", finished=round)
-            if done is not None:
-                return replace(done, attempts=epoch + 1, seconds=time.monotonic() - began, waited=waited)
-            if self.acceptor.decided(outcome_key(round, epoch)) is not None:
-                epoch += 1
+                    try:
+                        self.board.say(phase="ready", round=round, epoch=epoch, digest="")
+                        attempt, members = self._await_offer(round, epoch)
+                        waited += time.monotonic() - start
+                        result = self._attempt(vector, round, epoch, attempt, members)
+                    except _MovedError:
+                        pass  # the decision tells what to do
+                    except RunEndedError:
+                        raise
+                    except PeerLostError as error:
+                        log.warning("round %d: an attempt is given up: %s", round, error)
+                    if result is None:
+                        self._obey(round, epoch)
+                        result = self._recover(round, epoch)
+                    done = self._settlement.settle(round, epoch, result)
+                except BehindError:
+                    done = self._settlement.fetch(round, "")
+                except _VoidError:
+                    done = Averaged(round, self.results.void(round), void=True)
+                    self.board.say(phase="done", finished=round)
+                if done is not None:
+                    return replace(
+                        done,
+                        attempts=epoch + 1,
+                        tried=self._tried(round, epoch),
+                        seconds=time.monotonic() - began,
+                        waited=waited,
+                    )
+                if self.decisions.outcome(round, epoch) is not None:
+                    epoch += 1
+        finally:
+            self._trial = None
+
+    def _tried(self, round: int, epoch: int) -> tuple[Tried, ...]:
+        """Return the attempts of a round: those of this peer, and those that the roster committed to."""
+        found = {(at, number): Tried(at, number, who, False) for at, number, who in self._begun}
+        for at in range(epoch + 1):
+            decision = self.decisions.commit(round, at) or {}
+            if decision.get("kind") == "members":
+                number = int(decision["attempt"])
+                found[at, number] = Tried(at, number, tuple(decision["members"]), True)
+        return tuple(sorted(found.values()))
 
     def _check_own(self, vector: Array) -> None:
         """Leave, and say why, rather than send what cannot be averaged."""
@@ -208,7 +216,7 @@ class Session:
             found = self._gathering.look(round, epoch, time.monotonic() - since)
             end, self._gathering.end = self._gathering.end, None
             if end is not None:
-                self._propose(commit_key(round, epoch), end)
+                self.decisions.propose(commit_key(round, epoch), end)
             return found
 
         in_touch = since
@@ -220,248 +228,122 @@ class Session:
             if 2 * sum(map(self.board.present, range(self.n))) > self.n:
                 in_touch = now
             elif now - in_touch > self.rules.deadlines.absent:
-                raise RunEndedError(_CUT_OFF)
+                raise RunEndedError(CUT_OFF)
 
     def _attempt(
         self, vector: Array, round: int, epoch: int, attempt: int, members: tuple[int, ...]
     ) -> Array:
         """Take part in one attempt; return the result, or raise `PeerLostError` or `_MovedError`."""
-        plan = self._plan(round, members)
-        place = Place(self._run, round, attempt, 0, 0)
-        mailbox = Mailbox(place, plan.routes)
-        outlets: dict[int, StreamOutlet] = {}
         draws = self._draws
-        self.board.say(phase="sharing", attempt=attempt)
-        self._current = (round, epoch, attempt, members, mailbox)
-        self.endpoint.attach(mailbox, members)
+        self._begun.append((epoch, attempt, members))
+        self._trial = trial = Trial(
+            self.endpoint,
+            self.board,
+            self.rules,
+            place=Place(self._run, round, attempt, 0, 0),
+            epoch=epoch,
+            members=members,
+            vector=vector,
+            draws=None if draws is None else lambda offset: draws(round, offset),
+        )
+        with self._leaving():
+            return trial.run(self._await_commit)
+
+    def _recover(self, round: int, epoch: int) -> Array | None:
+        """Get the result of an attempt of this peer that was committed to and broke off, if that is possible."""
+        trial = self._trial
+        if trial is None or not trial.shared or self.decisions.commit(round, epoch) != trial.value:
+            return None
+        with self._leaving():
+            return self._recovery.run(trial)
+
+    @contextmanager
+    def _leaving(self) -> Iterator[None]:
+        """Tell the others when this peer cannot go on for a reason of its own."""
         try:
-            for k, peer in enumerate(members):
-                if peer != self.me:
-                    outlets[k] = self.endpoint.outlet(peer, place, mailbox)
-            job = Attempt(
-                plan,
-                vector,
-                mailbox,
-                outlets,
-                draws=None if draws is None else lambda offset: draws(round, offset),
-                patience=self.rules.deadlines.average,
-            )
-            job.share()
-            self.board.say(phase="shared")
-            self._await_commit(round, epoch, attempt, members, mailbox)
-            self.board.say(phase="finishing")
-            result = job.finish()
-            check_finite(result)
-            return result
+            yield
         except PeerLostError:
             raise
         except SecuredFLError as error:
             self.leave(f"{self._name(self.me)} stopped: {type(error).__name__}")
             raise
-        finally:
-            self._current = None
-            self.endpoint.detach(mailbox)
-            for outlet in outlets.values():
-                outlet.cancel()
 
-    def _await_commit(
-        self, round: int, epoch: int, attempt: int, members: tuple[int, ...], mailbox: Mailbox
-    ) -> None:
+    def _await_commit(self, trial: Trial, mailbox: Mailbox) -> None:
         """Wait until the roster has decided for this attempt; propose it when all members have shared."""
-        key, began = commit_key(round, epoch), time.monotonic()
-        value = {"kind": "members", "attempt": attempt, "members": list(members)}
+        round, epoch, attempt = trial.place.round, trial.epoch, trial.place.attempt
+        began = time.monotonic()
 
         def look() -> Any:
-            decision = self.acceptor.decided(key)
+            decision = self.decisions.commit(round, epoch)
             if decision is not None:
                 return decision
             mailbox.check()
             shared = all(
                 (s.round, s.epoch, s.attempt) == (round, epoch, attempt)
-                and s.phase in ("shared", "finishing", "have")
-                for s in map(self.board.status, members)
+                and s.phase in ("shared", "finishing", "recovering", "have")
+                for s in map(self.board.status, trial.members)
             )
-            turn = time.monotonic() - began > 0.5 * members.index(self.me)
-            return self._propose(key, value) if shared and turn else None
+            turn = time.monotonic() - began > 0.5 * trial.members.index(self.me)
+            return self.decisions.propose(commit_key(round, epoch), trial.value) if shared and turn else None
 
         decision = self.board.wait(look, self.rules.deadlines.average)
         if decision is None:
             raise PeerLostError("not all members shared in time")
-        if decision != value:
+        if decision != trial.value:
             raise _MovedError
 
-    def _settle(self, round: int, epoch: int, result: Array | None) -> Averaged | None:
-        """Confirm a result with the others; return it once all are bound to it, None if it must be tried again."""
-        if result is None and self.acceptor.decided(commit_key(round, epoch)) is None:
-            return None  # before the commit: nothing to settle
-        digest = ""
-        if result is not None:
-            try:
-                digest = self.results.stage(round, epoch, result)
-            except SecuredFLError:
-                self.leave(f"{self._name(self.me)} cannot keep results")
-                raise
-            self.board.say(phase="have", digest=digest)
-        else:
-            given_up = max(self.board.mine.attempt, self._gathering.attempt(round, epoch))
-            self.board.say(phase="ready", attempt=given_up)
-        decision = self._await_outcome(round, epoch, digest)
-        if decision["kind"] == "abandoned":
-            self.results.discard()
-            why = self.rules.may_retry(round, epoch + 1)
-            if epoch >= self.rules.retries or why:
-                raise RunEndedError(
-                    f"the run ends in round {round} on all peers: its average was abandoned {epoch + 1} times; "
-                    + (why or "no more retries are allowed")
-                )
-            return None
-        if not self.results.holds(round, decision["digest"]):
-            return self._fetch(round, decision["digest"])
-        vector = self.results.confirm()
-        self.board.say(phase="done", finished=round)
-        return Averaged(round, vector, self._gathering.members(round, epoch))
-
-    def _await_outcome(self, round: int, epoch: int, digest: str) -> Any:
-        """Wait for the roster's decision about the result; propose it when it is this peer's turn."""
-        key, began, patience = outcome_key(round, epoch), time.monotonic(), self.rules.deadlines.average
-
-        def look() -> Any:
-            self._check_behind(round, [key], patient=bool(digest))
-            decision = self.acceptor.decided(key)
-            if decision is not None:
-                return decision
-            have = self._gathering.holders(round, epoch)
-            waited = time.monotonic() - began
-            waiting = self._gathering.unfinished(round, epoch)
-            if digest and 2 * len(have) > self.n:
-                if (not waiting or waited > 2.0) and waited > 0.5 * have.index(self.me):
-                    return self._propose(key, {"kind": "done", "digest": digest})
-            elif (not waiting and waited > GRACE) or waited > patience:
-                return self._propose(key, {"kind": "abandoned"})
-            return None
-
-        decision = self.board.wait(look, 3 * patience)
-        if decision is None:
-            raise RunEndedError(_CUT_OFF)
-        return decision
-
     # -- decisions --------------------------------------------------------------------------------------------
-
-    def _check_behind(self, round: int, keys: list[str], *, patient: bool = False) -> None:
-        """Raise `_BehindError` if others hold this round's result; learn what they know first."""
-        ahead = [peer for peer in self._others() if self.board.status(peer).finished >= round]
-        if not ahead:
-            return
-        self._learn(keys, ahead)
-        if patient and all(self.acceptor.decided(key) is not None for key in keys):
-            return
-        raise _BehindError
 
     def _check_decision(self, round: int, epoch: int) -> None:
         """React to a decision about this average that was taken while this peer waited to begin."""
         keys = [commit_key(round, epoch), outcome_key(round, epoch)]
-        self._check_behind(round, keys)
+        self._settlement.check_behind(round, keys)
         later = [
             peer
             for peer in self._others()
             if (s := self.board.status(peer)).round == round
-            and (s.epoch > epoch or s.phase in ("finishing", "have"))
+            and (s.epoch > epoch or s.phase in ("finishing", "recovering", "have"))
         ]
-        if later and self.acceptor.decided(keys[0]) is None:
-            self._learn(keys, later)
-        decision = self.acceptor.decided(keys[0])
-        if decision is None:
-            return
-        if decision["kind"] == "fail":
+        if later and self.decisions.commit(round, epoch) is None:
+            self.decisions.learn(keys, later)
+        if self.decisions.commit(round, epoch) is not None:
+            raise _MovedError
+
+    def _obey(self, round: int, epoch: int) -> None:
+        """End the round or the run if the roster decided so instead of on members."""
+        decision = self.decisions.commit(round, epoch) or {}
+        if decision.get("kind") == "fail":
             raise RunEndedError(f"the run ends in round {round} on all peers: {decision['reason']}")
-        if decision["kind"] == "void":
+        if decision.get("kind") == "void":
             raise _VoidError
-        raise _MovedError
-
-    def _learn(self, keys: list[str], peers: list[int]) -> None:
-        """Ask peers for decisions that this one missed."""
-        for key in keys:
-            for peer in peers:
-                if self.acceptor.decided(key) is not None:
-                    break
-                try:
-                    reply = self.endpoint.call(peer, {"kind": "query", "key": key})
-                except SecuredFLError:
-                    continue
-                if reply.get("decided"):
-                    self.acceptor.learn(key, text(reply, "decided"))
-
-    def _confirm_pending(self) -> None:
-        """After a restart: confirm a result that was decided before this peer was killed."""
-        pending = self.results.pending
-        if pending is None:
-            return
-        decision = self.acceptor.decided(outcome_key(pending.round, pending.epoch)) or {}
-        if decision.get("digest") == pending.digest:
-            self.results.confirm()
 
     def _approve(self, key: str, value: Any) -> bool:
         """Tell whether this peer accepts a value (see `Acceptor`)."""
-        what, round, epoch = key.split("/")
+        what, round, epoch = read_key(key)
         mine = self.board.mine
+        if not isinstance(value, dict) or value.get("kind") not in KINDS[what]:
+            return False
         if what == "outcome" and value["kind"] == "done":
-            return self.results.holds(int(round), value["digest"])
-        if what == "commit" and value["kind"] == "members":
-            here = (mine.round, mine.epoch) == (int(round), int(epoch))
-            return not here or mine.attempt <= value["attempt"]
+            return self.results.holds(round, value["digest"])
+        if what == "commit" and (mine.round, mine.epoch) == (round, epoch):
+            if value["kind"] == "members":
+                return bool(mine.attempt <= value["attempt"])
+            return mine.phase not in IN_ATTEMPT  # no end while an attempt may still succeed
         return True
-
-    def _propose(self, key: str, value: Any) -> Any:
-        return propose(
-            key,
-            value,
-            me=self.me,
-            peers=range(self.n),
-            acceptor=self.acceptor,
-            call=self._ask,
-            deadline=time.monotonic() + 2.0,
-        )
-
-    def _ask(self, peer: int, message: dict[str, Any]) -> dict[str, Any]:
-        """Ask a peer for its vote; one that is gone would only cost time."""
-        if not self.board.present(peer):
-            raise PeerLostError(f"{self._name(peer)} is gone")
-        return self.endpoint.call(peer, message, timeout=3.0)
 
     # -- the others -------------------------------------------------------------------------------------------
 
-    def _fetch(self, round: int, digest: str) -> Averaged:
-        """Get the result of a round, or of a later one, from those that hold it."""
-        deadline = time.monotonic() + self.rules.deadlines.average
-        while time.monotonic() < deadline:
-            for peer in self._others():
-                if not self.board.present(peer) or self.board.status(peer).finished < round:
-                    continue
-                stream = self.endpoint.fetch(peer, {"kind": "model"}, self.rules.deadlines.average)
-                try:
-                    at, vector = self.results.receive(stream, round, digest)
-                except (PeerLostError, FrameError) as error:
-                    log.warning("cannot fetch the model from %s: %s", self._name(peer), error)
-                    continue
-                self.board.say(phase="done", finished=at)
-                return Averaged(at, vector, fetched=True)
-            self.board.wait(lambda: False, 0.2)
-        raise PeerLostError(f"nobody could provide the result of round {round}; start this peer again")
-
     def _watch(self) -> None:
-        """End the running attempt as soon as a member is gone or has gone on; called with every heartbeat."""
-        current = self._current
-        if current is None:
-            return
-        round, epoch, attempt, members, mailbox = current
-        for peer in members:
-            status = self.board.status(peer)
-            if not self.board.present(peer):
-                mailbox.fail(PeerLostError(f"{self._name(peer)} was lost"))
-            elif (status.round, status.epoch) == (round, epoch) and status.attempt > attempt:
-                mailbox.fail(PeerLostError(f"{self._name(peer)} went on to another attempt"))
-            elif status.attempt == attempt and status.round == round and status.phase == "ready":
-                mailbox.fail(PeerLostError(f"{self._name(peer)} gave this attempt up"))
+        """Let the running attempt end as soon as it cannot succeed; called with every heartbeat."""
+        trial = self._trial
+        if trial is not None:
+            trial.watch()
+
+    def _give(self, _peer: int, message: dict[str, Any]) -> Iterator[bytes]:
+        """Give a result to a peer that lacks it."""
+        if "round" not in message:
+            return self.results.send()
+        return self.results.send(number(message, "round"), number(message, "epoch"))
 
     def _answer(self, peer: int, message: dict[str, Any]) -> dict[str, Any]:
         kind = text(message, "kind")
@@ -471,6 +353,8 @@ class Session:
             return self.board.told()
         if kind == "offer":
             reply = self._gathering.take(message)
+        elif kind == "recover":
+            reply = self._recovery.take(message)
         elif kind in ("prepare", "accept", "decide"):
             reply = self.acceptor.answer(message)
         elif kind == "query":
@@ -496,28 +380,8 @@ class Session:
         self.endpoint.close()
         self.acceptor.close()
 
-    def _plan(self, round: int, members: tuple[int, ...]) -> Plan:
-        rules = self.rules
-        return Plan.make(
-            rules.protocol(len(members), round),
-            members.index(self.me),
-            len(members),
-            rules.size,
-            rules.dtype,
-            commit_step=rules.commit_step,
-            chunk=rules.chunk,
-        )
-
     def _others(self) -> Iterator[int]:
         return (peer for peer in range(self.n) if peer != self.me)
 
     def _name(self, peer: int) -> str:
         return self.endpoint.roster[peer].name
-
-
-def _json(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    return value if isinstance(value, dict) else {}

@@ -1,0 +1,133 @@
+"""Members lost after the commit: stand-ins complete the very total that was committed to, and nothing else."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+import pytest
+import toy
+from shares_symbols import SymbolicRun, span_of
+from test_peers import check_equal
+
+from securedfl.designs import best
+from securedfl.errors import PeerLostError
+from securedfl.protocols import Symbols, by_name, design_withstanding
+from securedfl.protocols.components import strength_for
+from securedfl.protocols.layout import layout_for
+from securedfl.protocols.standins import holding
+from securedfl.transport import run
+
+N, ROUND = 5, 2
+
+
+def share_a_group(design, round, collusion=1):
+    """Return the pairs of peers that share a group in the partitions that a round uses."""
+    strength = strength_for(design, collusion)
+    groups = layout_for(design, round * strength % design.gap, strength, 100).groups
+    return {pair for own in groups for group in own.values() for pair in combinations(sorted(group), 2)}
+
+
+DESIGN = best(N, 2, 0)
+TOGETHER = share_a_group(DESIGN, ROUND)
+APART = next(pair for pair in combinations(range(N), 2) if pair not in TOGETHER)
+AFFINE = best(9, 3, 0)
+TWO = next(pair for pair in combinations(range(9), 2) if pair not in share_a_group(AFFINE, 0, 2))
+
+
+def expected(names, lost):
+    """Return the model of the survivors: the lost still count in the round in which they were lost, not after it."""
+
+    def average(vectors, round):
+        kept = [v for k, v in enumerate(vectors) if round <= ROUND or k not in lost]
+        design = DESIGN if len(kept) == N else design_withstanding(len(kept), 1)
+        return run(partial(by_name("shares"), design=design, round=round), kept).average
+
+    return toy.replay(names, 3, average)
+
+
+def run_with(federation, faults):
+    made = federation(N, protocol="resilient", group_size=2, rounds=3)
+    processes = made.start_all(faults)
+    for k in faults:
+        assert processes[k].end() == -signal.SIGKILL, processes[k].errors
+    left = [k for k in range(N) if k not in faults]
+    assert [processes[k].end() for k in left] == [0] * len(left), [processes[k].errors for k in left]
+    return made, left, check_equal(made, left)
+
+
+@pytest.mark.parametrize("place", ["committed", "step 2", "step 3"])
+def test_a_member_is_lost_after_the_commit(federation, place):
+    """Killed before reducing, half-way through it, and half-way through gathering: its update counts all the same."""
+    made, left, model = run_with(federation, {1: (place, ROUND)})
+    np.testing.assert_array_equal(model, expected(made.names, {1}))
+    rows = made.rows(left[0])
+    assert [row["void"] for row in rows] == [False] * 4
+    assert [row["attempts"] for row in rows] == [1] * 4
+    assert rows[2]["members"] == made.names
+    assert rows[3]["members"] == [made.names[k] for k in left]
+
+
+def test_another_member_is_lost_while_stand_ins_finish(federation):
+    first, second = APART
+    made, _, model = run_with(federation, {first: ("committed", ROUND), second: ("recovering", ROUND)})
+    np.testing.assert_array_equal(model, expected(made.names, {first, second}))
+
+
+def test_owner_and_stand_in_lost_together_make_the_round_void(federation):
+    """What only those two had is lost. The others must not open the sum of fewer, so they keep the round before."""
+    pair = next(iter(sorted(TOGETHER)))
+    made, left, _ = run_with(federation, dict.fromkeys(pair, ("committed", ROUND)))
+    assert [row["void"] for row in made.rows(left[0])] == [False, False, True, False]
+
+
+def test_crash_and_return_with_stand_ins(federation):
+    """The peer that comes back fetches the result that its stand-ins completed."""
+    made = federation(N, protocol="resilient", group_size=2, rounds=3, deadlines={"absent": 120})
+    processes = made.start_all({1: ("step 2", ROUND)})
+    assert processes[1].end() == -signal.SIGKILL, processes[1].errors
+    processes[1] = made.start(1)
+    assert [process.end() for process in processes] == [0] * N, [process.errors for process in processes]
+    np.testing.assert_array_equal(check_equal(made), expected(made.names, set()))
+
+
+# -- on symbols ---------------------------------------------------------------------------------------------------
+
+
+def repeatedly(me, w, design, *, finishes, **options):
+    """Share once and finish several times without different peers, as a network with false alarms may make it."""
+    held = yield from holding(me, w, design, **options)
+    mean = None
+    for lost in finishes:
+        if me in lost:
+            for _ in range(3):
+                yield {}
+        else:
+            mean = yield from held.finish(lost)
+            if not lost:
+                yield {}
+    return mean
+
+
+@pytest.mark.parametrize("finishes", [[(), (4,), ()], [(0,), (8,), (4,)], [TWO[:1], TWO, ()]])
+def test_finishing_in_any_way_teaches_two_colluders_nothing_but_the_total(finishes):
+    """Whoever is left out and however often: all sums that leave are sums of whole groups under the same masks."""
+    n, size = 9, 9
+    symbolic = SymbolicRun(repeatedly, n, size, design=AFFINE, collusion=2, finishes=finishes)
+    for coalition in combinations(range(n), 2):
+        total = span_of([[u for u in range(n) if u not in coalition]])
+        for k in range(size):
+            assert symbolic.learned(coalition, k) == total
+
+
+def test_what_nobody_holds_cannot_be_finished():
+    pair = sorted(share_a_group(AFFINE, 0, 1))[0]
+    with pytest.raises(PeerLostError, match="two peers of one group"):
+        run(partial(repeatedly, design=AFFINE, finishes=[pair]), [np.zeros(9)] * 9)
+    steps = holding(0, np.zeros((9, 1)), AFFINE, codec=Symbols(), draw=np.zeros_like)
+    next(steps)
+    steps.send({})
+    with pytest.raises(PeerLostError, match="nothing arrived"):
+        steps.send({})
