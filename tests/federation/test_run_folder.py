@@ -296,7 +296,7 @@ def test_two_processes_never_share_a_run(whole):
 
 
 def test_bad_data_is_refused_before_anything_is_written(tmp_path, monkeypatch):
-    def broken(_data_dir):
+    def broken(_data_dir, _report):
         x = np.zeros((100, 1, 8, 8), np.float32)
         x[3] = np.nan
         return datasets.Dataset(name="broken", x=x, y=np.zeros(100, np.int64), classes=10)

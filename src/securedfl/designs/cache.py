@@ -15,7 +15,7 @@ from securedfl.designs.design import Design
 FROM_PEERS = 2000
 """Smaller designs are built faster than they are read and checked."""
 
-VERSION = 1
+VERSION = 2
 """Part of the file name: raise it when a construction changes what it returns."""
 
 _DAMAGED = (
