@@ -142,6 +142,7 @@ def test_insecure_needs_the_word_and_loopback(federation):
     [
         ({"min_peer": 3}, "did you mean 'min_peers'"),
         ({"min_peers": 1}, "min_peers"),
+        ({"min_peers": 2}, "at least 3 peers must take part"),
         ({"min_peers": 2, "peers_": 0}, "unknown key"),
         ({"train": {"protocl": "grouped"}}, "did you mean 'protocol'"),
         ({"train": {"peers": 4}}, "unknown key 'peers'"),

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig, _check_keys, _explain, read_toml
+from securedfl.protocols.resilient import LEAST_PEERS
 from securedfl.transport.network.certificates import KeyFiles
 from securedfl.transport.network.rules import Deadlines
 from securedfl.transport.network.tls import Member, is_loopback
@@ -138,6 +139,11 @@ class FederationConfig(BaseModel):
             raise ConfigError(
                 f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(members)} peers, so "
                 "that a cut network never gives two averages"
+            )
+        if self.min_peers is not None and self.min_peers < LEAST_PEERS:
+            raise ConfigError(
+                f"min_peers = {self.min_peers} in {where}: at least {LEAST_PEERS} peers must take part, because of two "
+                "each could subtract its own parameters from the average"
             )
 
     @cached_property

@@ -9,7 +9,7 @@ from math import comb
 from typing import Any
 
 from securedfl.designs import Design
-from securedfl.errors import ConfigError, PrivacyError
+from securedfl.errors import PrivacyError
 from securedfl.federation.certify import certify, choose_design
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import OPTIONS
@@ -18,6 +18,7 @@ from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.privacy.scenario import scenario
 from securedfl.protocols import by_name, design_withstanding
 from securedfl.protocols.parameters import Schema
+from securedfl.protocols.resilient import LEAST_PEERS
 from securedfl.protocols.standins import SHARING_STEPS, holding
 from securedfl.transport.network.driver import CHUNK, SLICED_CHUNK
 from securedfl.transport.network.routes import PeerProtocol
@@ -31,9 +32,6 @@ CAN_LOSE = frozenset(COMMIT_STEP)
 
 MOST_COALITIONS = 500
 """How many coalitions are tried before a retry; the peers are waiting meanwhile."""
-
-LEAST_PEERS = 3
-"""A total over two peers gives each the other's parameters."""
 
 
 def federation_design(config: TrainConfig) -> Design:
@@ -61,8 +59,6 @@ def make_rules(federation: FederationConfig, design: Design, schema: Schema) -> 
     can_lose = config.protocol in CAN_LOSE
     n = config.peers
     least = federation.min_peers or (max(LEAST_PEERS, n // 2 + 1) if can_lose else n)
-    if can_lose and least < LEAST_PEERS:
-        raise ConfigError(f"min_peers = {least}: at least {LEAST_PEERS} peers must take part")
     return Rules(
         protocol=_protocols(config, design),
         size=schema.size + config.weighted,
