@@ -115,7 +115,7 @@ def test_other_orders_lose_at_most_one_partition_to_deletion() -> None:
                 55: 11,
                 60: 12,
                 65: 16,
-                90: 16,
+                90: 18,
                 70: 14,
                 75: 16,
                 80: 16,
