@@ -21,6 +21,7 @@ from hub_data import (
     shakespeare_columns,
     write,
 )
+from securedfl.cache import recall
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, SecuredFLError
 from securedfl.learning import public, tables
 from securedfl.learning.datasets import load
@@ -263,7 +264,7 @@ def test_a_damaged_cache_is_built_again(folder, cache, damage):
     (path,) = cache.iterdir()
     damage(path)
     assert np.array_equal(load("femnist", folder).x, expected)
-    assert tables._recall(path) is not None
+    assert recall(path) is not None
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(folder, tmp_path, monkeypatch):

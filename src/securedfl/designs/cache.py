@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
+from securedfl import cache
 from securedfl.designs.design import Design
 
 FROM_PEERS = 2000
@@ -18,53 +15,27 @@ FROM_PEERS = 2000
 VERSION = 2
 """Part of the file name: raise it when a construction changes what it returns."""
 
-_DAMAGED = (
-    OSError,
-    EOFError,
-    ValueError,
-    TypeError,
-    KeyError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What reading a file raises that is missing, cut short or changed (`DesignError` is a `ValueError`)."""
-
-
-def folder() -> Path:
-    """Return ``$XDG_CACHE_HOME/securedfl`` or ``~/.cache/securedfl``."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "securedfl"
-
 
 def recall(n: int, s: int, seed: int) -> Design | None:
     """Return the stored design, or None if there is none that is intact."""
+    stored = cache.recall(_path(n, s, seed))
+    if stored is None:
+        return None
     try:
-        with _path(n, s, seed).open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            design = Design(stored["labels"], method=str(stored["method"]))
-            expected = str(stored["hash"])
-        if design.hash != expected or design.n != n:
+        design = Design(stored["labels"], method=str(stored["method"]))
+        if design.hash != str(stored["hash"]) or design.n != n:
             return None
         design.verify()
-    except _DAMAGED:
+    except (KeyError, ValueError, TypeError):  # another file's content; `DesignError` is a `ValueError`
         return None
     return design
 
 
 def remember(design: Design, s: int, seed: int) -> None:
-    """Store a verified design; a reader sees a whole file or none. A folder that cannot be written is no error."""
-    path = _path(design.n, s, seed)
-    temporary: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, labels=design.labels, method=np.array(design.method), hash=np.array(design.hash))
-        os.replace(temporary, path)
-    except OSError:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
+    """Store a verified design."""
+    arrays = {"labels": design.labels, "method": np.array(design.method), "hash": np.array(design.hash)}
+    cache.remember(_path(design.n, s, seed), arrays)
 
 
 def _path(n: int, s: int, seed: int) -> Path:
-    return folder() / f"design-v{VERSION}-{n}-{s}-{seed}.npz"
+    return cache.folder() / f"design-v{VERSION}-{n}-{s}-{seed}.npz"

@@ -18,6 +18,7 @@ from securedfl.experiments.exhibit import (
     judged,
     overall,
     place,
+    round_records,
     scale_of,
     scales,
     signed,
@@ -64,7 +65,7 @@ def present(data: Mapping[str, Any]) -> Exhibit:
     return Exhibit(
         columns=["Data set", "Iterations", "Best", "Final", "Scale"],
         rows=rows,
-        records=_records(cells),
+        records=round_records(cells, "series", "iterations"),
         findings=[_same(cells, data["iterations"]), _one(cells)],
         figure=charts[0] if charts else None,
         charts=charts,
@@ -85,24 +86,6 @@ def _best(cell: Mapping[str, Any], key: str) -> float | None:
 
 def _key(key: str) -> str:
     return "2, exact finish" if key == EXACT else key
-
-
-def _records(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "dataset": cell["dataset"],
-            "peers": cell["peers"],
-            "scaled": cell["scaled"],
-            "iterations": key,
-            "seed": seed,
-            "round": number,
-            "accuracy": value,
-        }
-        for cell in cells
-        for key, found in cell["series"].items()
-        for seed, curve in zip(found["seeds"], found["accuracy"], strict=True)
-        for number, value in enumerate(curve)
-    ]
 
 
 def _picture(cell: Mapping[str, Any], keys: Sequence[str]) -> Picture:

@@ -18,6 +18,7 @@ from securedfl.experiments.exhibit import (
     judged,
     overall,
     place,
+    round_records,
     scale_of,
     scales,
     signed,
@@ -74,7 +75,7 @@ def present(data: Mapping[str, Any]) -> Exhibit:
             "Scale",
         ],
         rows=_rows(cells),
-        records=_records(cells),
+        records=round_records(cells, "methods", "method"),
         findings=[_follows(cells, method) for method in AVERAGING] + [_lower(cells)],
         figure=figure,
         charts=[
@@ -145,24 +146,6 @@ def _rows(cells: Sequence[Mapping[str, Any]]) -> list[list[str]]:
                 ]
             )
     return rows
-
-
-def _records(cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "dataset": cell["dataset"],
-            "peers": cell["peers"],
-            "scaled": cell["scaled"],
-            "method": method,
-            "seed": seed,
-            "round": number,
-            "accuracy": value,
-        }
-        for cell in cells
-        for method, found in cell["methods"].items()
-        for seed, curve in zip(found["seeds"], found["accuracy"], strict=True)
-        for number, value in enumerate(curve)
-    ]
 
 
 def _follows(cells: Sequence[Mapping[str, Any]], method: str) -> Finding:

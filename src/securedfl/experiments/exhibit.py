@@ -110,6 +110,25 @@ def scales(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(names))}: {scaled}" for scaled, names in found.items()]
 
 
+def round_records(cells: Sequence[Mapping[str, Any]], series: str, key: str) -> list[dict[str, Any]]:
+    """Return a record for every accuracy of every seed and round; ``series`` of a cell has the curves by ``key``."""
+    return [
+        {
+            "dataset": cell["dataset"],
+            "peers": cell["peers"],
+            "scaled": cell["scaled"],
+            key: name,
+            "seed": seed,
+            "round": number,
+            "accuracy": value,
+        }
+        for cell in cells
+        for name, found in cell[series].items()
+        for seed, curve in zip(found["seeds"], found["accuracy"], strict=True)
+        for number, value in enumerate(curve)
+    ]
+
+
 def with_spread(mean: float, deviation: float) -> str:
     """Return "97.53 %" or "97.53 ± 0.12 %"."""
     if not math.isfinite(mean):

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from securedfl.cache import Arrays
 from securedfl.errors import InvalidInputError
 from securedfl.learning.dataset import Array, Dataset
 from securedfl.learning.streams import stream
-from securedfl.learning.tables import Arrays, Hub, Report, Rows
+from securedfl.learning.tables import Hub, Report, Rows
 
 FEWEST_SAMPLES = 10
 """Users with fewer are left out, as in the paper."""

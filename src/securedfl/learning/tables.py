@@ -8,9 +8,6 @@ import os
 import re
 import socket
 import sys
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +18,14 @@ from urllib.request import getproxies
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.designs.cache import folder as cache_folder
+from securedfl import cache
+from securedfl.cache import Arrays
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError
 
 if TYPE_CHECKING:
     import pyarrow
 
 Array = npt.NDArray[Any]
-Arrays = dict[str, Array]
 Report = Callable[[str], None]
 """Told, for people, what takes its time."""
 
@@ -75,14 +72,14 @@ class Hub:
     ) -> Arrays:
         """Return what ``decode`` makes of the tables, kept in the user's cache folder for the next time."""
         origin = self.origin(data_dir)
-        arrays = _recall(origin.cache)
+        arrays = cache.recall(origin.cache)
         if arrays is None:
             if origin.files is None:
                 tables = {split: self._fetch(split, report) for split in self.splits}
             else:
                 tables = {split: _read(self.name, paths) for split, paths in origin.files.items()}
             arrays = decode({s: Rows(self.name, s, table, report) for s, table in tables.items()})
-            _remember(origin.cache, arrays)
+            cache.remember(origin.cache, arrays)
         return arrays
 
     def origin(self, data_dir: Path | None) -> Origin:
@@ -90,7 +87,7 @@ class Hub:
         folder = _folder(self.name, data_dir)
         files = None if folder is None else self._files(folder)
         name = f"data-v{VERSION}-{self.name}-{_fingerprint(self.address, files)}.npz"
-        return Origin(self.address, files, cache_folder() / name)
+        return Origin(self.address, files, cache.folder() / name)
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         every = sorted(folder.rglob("*.parquet"))
@@ -304,28 +301,3 @@ def _fingerprint(address: str, files: Mapping[str, Sequence[Path]] | None) -> st
     for paths in (files or {}).values():
         state += [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
-
-
-def _recall(path: Path) -> Arrays | None:
-    """Return the arrays of a file, or None if there is none that is intact."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error):
-        return None
-    # what does not begin as an array is returned as bytes
-    return arrays if all(isinstance(array, np.ndarray) for array in arrays.values()) else None
-
-
-def _remember(path: Path, arrays: Arrays) -> None:
-    """Store arrays; a reader sees a whole file or none. A folder that cannot be written is no error."""
-    temporary: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-        os.replace(temporary, path)
-    except OSError:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
