@@ -1,9 +1,10 @@
 """Averages over the network: time, bytes and memory, beside gloo's all_reduce of the same vector in the same run.
 
-    python benchmarks/network.py [--peers 9] [--size 11200000] [--repeat 3]
+    python benchmarks/network.py [--peers 9] [--size 11200000] [--repeat 3] [--only shares] [--json]
 
-One process per peer on loopback: `shares` with strength 2 and `grouped`, over mutual TLS 1.3 and (to see what TLS
-itself costs) without it, and torch.distributed's gloo all_reduce, which has neither TLS nor privacy.
+One process per peer on loopback: the protocols over mutual TLS 1.3 and without it; torch.distributed's gloo all_reduce,
+which has neither TLS nor privacy; and, to see what the wire itself costs, as many bytes as `shares` needs through bare
+sockets and bare gRPC streams. "On disk" is what `securedfl peer` does: votes and results are safe before they count.
 """
 
 from __future__ import annotations
@@ -15,85 +16,115 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+OPTIONS = {
+    "shares": {"strength": 2},
+    "resilient": {"collusion": 1},
+}  # for nine peers, both are two shares per peer
 
-def peer(folder: Path, me: int) -> dict[str, object]:
+
+def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one peer: a first average to warm up, then as many as asked for."""
     from securedfl.designs import best
+    from securedfl.federation.peer_rules import COMMIT_STEP
     from securedfl.protocols import by_name
+    from securedfl.protocols.standins import holding
     from securedfl.transport.network.certificates import KeyFiles
     from securedfl.transport.network.driver import CHUNK, SLICED_CHUNK
     from securedfl.transport.network.endpoint import Endpoint
+    from securedfl.transport.network.memory import share_one_heap
+    from securedfl.transport.network.routes import PeerProtocol
     from securedfl.transport.network.rules import Rules
     from securedfl.transport.network.session import Session
     from securedfl.transport.network.tls import Member
 
-    job = json.loads((folder / "job.json").read_text())
+    share_one_heap()
     n, size, protocol = job["peers"], job["size"], job["protocol"]
-    options = {"strength": 2} if protocol == "shares" else {}
+    options = OPTIONS.get(protocol, {})
     design = best(n, 3, 0)
     keys = folder / "keys"
     files = None if job["insecure"] else KeyFiles(keys / f"p{me}.key", keys / f"p{me}.crt", keys / "ca.crt")
+
+    @lru_cache
+    def turn(number: int) -> PeerProtocol:
+        generator = holding if protocol == "resilient" else by_name(protocol)
+        return partial(generator, design=design, round=number, **options)
+
     rules = Rules(
-        protocol=lambda _n, round: partial(by_name(protocol), design=design, round=round, **options),
+        protocol=lambda _n, round: turn(round % design.gap),
         size=size,
         dtype="float32",
-        commit_step=int(protocol == "shares"),
+        commit_step=COMMIT_STEP.get(protocol, 0),
+        stand_ins=protocol == "resilient",
         least=n,
-        chunk=SLICED_CHUNK if protocol == "shares" else CHUNK,
+        chunk=SLICED_CHUNK if protocol in OPTIONS else CHUNK,
     )
     endpoint = Endpoint([Member(*m) for m in job["roster"]], me, files, insecure=job["insecure"])
-    session = Session(endpoint, b"benchmark-run-16", rules, identity={"benchmark": "1"}, silence=60.0)
+    state = folder / f"state-{me}" if job["durable"] else None
+    session = Session(
+        endpoint, b"benchmark-run-16", rules, identity={"benchmark": "1"}, silence=60.0, state=state
+    )
     session.join()
     vector = np.random.default_rng(me).standard_normal(size, dtype=np.float32)
     vector *= 0.05
     before = resident() - vector.nbytes
-    spans, phases = [], []
+    spans = []
     for round in range(job["repeat"] + 1):
         began = time.monotonic()
-        outcome = session.average(vector, round)
+        session.average(vector, round)
         spans.append((began, time.monotonic()))
-        phases.append(outcome.waited)
         if round == 0:
-            sent, wire = endpoint.bytes_out, loopback_bytes()
+            sent, wire, processor = endpoint.bytes_out, loopback_bytes(), time.process_time()
     result = {
         "spans": spans,
-        "waited": phases,
         "sent": endpoint.bytes_out - sent,
         "wire": (wire, loopback_bytes()),
         "memory": (resident("VmHWM") - before) / vector.nbytes,  # the vector itself included
-        "cpu": time.process_time(),
+        "processor": (time.process_time() - processor) / job["repeat"],
     }
     session.board.wait(lambda: all(session.board.status(p).finished == job["repeat"] for p in range(n)), 60)
-    time.sleep(0.5)
     session.close()
     return result
 
 
-def gloo(folder: Path, me: int) -> dict[str, object]:
+def gloo(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one process of gloo's all_reduce."""
     import torch
     import torch.distributed as dist
 
-    job = json.loads((folder / "job.json").read_text())
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), job["peers"])
     dist.init_process_group("gloo", store=store, rank=me, world_size=job["peers"])
     vector = torch.from_numpy(np.random.default_rng(me).normal(0, 0.05, job["size"]).astype(np.float32))
-    spans = []
-    for _ in range(job["repeat"] + 1):
+    spans, processor = [], 0.0
+    for turn in range(job["repeat"] + 1):
         copy = vector.clone()
         dist.barrier()
+        processor = time.process_time() if turn == 1 else processor
         began = time.monotonic()
         dist.all_reduce(copy)
         spans.append((began, time.monotonic()))
+    used = time.process_time() - processor
     dist.barrier()
     dist.destroy_process_group()
-    return {"spans": spans}
+    return {"spans": spans, "processor": used / job["repeat"]}
+
+
+def bare(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
+    """Run one process of `wire`."""
+    from securedfl.transport.network.memory import share_one_heap
+    from wire import exchange
+
+    share_one_heap()
+    return exchange(folder, me, job)
+
+
+ROLES = {"peer": peer, "gloo": gloo, "bare": bare}
 
 
 def resident(what: str = "VmRSS") -> int:
@@ -111,12 +142,12 @@ def loopback_bytes() -> int:
     return 0
 
 
-def run(kind: str, job: dict[str, object]) -> list[dict[str, object]]:
+def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
     """Start all processes of one measurement and collect what they report."""
     from securedfl.federation.peer_up import _ports
     from securedfl.transport.network import certificates
 
-    peers = int(str(job["peers"]))
+    peers = job["peers"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         certificates.create_authority(folder / "keys")
@@ -124,20 +155,41 @@ def run(kind: str, job: dict[str, object]) -> list[dict[str, object]]:
         prints = [certificates.describe(file.certificate).fingerprint for file in files]
         roster = [(f"p{k}", "127.0.0.1", port, prints[k]) for k, port in enumerate(_ports(peers))]
         (folder / "job.json").write_text(json.dumps({**job, "roster": roster}))
-        command = [sys.executable, __file__, "--role", kind, "--folder", name]
+        command = [sys.executable, __file__, "--role", role, "--folder", name]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         processes = [
             subprocess.Popen([*command, "--me", str(k)], stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603
             for k in range(peers)
         ]
-        outputs = [process.communicate(timeout=600)[0] for process in processes]
+        try:
+            outputs = [process.communicate(timeout=900)[0] for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        if any(process.returncode for process in processes):
+            raise SystemExit(f"a process of {role} failed; see above")
         return [json.loads(output.splitlines()[-1]) for output in outputs]
 
 
-def seconds(results: list[dict[str, object]]) -> float:
-    """Return the median over averages, without the first, of the time from the first to begin to the last to end."""
-    spans = np.array([result["spans"] for result in results])  # peer, average, (begin, end)
-    return float(np.median(spans[:, 1:, 1].max(axis=0) - spans[:, 1:, 0].max(axis=0)))
+def measure(name: str, role: str, job: dict[str, Any], base: float) -> dict[str, Any]:
+    """Run one measurement, print its row and return it."""
+    results = run(role, job)
+    spans = np.array([result["spans"] for result in results])[:, 1:]  # peer, average, (begin, end)
+    took = float(np.median(spans[..., 1].max(axis=0) - spans[..., 0].max(axis=0)))
+    row = {"name": name, "seconds": took, "times_gloo": took / (base or took)}
+    row["processor_seconds_per_peer"] = float(np.mean([result["processor"] for result in results]))
+    text = f"{name:<34} {took:6.2f} s {row['times_gloo']:6.2f} x gloo"
+    text += f"  processor per peer {row['processor_seconds_per_peer']:.3f} s"
+    if role == "peer":
+        needed = sum(result["sent"] for result in results)
+        wire = np.array([result["wire"] for result in results])
+        row["sent_bytes_per_peer"] = needed / job["peers"] / job["repeat"]
+        row["overhead_on_the_wire"] = float((wire[:, 1].max() - wire[:, 0].max()) / needed - 1)
+        row["memory_per_vector"] = max(result["memory"] for result in results)
+        text += f"  sent per peer {row['sent_bytes_per_peer'] / 1e6:6.1f} MB"
+        text += f"  on the wire {row['overhead_on_the_wire']:+.1%}  memory {row['memory_per_vector']:.1f} x vector"
+    print(text, file=sys.stderr if job["json"] else sys.stdout, flush=True)
+    return row
 
 
 def main() -> None:
@@ -145,37 +197,57 @@ def main() -> None:
     parser.add_argument("--peers", type=int, default=9)
     parser.add_argument("--size", type=int, default=11_200_000)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--role", choices=["peer", "gloo"])
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--me", type=int)
+    parser.add_argument("--only", choices=["shares", "resilient", "grouped"], help="gloo and one protocol")
+    parser.add_argument("--json", action="store_true", help="print JSON, and the table on standard error")
+    parser.add_argument("--role", choices=list(ROLES), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--me", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.role:
-        print(json.dumps((peer if args.role == "peer" else gloo)(args.folder, args.me)))
-        return
+        job = json.loads((args.folder / "job.json").read_text())
+        print(json.dumps(ROLES[args.role](args.folder, args.me, job)), flush=True)
+        os._exit(0)  # gRPC's threads have nothing left to do
+    check_design(args.peers)
     job = {
         "peers": args.peers,
         "size": args.size,
         "repeat": args.repeat,
+        "json": args.json,
         "insecure": False,
-        "protocol": "shares",
+        "durable": False,
     }
-    print(f"{args.peers} processes, {args.size:,} float32, {os.cpu_count()} cores, median of {args.repeat}")
-    base = seconds(run("gloo", job))
-    print(f"gloo all_reduce, no TLS          {base:7.2f} s")
-    for protocol in ("shares", "grouped"):
-        for insecure in (False, True):
-            results = run("peer", {**job, "insecure": insecure, "protocol": protocol})
-            took = seconds(results)
-            needed = sum(int(str(result["sent"])) for result in results)
-            wire = np.array([result["wire"] for result in results])
-            moved = wire[:, 1].max() - wire[:, 0].max()
-            memory = max(float(str(result["memory"])) for result in results)
-            name = f"{protocol}, {'no TLS' if insecure else 'mutual TLS 1.3'}"
-            each = needed / args.peers / args.repeat / 1e6
-            print(
-                f"{name:<32} {took:7.2f} s  {took / base:5.2f} x gloo  sent per peer {each:6.1f} MB  "
-                f"on the wire {moved / needed - 1:+.1%}  memory {memory:.1f} x vector"
-            )
+    print(
+        f"{args.peers} processes, {args.size:,} float32, {os.cpu_count()} cores, median of {args.repeat}",
+        file=sys.stderr if args.json else sys.stdout,
+    )
+    rows = [measure("gloo all_reduce, no TLS", "gloo", job, 0.0)]
+    base = rows[0]["seconds"]
+    if args.only is None:
+        nbytes = 8 * args.size // args.peers  # of an optimal all-reduce: every segment out and back
+        for kind in ("socket", "gRPC stream"):
+            for insecure in (True, False):
+                name = f"bare {kind}, {'no TLS' if insecure else 'mutual TLS 1.3'}"
+                bare_job = {**job, "insecure": insecure, "kind": kind, "bytes": nbytes}
+                rows.append(measure(name, "bare", bare_job, base))
+    for protocol in ("shares", "resilient", "grouped") if args.only is None else (args.only,):
+        for insecure, durable in ((True, False), (False, False), (False, True)):
+            words = ["no TLS" if insecure else "mutual TLS 1.3", *(["on disk"] if durable else [])]
+            name = ", ".join([protocol, *words])
+            asked = {**job, "insecure": insecure, "durable": durable, "protocol": protocol}
+            rows.append(measure(name, "peer", asked, base))
+    if args.json:
+        print(json.dumps(rows, indent=1))
+
+
+def check_design(peers: int) -> None:
+    """End with a clear word if so many peers have no design in threes with enough partitions."""
+    from securedfl.designs import best
+
+    gap, needed = best(peers, 3, 0).gap, 2
+    if gap < needed:
+        raise SystemExit(
+            f"{peers} peers in threes have {gap} partition(s), but {needed} are needed; try --peers 9"
+        )
 
 
 if __name__ == "__main__":

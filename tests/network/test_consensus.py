@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -17,14 +19,21 @@ def race(acceptors, proposals, call, seconds=3.0):
     """Let several peers propose at once; return what each learned."""
     learned = {}
 
+    def ask_others(me, message):
+        answers = []
+        for peer in range(len(acceptors)):
+            with suppress(PeerLostError):
+                answers += [call(peer, message)] if peer != me else []
+        return answers
+
     def work(peer, value):
         learned[peer] = propose(
             "q",
             value,
             me=peer,
-            peers=range(len(acceptors)),
+            n=len(acceptors),
             acceptor=acceptors[peer],
-            call=call,
+            ask_others=partial(ask_others, peer),
             deadline=time.monotonic() + seconds,
         )
 

@@ -36,7 +36,9 @@ def gathering(phases, rules, bound=()):
     statuses = {k: Status(phase=phase or "ready", round=ROUND) for k, phase in enumerate(phases)}
     board = SimpleNamespace(status=statuses.get, present=lambda k: phases[k] is not None)
     roster = [Member(f"p{k}", "127.0.0.1", 1) for k in range(N)]
-    endpoint = SimpleNamespace(me=0, roster=roster, call=lambda *_a, **_k: {})
+    endpoint = SimpleNamespace(
+        me=0, roster=roster, call_all=lambda peers, *_a, **_k: {peer: {} for peer in peers}
+    )
     decisions = SimpleNamespace(bound=lambda *_: bound)
     return Gathering(endpoint, board, rules, decisions)
 

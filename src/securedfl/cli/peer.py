@@ -25,6 +25,8 @@ def peer(
     """
     with needing_network():
         from securedfl.federation.peer import run_peer
+        from securedfl.transport.network.memory import share_one_heap
+    share_one_heap()
     signal.signal(
         signal.SIGTERM, signal.default_int_handler
     )  # leave as after Ctrl-C: with a word to the others

@@ -202,7 +202,7 @@ def _rounds(member: Membership, learner: Any, say: Tell) -> None:
         learner.restore(saved.state)
     while done < last:
         round, started = done + 1, time.monotonic()
-        session.board.say(phase="training", round=round, epoch=0)
+        session.board.say(to=(), phase="training", round=round, epoch=0)
         say({"event": "phase", "phase": "training", "round": round})
         if saved is not None and saved.round == round:
             own, loss = saved.vector, saved.loss  # killed during this average: the same parameters again
@@ -296,6 +296,7 @@ def linger(member: Membership, last: int, absent: float) -> None:
         Seconds for those that are gone, so that they too can come back and fetch the last result.
     """
     board, everyone = member.session.board, range(len(member.federation.members))
+    board.say(finished=member.session.results.round)  # at once: the others wait to hear just that
 
     def all_done() -> bool:
         return all(board.status(k).finished >= last or board.status(k).phase == "left" for k in everyone)

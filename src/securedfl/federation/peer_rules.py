@@ -91,7 +91,12 @@ def _protocols(config: TrainConfig, design: Design) -> Callable[[int, int], Peer
         # fewer peers meet in a design of their own, which must withstand as many colluders
         return design_withstanding(members, config.collusion, seed=config.seed)
 
-    return lambda members, round: partial(generator, design=design_for(members), round=round, **options)
+    @lru_cache(maxsize=64)
+    def protocol_for(members: int, turn: int) -> PeerProtocol:
+        return partial(generator, design=design_for(members), round=turn, **options)
+
+    # rounds that use the same partitions have the same protocol, so that its plan is made once
+    return lambda members, round: protocol_for(members, round % design_for(members).gap)
 
 
 def _may_retry(config: TrainConfig, design: Design, round: int, tries: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -120,13 +120,21 @@ class Board:
             if thread.ident is not None:
                 thread.join(timeout=5)
 
-    def say(self, **changes: Any) -> None:
-        """Change this peer's own status and tell everybody at once."""
+    def say(self, *, to: Iterable[int] | None = None, **changes: Any) -> None:
+        """Change this peer's own status and tell everybody at once.
+
+        Parameters
+        ----------
+        to
+            Tell these at once; the others hear of it with the next heartbeat. For what only one peer waits for.
+        changes
+            Of `Status`.
+        """
         with self.changed:
             self.mine = replace(self.mine, **changes)
             self.changed.notify_all()
-        for event in self._wake.values():
-            event.set()
+        for peer in self._entries if to is None else set(to) & set(self._entries):
+            self._wake[peer].set()
 
     def poke(self) -> None:
         """Let whoever waits look again."""
@@ -149,6 +157,14 @@ class Board:
         return (
             entry.answers and entry.status.phase != "left" and time.monotonic() - entry.seen < self._silence
         )
+
+    def first(self, peers: Iterable[int]) -> list[int]:
+        """Return the first of these peers that is there, for `say`: it acts for all, unless it is lost."""
+        return [peer for peer in peers if self.present(peer)][:1]
+
+    def heard(self, peer: int, since: float) -> bool:
+        """Tell whether what is known about a peer is from after a moment."""
+        return peer == self._endpoint.me or self._entries[peer].seen >= since
 
     def hear(self, peer: int, message: dict[str, Any]) -> dict[str, Any]:
         """Take a heartbeat from a peer and answer with this peer's own status."""

@@ -13,17 +13,16 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from securedfl.errors import RunFolderError, SecuredFLError
+from securedfl.errors import RunFolderError
 from securedfl.transport.network.control import number, text
 from securedfl.transport.network.frames import FrameError
 
 Approve = Callable[[str, Any], bool]
-Call = Callable[[int, dict[str, Any]], dict[str, Any]]
+AskOthers = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,11 @@ class Acceptor:
                     return {"ok": True}
             vote = self._votes.get(key, Vote())
             return {"ok": kind == "decide", "promised": vote.promised, "decided": vote.decided}
+
+    def untouched(self, key: str) -> bool:
+        """Tell whether this peer has neither promised nor accepted anything about a question, ever."""
+        with self._lock:
+            return key not in self._votes
 
     def known(self, key: str) -> str:
         """Return what was decided as it travels, or an empty string."""
@@ -137,9 +141,9 @@ def propose(
     value: Any,
     *,
     me: int,
-    peers: Sequence[int],
+    n: int,
     acceptor: Acceptor,
-    call: Call,
+    ask_others: AskOthers,
     deadline: float,
 ) -> Any:
     """Try to have a value decided; return what was decided (perhaps another's value), or None by the deadline.
@@ -148,53 +152,48 @@ def propose(
     ----------
     key, value
         The instance, and what to propose if nothing has been accepted yet.
-    me, peers
-        This peer and the whole roster, itself included.
-    acceptor, call
-        This peer's own vote, and how to ask the others.
+    me, n
+        This peer, and the size of the roster, itself included.
+    acceptor, ask_others
+        This peer's own vote; and how to ask all others the same, which returns the answers that came.
     deadline
         On the monotonic clock.
     """
-    n, counter = len(peers), 0
-    with ThreadPoolExecutor(max(n - 1, 1)) as pool:
 
-        def ask(message: dict[str, Any]) -> list[dict[str, Any]]:
-            def one(peer: int) -> dict[str, Any]:
-                try:
-                    return acceptor.answer(message) if peer == me else call(peer, message)
-                except SecuredFLError:
-                    return {}
+    def ask(**message: Any) -> list[dict[str, Any]]:
+        message["key"] = key
+        return [acceptor.answer(message), *ask_others(message)]
 
-            return list(pool.map(one, peers))
-
-        while True:
-            known = acceptor.decided(key)
-            if known is not None:
-                return known
-            ballot = counter * n + me
-            promises = ask({"kind": "prepare", "key": key, "ballot": ballot})
-            mine = _decided(promises)
-            granted = [reply for reply in promises if reply.get("ok")]
-            if not mine and 2 * len(granted) > n:
-                best = max(granted, key=lambda reply: int(reply.get("ballot", -1)))
-                found = str(best.get("value") or "")
-                chosen = found or json.dumps(value, sort_keys=True)
-                accepts = ask(
-                    {"kind": "accept", "key": key, "ballot": ballot, "value": chosen, "bound": bool(found)}
-                )
-                mine = _decided(accepts)
-                if 2 * sum(bool(reply.get("ok")) for reply in accepts) > n:
-                    mine = chosen
-                promises += accepts
-            if mine:
-                acceptor.learn(key, mine)
-                ask({"kind": "decide", "key": key, "value": mine})
-                return json.loads(mine)
-            if time.monotonic() >= deadline:
-                return None
-            highest = max((int(reply.get("promised", -1)) for reply in promises), default=-1)
-            counter = max(counter, highest // n) + 1
-            time.sleep(random.uniform(0.02, 0.1) * (1 + me))  # so that two proposers do not duel for ever
+    counter = 0
+    while True:
+        known = acceptor.decided(key)
+        if known is not None:
+            return known
+        ballot = counter * n + me
+        # Ballot 0 is the lowest and peer 0's alone: there is nothing to ask about before it. Peer 0 uses it once, as
+        # its own journal has the vote before anybody else hears of it.
+        first = ballot == 0 and acceptor.untouched(key)
+        replies = [] if first else ask(kind="prepare", ballot=ballot)
+        mine = _decided(replies)
+        granted = [reply for reply in replies if reply.get("ok")]
+        if first or (not mine and 2 * len(granted) > n):
+            best = max(granted, key=lambda reply: int(reply.get("ballot", -1)), default={})
+            found = str(best.get("value") or "")
+            chosen = found or json.dumps(value, sort_keys=True)
+            accepts = ask(kind="accept", ballot=ballot, value=chosen, bound=bool(found))
+            mine = _decided(accepts)
+            if 2 * sum(bool(reply.get("ok")) for reply in accepts) > n:
+                mine = chosen
+            replies += accepts
+        if mine:
+            acceptor.learn(key, mine)
+            ask_others({"kind": "decide", "key": key, "value": mine})
+            return json.loads(mine)
+        if time.monotonic() >= deadline:
+            return None
+        highest = max((int(reply.get("promised", -1)) for reply in replies), default=-1)
+        counter = max(counter, highest // n) + 1
+        time.sleep(random.uniform(0.02, 0.1) * (1 + me))  # so that two proposers do not duel for ever
 
 
 def _read(value: str) -> Any:

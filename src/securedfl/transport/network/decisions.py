@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from securedfl.errors import PeerLostError, SecuredFLError
+from securedfl.errors import SecuredFLError
 from securedfl.transport.network.board import Board
 from securedfl.transport.network.consensus import Acceptor, propose
 from securedfl.transport.network.control import text
@@ -82,9 +82,9 @@ class Decisions:
             key,
             value,
             me=self._endpoint.me,
-            peers=range(self._n),
+            n=self._n,
             acceptor=self._acceptor,
-            call=self._ask,
+            ask_others=self._ask_others,
             deadline=time.monotonic() + 2.0,
         )
 
@@ -101,8 +101,7 @@ class Decisions:
                 if reply.get("decided"):
                     self._acceptor.learn(key, text(reply, "decided"))
 
-    def _ask(self, peer: int, message: dict[str, Any]) -> dict[str, Any]:
-        """Ask a peer for its vote; one that is gone would only cost time."""
-        if not self._board.present(peer):
-            raise PeerLostError(f"{self._endpoint.roster[peer].name} is gone")
-        return self._endpoint.call(peer, message, timeout=3.0)
+    def _ask_others(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """Ask the others for their votes; one that is gone would only cost time."""
+        here = [peer for peer in range(self._n) if peer != self._endpoint.me and self._board.present(peer)]
+        return list(self._endpoint.call_all(here, message, timeout=3.0).values())

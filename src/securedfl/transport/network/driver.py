@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,7 +37,10 @@ class Outlet(Protocol):
     """Sends messages to one peer, in order; blocks while too many wait."""
 
     def put(self, place: Place, message: Any) -> None:
-        """Send a message."""
+        """Send a message, now or with the next ones."""
+
+    def flush(self) -> None:
+        """Send now what was put."""
 
     def finish(self, timeout: float) -> None:
         """Wait until everything has arrived at the peer; raise `PeerLostError` if it does not."""
@@ -58,6 +62,7 @@ class Plan:
     stand_ins: bool = False
 
     @classmethod
+    @lru_cache(maxsize=64)
     def make(
         cls,
         protocol: PeerProtocol,
@@ -71,7 +76,7 @@ class Plan:
         depth: int = DEPTH,
         stand_ins: bool = False,
     ) -> Plan:
-        """Find the routes of every chunk."""
+        """Find the routes of every chunk; kept, because rounds come back to the same protocol."""
         plan = cls(protocol, me, n, size, dtype, commit_step, chunk, depth, (), stand_ins)
         return replace(plan, routes=plan._find(in_two_parts(protocol) if stand_ins else protocol))
 
@@ -190,14 +195,28 @@ class Attempt:
                 self._advance(chunk, state, inbox, active)
             if not active:
                 continue
-            began = time.monotonic()
-            chunk, inbox = self._box.take({k: c.step for k, c in active.items()}, self._patience)
-            self.seconds_waiting += time.monotonic() - began
+            chunk, inbox = self._next({k: c.step for k, c in active.items()})
             state = active.pop(chunk)
             if until is not None and state.step + 1 >= until and not self._plan.stand_ins:
                 self._parked[chunk] = state, inbox  # masks stay seeds until they are needed
             else:
                 self._advance(chunk, state, inbox, active)
+
+        self._flush()
+
+    def _next(self, waiting: Mapping[int, int]) -> tuple[int, Inbox]:
+        """Return a chunk that can go on, and its inbox; short messages leave when there is nothing else to do."""
+        found = self._box.poll(waiting)
+        if found is None:
+            self._flush()
+            began = time.monotonic()
+            found = self._box.take(waiting, self._patience)
+            self.seconds_waiting += time.monotonic() - began
+        return found
+
+    def _flush(self) -> None:
+        for outlet in self._outlets.values():
+            outlet.flush()
 
     def _advance(
         self, chunk: int, state: _Chunk | None, inbox: Inbox | None, active: dict[int, _Chunk]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -131,6 +132,20 @@ class Endpoint:
         except ValueError:  # another thread has just hung up
             raise PeerLostError(f"the connection to {self.roster[peer].name} broke off") from None
         return read_control(reply)
+
+    def call_all(
+        self, peers: Iterable[int], message: dict[str, Any], timeout: float = 2.0
+    ) -> dict[int, dict[str, Any]]:
+        """Ask several peers the same at the same time; return the answers by peer, without those that gave none."""
+        data, calls, answers = msgpack.packb(message), {}, {}
+        for peer in peers:
+            with suppress(SecuredFLError, ValueError):
+                method = self._channel(peer, timeout).unary_unary(SERVICE + "Control")
+                calls[peer] = method.future(data, timeout=timeout, metadata=self._metadata)
+        for peer, call in calls.items():
+            with suppress(SecuredFLError, grpc.RpcError, grpc.FutureCancelledError):
+                answers[peer] = read_control(call.result())
+        return answers
 
     def fetch(self, peer: int, message: dict[str, Any], timeout: float) -> Iterator[bytes]:
         """Receive a model from a peer, piece by piece."""

@@ -87,17 +87,28 @@ class Mailbox:
         self.last_arrival = time.monotonic()
         with self._changed:
             while True:
-                self.check()
-                for chunk, step in waiting.items():
-                    inbox = self._inboxes.get((chunk, step))
-                    if len(inbox or ()) == len(self._expected(chunk, step)):
-                        self._inboxes.pop((chunk, step), None)
-                        self._taken.add((chunk, step))
-                        return chunk, inbox if inbox is not None else Inbox()
+                found = self._complete(waiting)
+                if found is not None:
+                    return found
                 left = self.last_arrival + patience - time.monotonic()
                 if left <= 0:
                     raise PeerLostError(f"nothing arrived for {patience:g} s from {self._missing(waiting)}")
                 self._changed.wait(left)
+
+    def poll(self, waiting: Mapping[int, int]) -> tuple[int, Inbox] | None:
+        """Do the same without waiting; None if no chunk has all its messages."""
+        with self._changed:
+            return self._complete(waiting)
+
+    def _complete(self, waiting: Mapping[int, int]) -> tuple[int, Inbox] | None:
+        self.check()
+        for chunk, step in waiting.items():
+            inbox = self._inboxes.get((chunk, step))
+            if len(inbox or ()) == len(self._expected(chunk, step)):
+                self._inboxes.pop((chunk, step), None)
+                self._taken.add((chunk, step))
+                return chunk, inbox if inbox is not None else Inbox()
+        return None
 
     def _missing(self, waiting: Mapping[int, int]) -> str:
         found: set[int] = set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from securedfl.errors import SecuredFLError
 from securedfl.transport.network.board import Board
 from securedfl.transport.network.control import number, peers_of
 from securedfl.transport.network.decisions import Decisions
@@ -64,19 +63,22 @@ class Gathering:
         statuses = ((peer, self._board.status(peer)) for peer in range(self._n))
         return [p for p, s in statuses if (s.round, s.epoch, s.phase) == (round, epoch, "have")]
 
-    def unfinished(self, round: int, epoch: int) -> list[int]:
+    def unfinished(self, round: int, epoch: int, since: float) -> list[int]:
         """Return the members that may still get the result by themselves: those that have not given the attempt up.
 
         A peer shows that by being ``ready`` again with the attempt's number. What the board says may be older than the
-        decision, so a member that seems not to have begun counts too.
+        decision, so a member that seems not to have begun counts too, and so does one not heard of ``since`` then.
         """
         attempt = self._decisions.attempt(round, epoch)
         found = []
         for peer in self._decisions.members(round, epoch):
             status = self._board.status(peer)
-            here = (status.round, status.epoch) == (round, epoch) and self._board.present(peer)
-            waiting = status.phase == "ready" and status.attempt < attempt
-            if here and (waiting or status.phase in ("sharing", "shared", "finishing", "recovering")):
+            here = (status.round, status.epoch) == (round, epoch)
+            over = here and (
+                status.phase == "have" or (status.phase == "ready" and status.attempt >= attempt)
+            )
+            busy = here and status.phase in ("ready", "sharing", "shared", "finishing", "recovering")
+            if self._board.present(peer) and not over and (busy or not self._board.heard(peer, since)):
                 found.append(peer)
         return found
 
@@ -154,11 +156,10 @@ class Gathering:
             "attempt": attempt,
             "members": list(members),
         }
-        for peer in members:
-            if peer != self._me:
-                try:
-                    self._endpoint.call(peer, offer, timeout=5.0)
-                except SecuredFLError as error:
-                    log.warning("cannot offer an attempt to %s: %s", self._endpoint.roster[peer].name, error)
-                    return
+        others = [peer for peer in members if peer != self._me]
+        silent = set(others) - set(self._endpoint.call_all(others, offer, timeout=5.0))
+        if silent:
+            names = ", ".join(self._endpoint.roster[peer].name for peer in sorted(silent))
+            log.warning("cannot offer an attempt to %s", names)
+            return
         self._offer = (round, epoch, attempt, members)

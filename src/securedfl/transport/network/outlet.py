@@ -14,8 +14,11 @@ from securedfl.errors import PeerLostError
 from securedfl.transport.network.frames import Place, bundle
 from securedfl.transport.network.mailbox import Mailbox
 
-QUEUED_FRAMES = 3
+QUEUED_BUNDLES = 2
 BUNDLE_BYTES = 1 << 20
+"""Messages wait for each other until they are as long as that together, or until they are needed: a gRPC message costs
+more than its bytes."""
+
 _NOTHING = np.empty(0, dtype=np.float32)
 
 
@@ -45,25 +48,36 @@ class StreamOutlet:
         sent: Callable[[int], None],
     ) -> None:
         self._name, self._mailbox, self._sent = name, mailbox, sent
-        self._queue: queue.Queue[Any] = queue.Queue(QUEUED_FRAMES)
+        self._queue: queue.Queue[list[tuple[Place, Any]] | None] = queue.Queue(QUEUED_BUNDLES)
+        self._waiting: list[tuple[Place, Any]] = []
+        self._waiting_bytes = 0
         self._ended = threading.Event()
         # an empty frame opens the stream, so that the receiver knows the attempt before anything else arrives
         self._call = method.future(self._bundles(place), metadata=metadata)
         self._call.add_done_callback(self._on_done)
 
     def put(self, place: Place, message: Any) -> None:
-        """Queue a message; blocks while the queue is full, raises if the attempt has ended."""
-        while True:
-            self._mailbox.check()
+        """Send a message, perhaps with the next ones; blocks while too many wait, raises if the attempt has ended."""
+        self._mailbox.check()
+        self._waiting.append((place, message))
+        self._waiting_bytes += message.nbytes
+        if self._waiting_bytes >= BUNDLE_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what was put."""
+        items, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        while items:
             try:
-                self._queue.put((place, message), timeout=0.2)
+                self._queue.put(items, timeout=0.2)
                 return
             except queue.Full:
-                continue
+                self._mailbox.check()
 
     def finish(self, timeout: float) -> None:
         """Wait until the receiver has confirmed all frames."""
-        self._queue.put((None, _NOTHING))
+        self.flush()
+        self._queue.put(None)
         name = self._name
         try:
             self._call.result(timeout=timeout)
@@ -79,21 +93,17 @@ class StreamOutlet:
         self._call.cancel()
 
     def _bundles(self, place: Place) -> Iterator[bytes]:
-        """Give gRPC what waits in the queue, as few messages as possible."""
+        """Give gRPC what waits in the queue."""
         yield bundle([(place, _NOTHING)])
-        done = False
-        while not done and not self._ended.is_set():
+        while not self._ended.is_set():
             try:
-                items = [self._queue.get(timeout=0.5)]
+                items = self._queue.get(timeout=0.5)
             except queue.Empty:
                 continue
-            while not self._queue.empty() and sum(item[1].nbytes for item in items) < BUNDLE_BYTES:
-                items.append(self._queue.get())
-            done = items[-1][0] is None
-            items = items[:-1] if done else items
-            if items:
-                yield bundle(items)
-                self._sent(sum(message.nbytes for _, message in items))
+            if items is None:
+                return
+            yield bundle(items)
+            self._sent(sum(message.nbytes for _, message in items))
 
     def _on_done(self, call: Any) -> None:
         self._ended.set()

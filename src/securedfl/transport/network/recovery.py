@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from securedfl.errors import PeerLostError, SecuredFLError
+from securedfl.errors import PeerLostError
 from securedfl.protocols.base import Array
 from securedfl.transport.network.board import Board
 from securedfl.transport.network.control import number, peers_of
@@ -107,7 +107,9 @@ class Recovery:
             for peer in trial.members
             if self._board.present(peer) and (statuses[peer].round, statuses[peer].epoch) == (round, epoch)
         }
-        if any(phase in ("sharing", "shared", "finishing") for phase in here.values()) or waited < GRACE:
+        stale = any(self._board.present(p) and not self._board.heard(p, began) for p in trial.members)
+        busy = any(phase in ("sharing", "shared", "finishing") for phase in here.values())
+        if stale or busy or waited < GRACE:
             return None  # they may still get it, or will notice in a moment that they cannot
         left = tuple(peer for peer, phase in here.items() if phase == "recovering")
         if not self._rules.stand_ins or not trial.recoverable(left):
@@ -136,13 +138,12 @@ class Recovery:
             "attempt": attempt,
             "left": list(left),
         }
-        for peer in left:
-            if peer != self._me:
-                try:
-                    self._endpoint.call(peer, offer, timeout=5.0)
-                except SecuredFLError as error:
-                    log.warning("cannot offer a recovery to %s: %s", self._endpoint.roster[peer].name, error)
-                    return
+        others = [peer for peer in left if peer != self._me]
+        silent = set(others) - set(self._endpoint.call_all(others, offer, timeout=5.0))
+        if silent:
+            names = ", ".join(self._endpoint.roster[peer].name for peer in sorted(silent))
+            log.warning("cannot offer a recovery to %s", names)
+            return
         self._offer = (round, trial.epoch, attempt, left)
 
     def _copy(self, trial: Trial, holder: int) -> Array:

@@ -155,7 +155,9 @@ class Session:
                 start = time.monotonic()
                 try:
                     try:
-                        self.board.say(phase="ready", round=round, epoch=epoch, digest="")
+                        # one that was in an attempt with this peer should know at once that it is given up
+                        to = None if self._begun else self.board.first(range(self.n))
+                        self.board.say(to=to, phase="ready", round=round, epoch=epoch, digest="")
                         attempt, members = self._await_offer(round, epoch)
                         waited += time.monotonic() - start
                         result = self._attempt(vector, round, epoch, attempt, members)
@@ -171,6 +173,8 @@ class Session:
                     done = self._settlement.settle(round, epoch, result)
                 except BehindError:
                     done = self._settlement.fetch(round, "")
+                    void = (self.decisions.commit(round, epoch) or {}).get("kind") == "void"
+                    done = replace(done, void=void and done.round == round)
                 except _VoidError:
                     done = Averaged(round, self.results.void(round), void=True)
                     self.board.say(phase="done", finished=round)
@@ -296,6 +300,8 @@ class Session:
 
     def _check_decision(self, round: int, epoch: int) -> None:
         """React to a decision about this average that was taken while this peer waited to begin."""
+        if self.decisions.commit(round, epoch) is not None:
+            raise _MovedError
         keys = [commit_key(round, epoch), outcome_key(round, epoch)]
         self._settlement.check_behind(round, keys)
         later = [

@@ -66,7 +66,8 @@ class Settlement:
             except SecuredFLError:
                 self._leave(f"{self._name(self._me)} cannot keep results")
                 raise
-            self._board.say(phase="have", digest=digest)
+            first = self._board.first(self._decisions.members(round, epoch))
+            self._board.say(to=first, phase="have", digest=digest)
         else:
             given_up = max(self._board.mine.attempt, self._decisions.attempt(round, epoch))
             self._board.say(phase="ready", attempt=given_up)
@@ -83,7 +84,7 @@ class Settlement:
         if not self._results.holds(round, decision["digest"]):
             return self.fetch(round, decision["digest"])
         vector = self._results.confirm()
-        self._board.say(phase="done", finished=round)
+        self._board.say(to=(), phase="done", finished=round)
         return Averaged(round, vector, self._decisions.members(round, epoch))
 
     def _await_outcome(self, round: int, epoch: int, digest: str) -> Any:
@@ -97,7 +98,7 @@ class Settlement:
                 return decision
             have = self._gathering.holders(round, epoch)
             waited = time.monotonic() - began
-            waiting = self._gathering.unfinished(round, epoch)
+            waiting = self._gathering.unfinished(round, epoch, began)
             if digest and 2 * len(have) > self._n:
                 if (not waiting or waited > 2.0) and waited > 0.5 * have.index(self._me):
                     return self._decisions.propose(key, {"kind": "done", "digest": digest})

@@ -73,14 +73,14 @@ class Trial:
 
     def run(self, await_commit: Callable[[Trial, Mailbox], None]) -> Array:
         """Share, wait for the commit, and finish; return the average or raise `PeerLostError`."""
-        self._board.say(phase="sharing", attempt=self.place.attempt)
+        self._board.say(to=(), phase="sharing", attempt=self.place.attempt)
         with self._streams(self.place.attempt, self._plan.routes, self.members) as running:
             self._job.connect(running.mailbox, running.outlets)
             self._job.share()
             self.shared = True
-            self._board.say(phase="shared")
+            self._board.say(to=self._board.first(self.members), phase="shared")
             await_commit(self, running.mailbox)
-            self._board.say(phase="finishing")
+            self._board.say(to=(), phase="finishing")
             return self._checked(self._job.finish())
 
     def recoverable(self, left: tuple[int, ...]) -> bool:
