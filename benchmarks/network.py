@@ -197,7 +197,9 @@ def main() -> None:
     parser.add_argument("--peers", type=int, default=9)
     parser.add_argument("--size", type=int, default=11_200_000)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", choices=["shares", "resilient", "grouped"], help="gloo and one protocol")
+    parser.add_argument(
+        "--only", choices=["shares", "resilient", "grouped", "plain"], help="gloo and one protocol"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, and the table on standard error")
     parser.add_argument("--role", choices=list(ROLES), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

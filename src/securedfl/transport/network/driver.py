@@ -26,11 +26,11 @@ from securedfl.transport.network.routes import PeerProtocol, Routes, find_routes
 CHUNK = 1 << 18
 """Parameters per chunk: 1 MiB of float32. Messages cost more than their bytes, and chunks in flight cost memory."""
 
-SLICED_CHUNK = 1 << 20
+SLICED_CHUNK = 1 << 19
 """The same for protocols whose messages are slices of a chunk."""
 
-DEPTH = 2
-"""Chunks in flight at a time: one that is computed while the messages of the other travel."""
+DEPTH = 3
+"""Chunks in flight at a time: one that is computed while the messages of the others travel."""
 
 
 class Outlet(Protocol):
@@ -104,10 +104,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """A chunk in progress: its generator, and the step whose messages it waits for."""
+    """A chunk in progress: its generator, the step that it is in, and what is still to be sent in it."""
 
     steps: Steps
     step: int
+    outbox: Outbox
 
 
 class Attempt:
@@ -143,7 +144,7 @@ class Attempt:
         self._outlets: Mapping[int, Outlet] = {}
         self._draws = draws or (lambda _offset: secret_uniform)
         self._patience = patience
-        self._parked: dict[int, tuple[_Chunk, Inbox]] = {}
+        self._parked: dict[int, _Chunk] = {}
         self._held: dict[int, Any] = {}
         self._lost: frozenset[int] = frozenset()
         self._result: Array | None = None
@@ -156,7 +157,7 @@ class Attempt:
     def share(self) -> None:
         """Do everything that comes before the commit step. Nothing that was sent is a sum of anybody's parameters."""
         if self._plan.commit_step:
-            self._run(range(len(self._plan.routes)), until=self._plan.commit_step)
+            self._run(until=self._plan.commit_step)
 
     def recoverable(self, lost: frozenset[int]) -> bool:
         """Tell whether the average can be finished without members that were lost after the commit."""
@@ -170,65 +171,69 @@ class Attempt:
 
     def finish(self, lost: frozenset[int] = frozenset()) -> Array:
         """Do the rest and return the average of all members; with stand-ins also without those lost, and repeatedly."""
-        plan = self._plan
         self._lost = lost
         self._result = np.empty_like(self._vector)
-        self._run(range(len(plan.routes)), until=None)
+        self._run(until=None)
         deadline = time.monotonic() + self._patience
         for outlet in self._outlets.values():
             outlet.finish(max(deadline - time.monotonic(), 0.1))
         result, self._result = self._result, None
         return result
 
-    def _run(self, chunks: range, until: int | None) -> None:
-        """Advance all chunks to the end, or park them with what they have received before step ``until``."""
+    def _run(self, until: int | None) -> None:
+        """Advance all chunks to the end, or to where their messages of step ``until`` are ready, which stay here."""
         active: dict[int, _Chunk] = {}
-        queue = iter(chunks)
-        more = True
-        while more or active:
-            while more and len(active) < self._plan.depth:
-                chunk = next(queue, None)
-                if chunk is None:
-                    more = False
-                    break
-                state, inbox = self._parked.pop(chunk, (None, None))
-                self._advance(chunk, state, inbox, active)
-            if not active:
-                continue
-            chunk, inbox = self._next({k: c.step for k, c in active.items()})
-            state = active.pop(chunk)
-            if until is not None and state.step + 1 >= until and not self._plan.stand_ins:
-                self._parked[chunk] = state, inbox  # masks stay seeds until they are needed
+        ahead = list(reversed(range(len(self._plan.routes))))
+        while ahead or active:
+            waiting = {chunk: state.step for chunk, state in active.items()}
+            found = self._box.poll(waiting)
+            if found is None and ahead and len(active) < self._plan.depth:
+                chunk = ahead.pop()
+                state = self._parked.pop(chunk, None) or self._begin(chunk)
             else:
-                self._advance(chunk, state, inbox, active)
-
+                chunk, inbox = found or self._wait(waiting)
+                before = active.pop(chunk)
+                state = self._advance(chunk, before.steps, before.step + 1, inbox)
+            if state is None:
+                continue
+            if until is not None and state.step >= until:
+                self._parked[chunk] = state
+            else:
+                active[chunk] = state
+                self._send(chunk, state)
         self._flush()
 
-    def _next(self, waiting: Mapping[int, int]) -> tuple[int, Inbox]:
-        """Return a chunk that can go on, and its inbox; short messages leave when there is nothing else to do."""
-        found = self._box.poll(waiting)
-        if found is None:
-            self._flush()
-            began = time.monotonic()
-            found = self._box.take(waiting, self._patience)
-            self.seconds_waiting += time.monotonic() - began
+    def _wait(self, waiting: Mapping[int, int]) -> tuple[int, Inbox]:
+        """Wait for a chunk that can go on, and its inbox; first let go of messages that wait for company."""
+        self._flush()
+        began = time.monotonic()
+        found = self._box.take(waiting, self._patience)
+        self.seconds_waiting += time.monotonic() - began
         return found
 
     def _flush(self) -> None:
         for outlet in self._outlets.values():
             outlet.flush()
 
-    def _advance(
-        self, chunk: int, state: _Chunk | None, inbox: Inbox | None, active: dict[int, _Chunk]
-    ) -> None:
-        """Start a chunk, or hand an inbox to a waiting one; then send what it has to say."""
-        start = chunk * self._plan.chunk
+    def _send(self, chunk: int, state: _Chunk) -> None:
+        """Send what a chunk has to say."""
+        at = self._box.place
+        for receiver, message in state.outbox.items():
+            self._outlets[receiver].put(Place(at.run, at.round, at.attempt, state.step, chunk), message)
+        state.outbox.clear()
+
+    def _begin(self, chunk: int) -> _Chunk | None:
+        """Start a chunk: the protocol itself, or the finish of what it holds."""
+        plan, start = self._plan, chunk * self._plan.chunk
+        if chunk in self._held:
+            return self._advance(chunk, self._held[chunk].finish(self._lost), plan.commit_step)
+        part = self._vector[start : start + plan.chunk]
+        return self._advance(chunk, plan.protocol(plan.me, part, draw=self._draws(start)), 0)
+
+    def _advance(self, chunk: int, steps: Steps, step: int, inbox: Inbox | None = None) -> _Chunk | None:
+        """Hand a chunk its inbox, if it waits for one; return what it does next, None if it has ended."""
         ended, result, outbox = False, None, Outbox()
         with np.errstate(over="ignore", invalid="ignore"):
-            if state is None or inbox is None:
-                steps, step, inbox = *self._begin(chunk, start), None
-            else:
-                steps, step = state.steps, state.step + 1
             try:
                 outbox = next(steps) if inbox is None else steps.send(inbox)
             except StopIteration as stop:  # handled outside, so that no later traceback can show parameters
@@ -236,24 +241,16 @@ class Attempt:
         if inbox is not None:
             inbox.clear()  # the protocol may still hold it, but has no more use for it
         if ended:
-            self._keep(chunk, start, result)
-            return
-        at = self._box.place
-        for receiver, message in outbox.items():
-            self._outlets[receiver].put(Place(at.run, at.round, at.attempt, step, chunk), message)
+            self._keep(chunk, result)
+            return None
+        for message in outbox.values():
             if isinstance(message, Mask):
                 message.forget()  # its seed is what travels
-        active[chunk] = _Chunk(steps, step)
+        return _Chunk(steps, step, outbox)
 
-    def _begin(self, chunk: int, start: int) -> tuple[Steps, int]:
-        """Return a chunk's generator and its first step: the protocol itself, or the finish of what it holds."""
-        plan = self._plan
-        if chunk in self._held:
-            return self._held[chunk].finish(self._lost), plan.commit_step
-        return plan.protocol(plan.me, self._vector[start : start + plan.chunk], draw=self._draws(start)), 0
-
-    def _keep(self, chunk: int, start: int, result: Any) -> None:
+    def _keep(self, chunk: int, result: Any) -> None:
         """Put a chunk's average, whole or in pieces, in its place; or keep what it holds at its commit."""
+        start = chunk * self._plan.chunk
         if self._plan.stand_ins and chunk not in self._held:
             self._held[chunk] = result
             return
