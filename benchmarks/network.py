@@ -29,7 +29,7 @@ OPTIONS = {
 
 
 def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
-    """Run one peer: a first average to warm up, then as many as asked for."""
+    """Run one peer: an average with every partition first, to warm up, then as many as asked for."""
     from securedfl.designs import best
     from securedfl.federation.peer_rules import COMMIT_STEP
     from securedfl.protocols import by_name
@@ -73,13 +73,14 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     vector = np.random.default_rng(me).standard_normal(size, dtype=np.float32)
     vector *= 0.05
     before = resident() - vector.nbytes
-    spans = []
-    for round in range(job["repeat"] + 1):
+    for round in range(design.gap):
+        session.average(vector, round)
+    sent, wire, processor = endpoint.bytes_out, loopback_bytes(), time.process_time()
+    spans, last = [], design.gap + job["repeat"] - 1
+    for round in range(design.gap, last + 1):
         began = time.monotonic()
         session.average(vector, round)
         spans.append((began, time.monotonic()))
-        if round == 0:
-            sent, wire, processor = endpoint.bytes_out, loopback_bytes(), time.process_time()
     result = {
         "spans": spans,
         "sent": endpoint.bytes_out - sent,
@@ -87,7 +88,7 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
         "memory": (resident("VmHWM") - before) / vector.nbytes,  # the vector itself included
         "processor": (time.process_time() - processor) / job["repeat"],
     }
-    session.board.wait(lambda: all(session.board.status(p).finished == job["repeat"] for p in range(n)), 60)
+    session.board.wait(lambda: all(session.board.status(p).finished == last for p in range(n)), 60)
     session.close()
     return result
 
@@ -101,11 +102,11 @@ def gloo(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     store = dist.FileStore(str(folder / "store"), job["peers"])
     dist.init_process_group("gloo", store=store, rank=me, world_size=job["peers"])
     vector = torch.from_numpy(np.random.default_rng(me).normal(0, 0.05, job["size"]).astype(np.float32))
-    spans, processor = [], 0.0
-    for turn in range(job["repeat"] + 1):
+    dist.all_reduce(vector.clone())
+    spans, processor = [], time.process_time()
+    for _ in range(job["repeat"]):
         copy = vector.clone()
         dist.barrier()
-        processor = time.process_time() if turn == 1 else processor
         began = time.monotonic()
         dist.all_reduce(copy)
         spans.append((began, time.monotonic()))
@@ -174,7 +175,7 @@ def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
 def measure(name: str, role: str, job: dict[str, Any], base: float) -> dict[str, Any]:
     """Run one measurement, print its row and return it."""
     results = run(role, job)
-    spans = np.array([result["spans"] for result in results])[:, 1:]  # peer, average, (begin, end)
+    spans = np.array([result["spans"] for result in results])  # peer, average, (begin, end)
     took = float(np.median(spans[..., 1].max(axis=0) - spans[..., 0].max(axis=0)))
     row = {"name": name, "seconds": took, "times_gloo": took / (base or took)}
     row["processor_seconds_per_peer"] = float(np.mean([result["processor"] for result in results]))

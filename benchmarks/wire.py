@@ -33,10 +33,10 @@ def exchange(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one process: exchange the bytes once to warm up, then as often as asked for."""
     n = job["peers"]
     once = (_sockets if job["kind"] == "socket" else _streams)(folder, me, job)
-    spans, used = [], 0.0
-    for turn in range(job["repeat"] + 1):
+    once()
+    spans, used = [], time.process_time()
+    for turn in range(job["repeat"]):
         barrier(folder, me, n, turn)
-        used = time.process_time() if turn == 1 else used
         began = time.monotonic()
         once()
         spans.append((began, time.monotonic()))

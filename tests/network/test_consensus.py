@@ -89,6 +89,58 @@ def test_what_may_have_been_decided_cannot_be_refused():
     assert learned == {2: "a"}
 
 
+def test_peer_0_need_not_ask_before_the_first_vote():
+    acceptors, kinds = [Acceptor(None) for _ in range(3)], []
+
+    def call(peer, message):
+        kinds.append(message["kind"])
+        return acceptors[peer].answer(message)
+
+    assert race(acceptors, {0: "a"}, call) == {0: "a"}
+    assert kinds == ["accept"] * 2 + ["decide"] * 2
+    assert all(acceptor.decided("q") == "a" for acceptor in acceptors)
+
+
+@pytest.mark.parametrize("heard", [0, 1, 2])
+def test_peer_0_votes_only_once_without_asking(tmp_path, heard):
+    """Killed in the middle of its first vote, which ``heard`` others got, it must not vote for "b" without asking."""
+    acceptors = [Acceptor(tmp_path / "journal.jsonl"), *(Acceptor(None) for _ in range(4))]
+
+    def killed(peer, message):
+        if peer > heard:
+            raise KeyboardInterrupt
+        return acceptors[peer].answer(message)
+
+    with suppress(KeyboardInterrupt):
+        propose(
+            "q",
+            "a",
+            me=0,
+            n=5,
+            acceptor=acceptors[0],
+            ask_others=lambda message: [killed(peer, message) for peer in range(1, 5)],
+            deadline=time.monotonic(),
+        )
+    acceptors[0].close()
+    acceptors[0] = Acceptor(tmp_path / "journal.jsonl")
+    assert not acceptors[0].untouched("q")
+    learned = race(acceptors, {0: "b"}, lambda peer, message: acceptors[peer].answer(message))
+    assert learned == {0: "a"}  # what it had accepted itself is what it hears first when it asks
+    acceptors[0].close()
+
+
+def test_peer_0_tells_nobody_of_a_vote_that_it_does_not_give_itself():
+    acceptors = [Acceptor(None, approve=lambda _key, value: value == "b"), Acceptor(None), Acceptor(None)]
+    heard = []
+
+    def call(peer, message):
+        heard.append((message["kind"], message.get("ballot")))
+        return acceptors[peer].answer(message)
+
+    race(acceptors, {0: "a"}, call, seconds=0)
+    assert ("accept", 0) not in heard
+
+
 def test_a_killed_peer_does_not_forget_its_word(tmp_path):
     path = tmp_path / "journal.jsonl"
     acceptor = Acceptor(path)

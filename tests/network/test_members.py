@@ -90,6 +90,33 @@ def test_after_an_abandoned_commit_only_the_same_members_try_again(phases, waite
     assert (found.end and found.end["kind"]) == end
 
 
+@pytest.mark.parametrize(
+    ("phase", "round", "attempt", "heard", "unfinished"),
+    [
+        ("training", ROUND, -1, False, True),  # it shared, so that this is old news
+        ("done", ROUND - 1, 3, False, True),
+        ("training", ROUND, -1, True, False),  # it was killed and started again
+        ("ready", ROUND, 4, True, True),  # it has not noticed yet
+        ("ready", ROUND, 5, False, False),  # it has given this attempt up
+        ("finishing", ROUND, 5, False, True),
+        ("have", ROUND, 5, False, False),
+    ],
+)
+def test_nobody_is_given_up_on_old_news(phase, round, attempt, heard, unfinished):
+    """Who may still get the result of the attempt 5 that was committed to, as far as peer 0 knows about peer 1."""
+    status = Status(phase=phase, round=round, attempt=attempt)
+    mine = Status(phase="have", round=ROUND, attempt=5)
+    board = SimpleNamespace(
+        status=lambda k: status if k else mine,
+        present=lambda _k: True,
+        heard=lambda k, since: k == 0 or heard or since < 10,
+    )
+    decisions = SimpleNamespace(attempt=lambda *_: 5, members=lambda *_: (0, 1))
+    endpoint = SimpleNamespace(me=0, roster=[Member(f"p{k}", "127.0.0.1", 1) for k in range(N)])
+    found = Gathering(endpoint, board, RULES, decisions).unfinished(ROUND, 0, 10.0)
+    assert found == ([1] if unfinished else [])
+
+
 @pytest.mark.parametrize("kind", ["fail", "void"])
 def test_a_peer_in_an_attempt_obeys_what_the_others_decided(monkeypatch, kind):
     """The roster ended the round while this peer was in an attempt: it ends it too, in the same words."""

@@ -18,6 +18,7 @@ from conftest import RUN, free_ports
 from securedfl.designs import best
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols import InsecureSeededDraw, by_name
+from securedfl.protocols.masks import Mask
 from securedfl.transport import run
 from securedfl.transport.network import certificates, tls
 from securedfl.transport.network.driver import Attempt, Plan
@@ -68,6 +69,42 @@ def test_same_bits_as_the_memory_driver(endpoints, protocol, n, chunk):
     assert len(found) == n
     for result in found.values():
         np.testing.assert_array_equal(result, expected.average)
+
+
+class Record:
+    """An outlet that only writes down the steps of what it is given, and what was let go of."""
+
+    def __init__(self):
+        self.put_steps, self.sent = [], 0
+
+    def put(self, place, _message):
+        self.put_steps.append(place.step)
+
+    def flush(self):
+        self.sent = len(self.put_steps)
+
+
+def test_no_sum_leaves_before_the_commit():
+    """With all shares received, the sums are ready, but the only messages so far are those of the first step."""
+    n, size = 9, 3000
+    generator = partial(by_name("shares"), design=best(n, 3, 0), strength=2)
+    plan = Plan.make(generator, 0, n, size, "float32", commit_step=1, chunk=700)
+    mailbox = Mailbox(Place(RUN, 0, 0, 0, 0), plan.routes)
+    for chunk, routes in enumerate(plan.routes):
+        for sender, spec in routes.incoming[0].items():
+            message = Mask(bytes(32), (spec.count,), "u4") if spec.seeded else np.zeros(spec.count, np.uint32)
+            assert mailbox.deliver(sender, decode(encode(Place(RUN, 0, 0, 0, chunk), message)))
+    outlets = {k: Record() for k in range(1, n)}
+    attempt = Attempt(plan, np.ones(size, dtype=np.float32), patience=1)
+    attempt.connect(mailbox, outlets)
+    attempt.share()
+    steps = [step for outlet in outlets.values() for step in outlet.put_steps]
+    assert steps
+    assert set(steps) == {0}
+    assert all(outlet.sent == len(outlet.put_steps) for outlet in outlets.values())
+    with pytest.raises(PeerLostError, match="nothing arrived"):
+        attempt.finish()
+    assert {step for outlet in outlets.values() for step in outlet.put_steps} == {0, 1}
 
 
 def test_routes_count_the_bytes_that_the_memory_driver_counts():

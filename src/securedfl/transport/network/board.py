@@ -208,7 +208,9 @@ class Board:
                 gone = isinstance(error, PeerLostError) and "deadline" not in str(error)
                 self._trouble(peer, str(error), gone=gone or not isinstance(error, PeerLostError))
             self._watch()
-            self._wake[peer].wait(self._heartbeat)
+            while not self._wake[peer].wait(self._heartbeat):
+                if time.monotonic() - self._entries[peer].seen > self._heartbeat / 2:
+                    break  # else the peer has just called, and was answered: that told both as much
 
     def _trouble(self, peer: int, problem: str, *, gone: bool) -> None:
         with self.changed:

@@ -162,21 +162,21 @@ def propose(
 
     def ask(**message: Any) -> list[dict[str, Any]]:
         message["key"] = key
-        return [acceptor.answer(message), *ask_others(message)]
+        own = acceptor.answer(message)
+        return [own] if message["ballot"] == 0 and not own.get("ok") else [own, *ask_others(message)]
 
-    counter = 0
+    # Ballot 0 is the lowest and peer 0's alone, so that there is nothing to ask about before it. It is used once: the
+    # vote is in peer 0's own journal before anybody else hears of it.
+    counter = 0 if me != 0 or acceptor.untouched(key) else 1
     while True:
         known = acceptor.decided(key)
         if known is not None:
             return known
         ballot = counter * n + me
-        # Ballot 0 is the lowest and peer 0's alone: there is nothing to ask about before it. Peer 0 uses it once, as
-        # its own journal has the vote before anybody else hears of it.
-        first = ballot == 0 and acceptor.untouched(key)
-        replies = [] if first else ask(kind="prepare", ballot=ballot)
+        replies = ask(kind="prepare", ballot=ballot) if ballot else []
         mine = _decided(replies)
         granted = [reply for reply in replies if reply.get("ok")]
-        if first or (not mine and 2 * len(granted) > n):
+        if ballot == 0 or (not mine and 2 * len(granted) > n):
             best = max(granted, key=lambda reply: int(reply.get("ballot", -1)), default={})
             found = str(best.get("value") or "")
             chosen = found or json.dumps(value, sort_keys=True)
