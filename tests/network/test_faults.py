@@ -170,7 +170,7 @@ def test_one_holder_is_enough(federation):
 
 def test_an_expired_certificate_ends_a_peer_and_shuts_it_out(federation):
     """Its own process refuses to start; one that pretends that the clock is right is refused by everybody else."""
-    made = federation(3, protocol="grouped", allow_exposure=True, deadlines={"join": 4})
+    made = federation(3, protocol="grouped", allow_exposure=True, deadlines={"join": 10})
     old = dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
     expired = certificates.issue(made.keys, "p1", ["127.0.0.1"], days=1, start=old, renew=True)
     made.values["peers"][1]["fingerprint"] = certificates.describe(expired.certificate).fingerprint
@@ -179,7 +179,9 @@ def test_an_expired_certificate_ends_a_peer_and_shuts_it_out(federation):
     assert honest.end() == 4
     assert "expired on" in last_line(honest)
     assert "certs issue p1 --renew" in last_line(honest)
-    processes = [made.start(0), made.start(1, "ignores expiry"), made.start(2)]
+    first = made.start(0)
+    first.wait_for(event="waiting")  # it begins first, and so gives up while the others are still there
+    processes = [first, made.start(1, "ignores expiry"), made.start(2)]
     assert ends(processes) == [7] * 3, [process.errors for process in processes]
     assert "p1 at" in last_line(processes[0])
     assert "certificate has expired" in last_line(processes[0])
