@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.transport.network.board import Board
+from securedfl.transport.network.board import Board, Status
 from securedfl.transport.network.endpoint import Endpoint
 from securedfl.transport.network.rules import Rules
 
@@ -28,7 +28,7 @@ def await_everybody(
         for peer in others:
             if board.present(peer):
                 compare(endpoint.roster[peer].name, board.status(peer).identity, identity)
-        now = [peer for peer in others if not board.present(peer)]
+        now = [peer for peer in others if not board.present(peer) and not _came_and_left(board.status(peer))]
         if now != missing and progress is not None:
             progress([endpoint.roster[peer].name for peer in now])
         missing = now
@@ -53,6 +53,11 @@ def compare(name: str, theirs: str, identity: Mapping[str, str]) -> None:
                 f"{name} has another {what}: {values.get(what)} there, {mine} here; "
                 "all peers need the same federation.toml, design and model"
             )
+
+
+def _came_and_left(status: Status) -> bool:
+    """Tell whether a peer left after it had begun: it will not come, and the round decides what that means."""
+    return status.phase == "left" and status.round >= 0
 
 
 def _object(text: str) -> dict[str, Any]:
