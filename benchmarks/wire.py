@@ -116,11 +116,10 @@ def _streams(folder: Path, me: int, job: dict[str, Any]) -> Exchange:
         arrived.release()
         return b""
 
-    class Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
-        def service(self, _details: Any) -> Any:
-            return grpc.stream_unary_rpc_method_handler(take)
-
-    server = grpc.server(ThreadPoolExecutor(2 * n), handlers=[Handler()], options=options)
+    handler = grpc.method_handlers_generic_handler(
+        "bare", {"Data": grpc.stream_unary_rpc_method_handler(take)}
+    )
+    server = grpc.server(ThreadPoolExecutor(2 * n), handlers=[handler], options=options)
     address = f"127.0.0.1:{job['roster'][me][2]}"
     if job["insecure"]:
         server.add_insecure_port(address)
@@ -137,12 +136,11 @@ def _streams(folder: Path, me: int, job: dict[str, Any]) -> Exchange:
             named = [*options, ("grpc.ssl_target_name_override", name)]
             channels.append(grpc.secure_channel(f"{host}:{port}", credentials, options=named))
 
-    def once() -> None:
+    def once(_server: grpc.Server = server) -> None:  # which lives as long as this
         calls = [channel.stream_unary(METHOD).future(_pieces(nbytes, message)) for channel in channels]
         for call in calls:
             call.result()
         for _ in calls:
             arrived.acquire()
 
-    once.server = server  # type: ignore[attr-defined]  # or it would be collected
     return once

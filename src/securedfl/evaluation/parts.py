@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import html
 from collections.abc import Mapping, Sequence
+from importlib import resources
+from string import Template
 
 from securedfl.evaluation.figures import GRID, INK
 from securedfl.evaluation.methods import palette
@@ -16,6 +18,46 @@ _ON_DARK = ("#a3adbb", "#f2b84b", "#e78bb8", "#6cb0f5", "#43c59a", "#d2a679", "#
 def text(value: object) -> str:
     """Escape a value for use in HTML text and attributes."""
     return html.escape(str(value), quote=True)
+
+
+def page(
+    *,
+    title: str,
+    eyebrow: str,
+    result: str,
+    banners: str,
+    tiles: str,
+    contents: Mapping[str, str],
+    sections: Sequence[str],
+    source: str,
+) -> str:
+    """Return a whole page. Title, result and source are words; all else is HTML already.
+
+    Parameters
+    ----------
+    title, eyebrow, result
+        The heading, what stands above it, and the sentence below it.
+    banners, tiles
+        Warnings, and the key figures.
+    contents, sections
+        Headings by anchor, and what they lead to.
+    source
+        What the page was written from.
+    """
+    files = resources.files("securedfl.evaluation")
+    template = Template((files / "report.html").read_text(encoding="utf-8"))
+    style = Template((files / "report.css").read_text(encoding="utf-8"))
+    return template.substitute(
+        title=text(title),
+        eyebrow=eyebrow,
+        result=text(result),
+        banners=banners,
+        tiles=tiles,
+        contents="".join(f'<a href="#{anchor}">{heading}</a>' for anchor, heading in contents.items()),
+        sections="\n".join(sections),
+        source=source,
+        style=style.substitute(dark=dark_colours()),
+    )
 
 
 def theme_colours() -> dict[str, str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
-from string import Template
 
 from securedfl.evaluation import assurance, meetings, parts, sections
 from securedfl.evaluation.runs import Run, read_run
@@ -47,28 +45,22 @@ def write_report(run_dir: Path) -> Path:
 
 def render(run: Run) -> str:
     """Return the report as text."""
-    files = resources.files("securedfl.evaluation")
-    page = Template((files / "report.html").read_text(encoding="utf-8"))
-    style = Template((files / "report.css").read_text(encoding="utf-8"))
     title = f"{run.dataset or 'Training'} with {run.peers} peers"
-    return page.substitute(
-        title=parts.text(title[:1].upper() + title[1:]),
-        name=parts.text(run.name),
-        status=_status(run),
-        result=parts.text(sections.result(run)),
+    return parts.page(
+        title=title[:1].upper() + title[1:],
+        eyebrow=f"<span>SecureD-FL run <code>{parts.text(run.name)}</code></span> {_status(run)}",
+        result=sections.result(run),
         banners=assurance.exposure_banner(run) + _unfinished_banner(run),
         tiles=sections.key_figures(run),
-        contents="".join(f'<a href="#{anchor}">{heading}</a>' for anchor, heading in _CONTENTS.items()),
-        sections="\n".join(
-            [
-                sections.accuracy_section(run),
-                sections.averaging_section(run),
-                meetings.design_section(run),
-                assurance.privacy_section(run),
-                sections.repeat_section(run),
-            ]
-        ),
-        style=style.substitute(dark=parts.dark_colours()),
+        contents=_CONTENTS,
+        sections=[
+            sections.accuracy_section(run),
+            sections.averaging_section(run),
+            meetings.design_section(run),
+            assurance.privacy_section(run),
+            sections.repeat_section(run),
+        ],
+        source="this run folder's files",
     )
 
 

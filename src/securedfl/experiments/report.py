@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
-from string import Template
 
 from securedfl.errors import RunFolderError
 from securedfl.evaluation import parts
@@ -46,21 +44,17 @@ def write_report(out: Path) -> Path:
 
 def render(records: Sequence[Record]) -> str:
     """Return the page."""
-    here, evaluation = resources.files("securedfl.experiments"), resources.files("securedfl.evaluation")
-    page = Template((here / "report.html").read_text(encoding="utf-8"))
-    style = Template((evaluation / "report.css").read_text(encoding="utf-8"))
     exhibits = {record["experiment"]: PRESENT[record["experiment"]](record["data"]) for record in records}
     verdicts = Counter(finding.verdict for exhibit in exhibits.values() for finding in exhibit.findings)
-    return page.substitute(
-        title=parts.text(TITLE),
-        result=parts.text(_result(verdicts)),
+    return parts.page(
+        title=TITLE,
+        eyebrow="SecureD-FL",
+        result=_result(verdicts),
         banners=_banner(exhibits),
         tiles=parts.tiles([(str(verdicts[kind]), about) for kind, about in TILES.items() if verdicts[kind]]),
-        contents="".join(
-            f'<a href="#{record["experiment"]}">{parts.text(record["title"])}</a>' for record in records
-        ),
-        sections="\n".join(_section(record, exhibits[record["experiment"]]) for record in records),
-        style=style.substitute(dark=parts.dark_colours()),
+        contents={record["experiment"]: parts.text(record["title"]) for record in records},
+        sections=[_section(record, exhibits[record["experiment"]]) for record in records],
+        source="the results in this folder",
     )
 
 

@@ -156,10 +156,14 @@ class Gathering:
             "attempt": attempt,
             "members": list(members),
         }
-        others = [peer for peer in members if peer != self._me]
+        if self.tell(members, offer):
+            self._offer = (round, epoch, attempt, members)
+
+    def tell(self, peers: tuple[int, ...], offer: dict[str, Any]) -> bool:
+        """Make an offer to all others of these peers; return whether all of them have it."""
+        others = [peer for peer in peers if peer != self._me]
         silent = set(others) - set(self._endpoint.call_all(others, offer, timeout=5.0))
         if silent:
             names = ", ".join(self._endpoint.roster[peer].name for peer in sorted(silent))
-            log.warning("cannot offer an attempt to %s", names)
-            return
-        self._offer = (round, epoch, attempt, members)
+            log.warning("cannot make an offer (%s) to %s", offer["kind"], names)
+        return not silent

@@ -138,13 +138,8 @@ class Recovery:
             "attempt": attempt,
             "left": list(left),
         }
-        others = [peer for peer in left if peer != self._me]
-        silent = set(others) - set(self._endpoint.call_all(others, offer, timeout=5.0))
-        if silent:
-            names = ", ".join(self._endpoint.roster[peer].name for peer in sorted(silent))
-            log.warning("cannot offer a recovery to %s", names)
-            return
-        self._offer = (round, trial.epoch, attempt, left)
+        if self._gathering.tell(left, offer):
+            self._offer = (round, trial.epoch, attempt, left)
 
     def _copy(self, trial: Trial, holder: int) -> Array:
         """Take the result from a peer that holds it; it is not confirmed yet."""
