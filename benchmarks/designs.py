@@ -12,7 +12,8 @@ import resource
 import tempfile
 import time
 
-from securedfl.designs import best, group_sizes, randomized, upper_bound
+from securedfl.designs import best, group_sizes, upper_bound
+from securedfl.designs.algorithm2 import randomized
 
 SIZES = (2, 3, 4, 5)
 

@@ -32,17 +32,17 @@ OPTIONS = {
 def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one peer: an average with every partition first, to warm up, then as many as asked for."""
     from securedfl.designs import best
-    from securedfl.federation.peer_rules import COMMIT_STEP
+    from securedfl.federation.peers.rules import COMMIT_STEP
+    from securedfl.network.core.rules import Rules
+    from securedfl.network.core.session import Session
+    from securedfl.network.driver import CHUNK, SLICED_CHUNK
+    from securedfl.network.memory import share_one_heap
+    from securedfl.network.routes import PeerProtocol
+    from securedfl.network.wire.endpoint import Endpoint
+    from securedfl.network.wire.keys import KeyFiles
+    from securedfl.network.wire.tls import Member
     from securedfl.protocols import by_name
-    from securedfl.protocols.standins import holding
-    from securedfl.transport.network.certificates import KeyFiles
-    from securedfl.transport.network.driver import CHUNK, SLICED_CHUNK
-    from securedfl.transport.network.endpoint import Endpoint
-    from securedfl.transport.network.memory import share_one_heap
-    from securedfl.transport.network.routes import PeerProtocol
-    from securedfl.transport.network.rules import Rules
-    from securedfl.transport.network.session import Session
-    from securedfl.transport.network.tls import Member
+    from securedfl.protocols.shares.holding import holding
 
     share_one_heap()
     n, size, protocol = job["peers"], job["size"], job["protocol"]
@@ -121,7 +121,7 @@ def gloo(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
 
 def bare(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one process of `wire`."""
-    from securedfl.transport.network.memory import share_one_heap
+    from securedfl.network.memory import share_one_heap
     from wire import exchange
 
     share_one_heap()
@@ -148,8 +148,8 @@ def loopback_bytes() -> int:
 
 def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
     """Start all processes of one measurement and collect what they report."""
-    from securedfl.federation.peer_up import _ports
-    from securedfl.transport.network import certificates
+    from securedfl.federation.peers.local import _ports
+    from securedfl.network.wire import keys as certificates
 
     peers = job["peers"]
     with tempfile.TemporaryDirectory() as name:

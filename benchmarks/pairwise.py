@@ -1,7 +1,7 @@
 """Pairwise masks without a server, the baseline for shares: everybody agrees on a mask with everybody.
 
 After Bonawitz et al. (2017), with the same fixed point, the same keystream and the same all-reduce as
-`securedfl.protocols.shares`, so that only the masks differ. A peer sends its seed instead of agreeing on it by
+`securedfl.protocols.shares.shares`, so that only the masks differ. A peer sends its seed instead of agreeing on it by
 Diffie-Hellman, which spares this baseline n - 1 key agreements, and there are no secret-shared seeds for peers that
 drop out: both make it faster than the real thing.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from securedfl.designs import Design
 from securedfl.protocols import FixedPoint, secret_uniform
-from securedfl.protocols.base import Array, Draw, Steps
-from securedfl.protocols.layout import Reduction
 from securedfl.protocols.masks import mask, values
-from securedfl.protocols.shares import join, total
+from securedfl.protocols.shares.layout import Reduction
+from securedfl.protocols.shares.shares import join, total
+from securedfl.protocols.steps import Array, Draw, Steps
 
 
 def pairwise(

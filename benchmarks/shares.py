@@ -21,9 +21,11 @@ import numpy as np
 from pairwise import pairwise
 from securedfl import run
 from securedfl.designs import Design, best
-from securedfl.protocols import grouped, resilient, shares
-from securedfl.protocols.layout import layout_for
+from securedfl.protocols import grouped
 from securedfl.protocols.randomness import keystream
+from securedfl.protocols.shares.layout import layout_for
+from securedfl.protocols.shares.resilient import resilient
+from securedfl.protocols.shares.shares import shares
 
 
 def main() -> None:

@@ -27,13 +27,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from securedfl.evaluation.report import write_report
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.train import make_task, train
-from securedfl.learning.images import Convolution
-from securedfl.learning.models import build
-from securedfl.learning.team import Task
-from securedfl.learning.update import LocalTrainer, PeerData, TrainingOptions, one_thread
+from securedfl.learning.models.images import Convolution
+from securedfl.learning.models.registry import build
+from securedfl.learning.training.team import Task
+from securedfl.learning.training.trainer import LocalTrainer, PeerData, TrainingOptions, one_thread
+from securedfl.reporting.report import write_report
 
 
 def main() -> None:

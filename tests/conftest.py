@@ -15,7 +15,7 @@ if (
 
 @pytest.fixture(scope="session")
 def _hub_data(tmp_path_factory):
-    from hub_data import write_all
+    from tests.learning.hub_data import write_all
 
     return write_all(tmp_path_factory.mktemp("hub"))
 

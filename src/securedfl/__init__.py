@@ -9,21 +9,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from securedfl.averaging import average
 from securedfl.designs import Design
 from securedfl.errors import SecuredFLError
 from securedfl.protocols import Schedule
-from securedfl.transport import run
+from securedfl.simulation import run
+from securedfl.simulation.average import average
 
 if TYPE_CHECKING:
-    from securedfl.federation.peer_join import JoinedPeer
+    from securedfl.federation.peers.join import JoinedPeer
 
 __version__ = "0.1.0"
 
 
 def join(path: str | Path) -> JoinedPeer:
-    """Join a federation of real peers from your own training loop; see `securedfl.federation.peer_join.join`."""
-    from securedfl.federation.peer_join import join as connect  # late: needs the extra "network"
+    """Join a federation of real peers from your own training loop; see `securedfl.federation.peers.join.join`."""
+    from securedfl.federation.peers.join import join as connect  # late: needs the extra "network"
 
     return connect(path)
 

@@ -29,7 +29,7 @@ def invoke(*arguments, **environment):
 @pytest.fixture(autouse=True)
 def _quick_report(request, monkeypatch):
     if "real_report" not in request.fixturenames:
-        monkeypatch.setattr("securedfl.evaluation.report.write_report", lambda path: path)
+        monkeypatch.setattr("securedfl.reporting.report.write_report", lambda path: path)
 
 
 @pytest.fixture

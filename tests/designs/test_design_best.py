@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securedfl.designs import Design, best, constructed, group_sizes, local_search, randomized, upper_bound
-from securedfl.designs.exact import plan
+from securedfl.designs import Design, best, constructed, group_sizes, upper_bound
+from securedfl.designs.algorithm2 import randomized
+from securedfl.designs.constructions.exact import plan
+from securedfl.designs.constructions.local_search import local_search
+from securedfl.designs.constructions.resolvable import recipe
 from securedfl.designs.portfolio import estimate
-from securedfl.designs.resolvable import recipe
 from securedfl.errors import DesignError
 
 

@@ -4,27 +4,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securedfl.designs.affine import affine_geometry
-from securedfl.designs.bose import thrice_plus_one
-from securedfl.designs.classes import Classes, Plan, labels_of
-from securedfl.designs.columns import partial_transversal
-from securedfl.designs.deletion import delete, strangers
+from securedfl.designs.constructions.affine import affine_geometry
+from securedfl.designs.constructions.bose import thrice_plus_one
+from securedfl.designs.constructions.classes import Classes, Plan, labels_of
+from securedfl.designs.constructions.columns import partial_transversal
+from securedfl.designs.constructions.deletion import delete, strangers
+from securedfl.designs.constructions.differences import difference_matrices
+from securedfl.designs.constructions.doubling import doubled
+from securedfl.designs.constructions.exact import plan
+from securedfl.designs.constructions.fields import divisors, factors, field, prime_power
+from securedfl.designs.constructions.holes import holed
+from securedfl.designs.constructions.kirkman import thrice, twice_plus_one
+from securedfl.designs.constructions.latin import orders
+from securedfl.designs.constructions.nearly_kirkman import from_frame
+from securedfl.designs.constructions.pairwise import completed, inflated, thirty_four, truncated, with_rows
+from securedfl.designs.constructions.resolvable import block_design, recipe
+from securedfl.designs.constructions.rotational import rotational
+from securedfl.designs.constructions.round_robin import round_robin
+from securedfl.designs.constructions.starters import starters
+from securedfl.designs.constructions.transversal import cyclic, row_limit, transversal
 from securedfl.designs.design import Design
-from securedfl.designs.differences import difference_matrices
-from securedfl.designs.doubling import doubled
-from securedfl.designs.exact import plan
-from securedfl.designs.fields import divisors, factors, field, prime_power
-from securedfl.designs.holes import holed
-from securedfl.designs.kirkman import thrice, twice_plus_one
-from securedfl.designs.latin import orders
-from securedfl.designs.nearly_kirkman import from_frame
-from securedfl.designs.pairwise import completed, inflated, thirty_four, truncated, with_rows
 from securedfl.designs.relabel import permutation
-from securedfl.designs.resolvable import block_design, recipe
-from securedfl.designs.rotational import rotational
-from securedfl.designs.round_robin import round_robin
-from securedfl.designs.starters import starters
-from securedfl.designs.transversal import cyclic, row_limit, transversal
 
 
 def checked(classes: Classes) -> Design:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from securedfl.cli.design import design as command
 from securedfl.designs import Design, best, best_for, cache, portfolio
-from securedfl.designs.draw import draw_svg
+from securedfl.designs.drawing import draw_svg
 from securedfl.errors import DesignError
 
 

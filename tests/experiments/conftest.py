@@ -1,13 +1,14 @@
 """Experiments run at a tiny scale on made-up data."""
 
 import pytest
-from made_up_runs import invoke
+
+from tests.experiments.made_up_runs import invoke
 
 
 @pytest.fixture
 def reproduce(hub_folder, monkeypatch):
     """Return a function that runs a command on made-up data; the report of each single run is left out."""
-    monkeypatch.setattr("securedfl.evaluation.report.write_report", lambda path: path)
+    monkeypatch.setattr("securedfl.reporting.report.write_report", lambda path: path)
 
     def run(*arguments, code=0):
         trains = arguments[0] not in ("groups", "report")

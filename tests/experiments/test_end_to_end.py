@@ -5,17 +5,18 @@ import json
 
 import numpy as np
 import pytest
-from made_up_runs import invoke
 from safetensors.numpy import load_file
 
 from securedfl import average
-from securedfl.designs import best, randomized
-from securedfl.evaluation.runs import read_run
+from securedfl.designs import best
+from securedfl.designs.algorithm2 import randomized
 from securedfl.experiments import groups
 from securedfl.experiments.presets import read_preset
 from securedfl.federation.train import train
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.randomness import InsecureSeededDraw
+from securedfl.reporting.runs import read_run
+from tests.experiments.made_up_runs import invoke
 
 TINY = ("--scale", "users=1,width=0.1", "--workers", "1", "--peers", "9")
 SUFFIX = "-rounds0.04-width0.1"

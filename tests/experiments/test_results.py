@@ -5,7 +5,6 @@ import math
 from statistics import stdev
 
 import pytest
-from made_up_runs import curve, invoke, write_run, write_runs
 
 from securedfl.errors import RunFolderError
 from securedfl.experiments import accuracy, curves, iterations, paper, table
@@ -15,6 +14,7 @@ from securedfl.experiments.presets import read_preset
 from securedfl.experiments.results import find, mean, noise, spread
 from securedfl.experiments.running import examine, forecast, run_cells
 from securedfl.experiments.scale import Scale
+from tests.experiments.made_up_runs import curve, invoke, write_run, write_runs
 
 TABLE = read_preset("table")
 OURS = {"local": 0.97, "fedavg": 0.99, "paper": 0.9901, "secured": 0.99, "shares": 0.99}

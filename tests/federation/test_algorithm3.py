@@ -9,7 +9,7 @@ from securedfl.designs import Design, best
 from securedfl.errors import InvalidInputError
 from securedfl.federation.algorithm3 import algorithm3, secure_aggregation, true_mean
 from securedfl.federation.metrics import make_row, summarise
-from securedfl.learning.update import Score
+from securedfl.learning.training.trainer import Score
 from securedfl.protocols import InsecureSeededDraw, grouped, plain
 
 

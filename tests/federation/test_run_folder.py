@@ -17,9 +17,9 @@ from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyEr
 from securedfl.federation import checkpoint
 from securedfl.federation.config import TrainConfig, read_toml
 from securedfl.federation.observer import Observer
-from securedfl.federation.runfolder import RunFolder, read_rows
+from securedfl.federation.run_folder import RunFolder, read_rows
 from securedfl.federation.train import resume, train
-from securedfl.learning import datasets
+from securedfl.learning.data import datasets
 
 TINY = {
     "model": "linear",
@@ -35,7 +35,7 @@ def _quick_report(monkeypatch):
     def write(path):
         (path / "report.html").write_text("a report")
 
-    monkeypatch.setattr("securedfl.evaluation.report.write_report", write)
+    monkeypatch.setattr("securedfl.reporting.report.write_report", write)
 
 
 class StopAfter(Observer):
@@ -67,7 +67,7 @@ def numbers(folder):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     patch = pytest.MonkeyPatch()
-    patch.setattr("securedfl.evaluation.report.write_report", lambda path: path)
+    patch.setattr("securedfl.reporting.report.write_report", lambda path: path)
     folder = tmp_path_factory.mktemp("runs") / "whole"
     run(folder)
     patch.undo()

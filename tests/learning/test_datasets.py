@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.dataset import Dataset
-from securedfl.learning.datasets import load, source
+from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.datasets import load, source
 
 
 def toy(**changes):

@@ -6,10 +6,10 @@ import torch
 from torch import nn
 
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning import models
-from securedfl.learning.flat import FlatModel, canonical
-from securedfl.learning.models import build
-from securedfl.learning.update import LocalTrainer, PeerData, TrainingOptions, one_thread
+from securedfl.learning.models import registry as models
+from securedfl.learning.models.flat import FlatModel, canonical
+from securedfl.learning.models.registry import build
+from securedfl.learning.training.trainer import LocalTrainer, PeerData, TrainingOptions, one_thread
 
 SHAPE, CLASSES = (1, 8, 8), 10
 

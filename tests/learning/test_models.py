@@ -1,5 +1,9 @@
 """The paper's models: their size, and that the layouts chosen for speed compute what plain PyTorch computes."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -7,11 +11,11 @@ from torch import nn
 from torch.nn import functional
 
 from securedfl.errors import ConfigError
-from securedfl.learning.flat import FlatModel
-from securedfl.learning.gru import CharacterGRU
-from securedfl.learning.images import Convolution
-from securedfl.learning.models import build
-from securedfl.learning.update import LocalTrainer, PeerData, TrainingOptions, one_thread
+from securedfl.learning.models.characters import CharacterGRU
+from securedfl.learning.models.flat import FlatModel
+from securedfl.learning.models.images import Convolution
+from securedfl.learning.models.registry import build
+from securedfl.learning.training.trainer import LocalTrainer, PeerData, TrainingOptions, one_thread
 
 
 @pytest.fixture(autouse=True)
@@ -96,11 +100,19 @@ def test_gru_passes_gradcheck():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"padding": 1, "stride": 2, "bias": False}, {"groups": 2}, {"dilation": 2}, {"padding": "same"}],
+    [
+        {},
+        {"padding": 1, "stride": 2, "bias": False},
+        {"stride": (2, 3), "groups": 2},
+        {"groups": 2},
+        {"dilation": 2},
+        {"padding": "same"},
+    ],
 )
-def test_convolution_equals_conv2d_forward_and_backward(options):
-    ours = Convolution(4, 6, 3, **options).double()
-    plain = nn.Conv2d(4, 6, 3, **options).double()
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_convolution_equals_conv2d_forward_and_backward(options, kernel):
+    ours = Convolution(4, 6, kernel, **options).double()
+    plain = nn.Conv2d(4, 6, kernel, **options).double()
     plain.load_state_dict(ours.state_dict())
     x = torch.randn(5, 4, 9, 8, dtype=torch.double)
     torch.testing.assert_close(ours(x), plain(x), rtol=1e-12, atol=1e-12)
@@ -185,3 +197,15 @@ def test_the_smallest_samples_can_be_trained_on_also_in_batches_of_one(name, sha
     local.initialise(0, row)
     assert np.isfinite(local.update(0, 1, row))
     assert local.evaluate(0, row).count == 1
+
+
+@pytest.mark.parametrize("batch", [2, 5, 32])
+def test_the_shortcut_of_a_narrow_resnet_stays_within_its_memory(batch):
+    """oneDNN's own gradient of this layer overwrites its neighbours' memory, in a process that glibc watches."""
+    code = (
+        "import torch; from securedfl.learning.models.images import Convolution; torch.set_num_threads(1)\n"
+        "layer = Convolution(6, 13, 1, stride=2, bias=False)\n"
+        f"for _ in range(30): layer(torch.randn({batch}, 6, 32, 32, requires_grad=True)).sum().backward()"
+    )
+    environment = {**os.environ, "MALLOC_CHECK_": "3"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.dataset import Dataset
-from securedfl.learning.datasets import load
-from securedfl.learning.partition import deal
+from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.datasets import load
+from securedfl.learning.data.dealing import deal
 
 
 def people(users, each=20, **changes):

@@ -12,7 +12,13 @@ import numpy as np
 import pyarrow
 import pytest
 
-from hub_data import (
+from securedfl.cache import recall
+from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, SecuredFLError
+from securedfl.learning.data import hub as tables
+from securedfl.learning.data import public
+from securedfl.learning.data.datasets import load
+from securedfl.learning.data.dealing import deal
+from tests.learning.hub_data import (
     cifar10_columns,
     digit_images,
     encoded,
@@ -21,11 +27,6 @@ from hub_data import (
     shakespeare_columns,
     write,
 )
-from securedfl.cache import recall
-from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, SecuredFLError
-from securedfl.learning import public, tables
-from securedfl.learning.datasets import load
-from securedfl.learning.partition import deal
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ import torch
 from securedfl.errors import InvalidInputError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.train import make_task
-from securedfl.learning import pace
-from securedfl.learning.pace import make_team, quickest, work_seconds
-from securedfl.learning.team import InProcessTeam
-from securedfl.learning.workers import ProcessTeam, WorkerLostError, deal_work
+from securedfl.learning.training import worker_count as pace
+from securedfl.learning.training.processes import ProcessTeam, WorkerLostError, deal_work
+from securedfl.learning.training.team import InProcessTeam
+from securedfl.learning.training.worker_count import make_team, quickest, work_seconds
 
 
 @pytest.fixture(scope="module", autouse=True)

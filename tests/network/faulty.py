@@ -18,10 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from securedfl.cli import main
+from securedfl.network import driver
+from securedfl.network.core import session, settlement
+from securedfl.network.wire import outlet
+from securedfl.network.wire.keys import CertificateInfo
+from securedfl.network.wire.outlet import StreamOutlet
 from securedfl.protocols import InsecureSeededDraw
-from securedfl.transport.network import driver, outlet, session, settlement
-from securedfl.transport.network.certificates import CertificateInfo
-from securedfl.transport.network.outlet import StreamOutlet
 
 
 def install(place: str, at: int, marker: Path) -> None:

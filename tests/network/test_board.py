@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from securedfl.transport.network import memory
-from securedfl.transport.network.board import Board, Status, status_message
+from securedfl.network import memory
+from securedfl.network.core.board import Board, Status, status_message
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 
 from securedfl.errors import PeerLostError, RunFolderError
-from securedfl.transport.network.consensus import Acceptor, propose
-from securedfl.transport.network.frames import FrameError
+from securedfl.network.core.consensus import Acceptor, propose
+from securedfl.network.wire.frames import FrameError
 
 
 def race(acceptors, proposals, call, seconds=3.0):

@@ -18,10 +18,10 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from test_peers import check_equal
 
-from conftest import free_ports
-from securedfl.transport.network import certificates
+from securedfl.network.wire import keys as certificates
+from tests.network.peer_processes import free_ports
+from tests.network.test_peers import check_equal
 
 CRASHES = ["before sharing", "half-way through sending", "shared", "committed", "finished", "staged"]
 

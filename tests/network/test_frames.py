@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securedfl.transport.network.frames import (
+from securedfl.network.wire.frames import (
     DTYPES,
     FrameError,
     Place,

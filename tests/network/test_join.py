@@ -23,11 +23,11 @@ from securedfl.cli import app
 from securedfl.cli.up import table
 from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.peer_check import check
-from securedfl.federation.peer_config import FederationConfig, PeerConfig
-from securedfl.federation.peer_task import EntryLearner
-from securedfl.federation.peer_up import COMMAND
-from securedfl.federation.runfolder import read_rows
+from securedfl.federation.peers.check import check
+from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.learner import EntryLearner
+from securedfl.federation.peers.local import COMMAND
+from securedfl.federation.run_folder import read_rows
 from securedfl.federation.train import train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

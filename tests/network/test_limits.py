@@ -13,15 +13,15 @@ import msgpack
 import numpy as np
 import pytest
 
-from conftest import RUN
 from securedfl.designs import best
+from securedfl.network.driver import SLICED_CHUNK, Plan
+from securedfl.network.routes import find_routes
+from securedfl.network.wire import keys as certificates
+from securedfl.network.wire.frames import Place, Spec, bundle, decode, encode
+from securedfl.network.wire.mailbox import Mailbox
+from securedfl.network.wire.server import SERVICE, STREAMS_PER_PEER
 from securedfl.protocols import by_name
-from securedfl.transport.network import certificates
-from securedfl.transport.network.driver import SLICED_CHUNK, Plan
-from securedfl.transport.network.frames import Place, Spec, bundle, decode, encode
-from securedfl.transport.network.mailbox import Mailbox
-from securedfl.transport.network.routes import find_routes
-from securedfl.transport.network.server import SERVICE, STREAMS_PER_PEER
+from tests.network.peer_processes import RUN
 
 
 def http2(kind, flags, stream, payload=b""):

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from conftest import free_ports
-from securedfl.transport.network import session as sessions
-from securedfl.transport.network.board import Status
-from securedfl.transport.network.endpoint import Endpoint
-from securedfl.transport.network.members import Gathering
-from securedfl.transport.network.rules import Deadlines, Rules, RunEndedError
-from securedfl.transport.network.session import Session
-from securedfl.transport.network.tls import Member
+from securedfl.network.core import session as sessions
+from securedfl.network.core.board import Status
+from securedfl.network.core.members import Gathering
+from securedfl.network.core.rules import Deadlines, Rules, RunEndedError
+from securedfl.network.core.session import Session
+from securedfl.network.wire.endpoint import Endpoint
+from securedfl.network.wire.tls import Member
+from tests.network.peer_processes import free_ports
 
 ROUND, N = 4, 5
 RULES = Rules(

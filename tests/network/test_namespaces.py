@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from test_peers import check_equal
 
-from conftest import HERE, Process
-from securedfl.transport.network import certificates
+from securedfl.network.wire import keys as certificates
+from tests.network.peer_processes import HERE, Process
+from tests.network.test_peers import check_equal
 
 
 def ip(*arguments: str) -> None:

@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-import toy
 
 from securedfl.designs import best
 from securedfl.protocols import InsecureSeededDraw, by_name, design_withstanding
-from securedfl.transport import run
+from securedfl.simulation import run
+from tests.network import toy
 
 
 def check_equal(federation, peers=None):

@@ -8,17 +8,17 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import toy
-from shares_symbols import SymbolicRun, span_of
-from test_peers import check_equal
 
 from securedfl.designs import best
 from securedfl.errors import PeerLostError
 from securedfl.protocols import Symbols, by_name, design_withstanding
 from securedfl.protocols.components import strength_for
-from securedfl.protocols.layout import layout_for
-from securedfl.protocols.standins import holding
-from securedfl.transport import run
+from securedfl.protocols.shares.holding import holding
+from securedfl.protocols.shares.layout import layout_for
+from securedfl.simulation import run
+from tests.network import toy
+from tests.network.test_peers import check_equal
+from tests.protocols.shares.shares_symbols import SymbolicRun, span_of
 
 N, ROUND = 5, 2
 

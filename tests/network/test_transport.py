@@ -14,19 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import RUN, free_ports
 from securedfl.designs import best
 from securedfl.errors import ConfigError, PeerLostError
+from securedfl.network.driver import Attempt, Plan
+from securedfl.network.routes import dry_run, find_routes
+from securedfl.network.wire import keys as certificates
+from securedfl.network.wire import tls
+from securedfl.network.wire.endpoint import Endpoint
+from securedfl.network.wire.frames import Place, decode, encode
+from securedfl.network.wire.mailbox import Mailbox
+from securedfl.network.wire.server import SERVICE
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.protocols.masks import Mask
-from securedfl.transport import run
-from securedfl.transport.network import certificates, tls
-from securedfl.transport.network.driver import Attempt, Plan
-from securedfl.transport.network.endpoint import Endpoint
-from securedfl.transport.network.frames import Place, decode, encode
-from securedfl.transport.network.mailbox import Mailbox
-from securedfl.transport.network.routes import dry_run, find_routes
-from securedfl.transport.network.server import SERVICE
+from securedfl.simulation import run
+from tests.network.peer_processes import RUN, free_ports
 
 
 def average_over(endpoints, protocol, vectors, draws, commit_step, chunk):

@@ -11,14 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securedfl.designs import Design, best, randomized
+from securedfl.designs import Design, best
+from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import PrivacyError
 from securedfl.privacy import components, custom, observe, scenario
 from securedfl.privacy.certificate import certify
-from securedfl.privacy.exact import TwoAdic
-from securedfl.protocols import Schedule, classic, grouped, plain, resilient, shares
+from securedfl.privacy.symbolic.algebra import TwoAdic
+from securedfl.protocols import Schedule, classic, grouped, plain
 from securedfl.protocols.fixedpoint import Symbols
-from securedfl.protocols.layout import layout_for
+from securedfl.protocols.shares.layout import layout_for
+from securedfl.protocols.shares.resilient import resilient
+from securedfl.protocols.shares.shares import shares
 
 AFFINE, KIRKMAN = best(9, 3, 0), best(15, 3, 0)
 

@@ -10,7 +10,7 @@ from securedfl.designs import best
 from securedfl.errors import ConfigError, PrivacyError, RunFolderError
 from securedfl.privacy import Certificate, certify, custom, enforce, scenario
 from securedfl.privacy.certificate import readable_json
-from securedfl.privacy.draw import exposure_svg, exposure_text
+from securedfl.privacy.drawing import exposure_svg, exposure_text
 from securedfl.privacy.ledger import Attempt, Ledger, load
 from securedfl.privacy.scenario import interval_widths
 from securedfl.privacy.survey import survey

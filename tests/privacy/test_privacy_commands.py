@@ -252,14 +252,14 @@ class TestGate:
 
 
 def test_the_package_is_light():
-    code = "import sys, securedfl.privacy.attacks; print('torch' in sys.modules, 'matplotlib' in sys.modules)"
+    code = "import sys, securedfl.attacks.solving; print('torch' in sys.modules, 'matplotlib' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
 
 
 def test_images_are_stolen_from_all_to_all_and_not_from_groups():
     pytest.importorskip("torch")
-    from securedfl.privacy.demo import steal_images
+    from securedfl.attacks.demonstration import steal_images
 
     theft = steal_images()
     assert (theft.recovered, theft.recovered_protected) == (8, 0)

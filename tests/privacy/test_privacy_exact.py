@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from securedfl.errors import PrivacyError
-from securedfl.privacy.exact import PrimeField, TwoAdic, eliminate, is_prime, reduce
+from securedfl.privacy.symbolic.algebra import PrimeField, TwoAdic, eliminate, is_prime, reduce
 
 FIELD, RING = PrimeField.chosen_by("tests"), TwoAdic()
 

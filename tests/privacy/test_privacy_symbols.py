@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from securedfl.errors import PrivacyError
-from securedfl.privacy.exact import PrimeField
-from securedfl.privacy.symbols import Form, exactly, simplest
+from securedfl.privacy.symbolic.algebra import PrimeField
+from securedfl.privacy.symbolic.forms import Form, exactly, simplest
 
 FIELD = PrimeField.chosen_by("symbols")
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from securedfl import Schedule, average, run
-from securedfl.designs import Design, best, randomized
+from securedfl.designs import Design, best
+from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import ConfigError
 from securedfl.protocols import DEFAULT_RHO, InsecureSeededDraw, classic, grouped, plain
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 import securedfl
-from securedfl.averaging import _protecting_design
 from securedfl.designs import best
 from securedfl.errors import ConfigError, DesignError, InvalidInputError
+from securedfl.parameters import Schema, flatten_all
 from securedfl.protocols import grouped
-from securedfl.protocols.parameters import Schema, flatten_all
+from securedfl.simulation.average import _protecting_design
 
 dtypes = st.sampled_from([np.float16, np.float32, np.float64, np.int64, np.int8, np.uint8, np.bool_])
 

@@ -10,17 +10,17 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import typer
 
+from securedfl.attacks.intervals import narrow
+from securedfl.attacks.rings import solve_ring
+from securedfl.attacks.solving import Loot, max_error, record, recovered, solve
 from securedfl.cli.audit import check_collusion, design_for, protocol_options, write
 from securedfl.designs import Design
 from securedfl.errors import ConfigError
-from securedfl.privacy.attacks import Loot, max_error, record, recovered, solve
 from securedfl.privacy.certificate import certify, readable_json, too_narrow
-from securedfl.privacy.narrowing import narrow
-from securedfl.privacy.ring_attack import solve_ring
 from securedfl.privacy.scenario import Scenario, scenario
 from securedfl.protocols import by_name
-from securedfl.protocols.base import Array
 from securedfl.protocols.fixedpoint import FixedPoint, Symbols
+from securedfl.protocols.steps import Array
 
 
 def attack(
@@ -211,7 +211,7 @@ def _picture(path: Path, *, seed: int, as_json: bool) -> None:
     if path.suffix.lower() not in (".png", ".svg"):
         raise ConfigError(f"the picture {path} must be a .png or .svg file")
     write(path, "")  # before the work, so that a place that cannot be written is known at once
-    from securedfl.privacy.demo import draw_picture
+    from securedfl.attacks.demonstration import draw_picture
 
     images, filters = draw_picture(path, seed=seed)
     result = {

@@ -14,7 +14,7 @@ from securedfl.designs.sizes import AUTO_SIZES
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
 from securedfl.privacy.certificate import Certificate, certify, readable_json
 from securedfl.privacy.choice import protecting_design
-from securedfl.privacy.draw import exposure_svg, exposure_text
+from securedfl.privacy.drawing import exposure_svg, exposure_text
 from securedfl.privacy.ledger import load, read_object
 from securedfl.privacy.scenario import scenario
 from securedfl.protocols import Schedule

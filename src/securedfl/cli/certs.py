@@ -29,7 +29,7 @@ def init(
 
     - `securedfl certs init --dir keys`
     """
-    from securedfl.transport.network.certificates import create_authority
+    from securedfl.network.wire.keys import create_authority
 
     info = create_authority(folder, days=days)
     typer.echo(f"{folder / 'ca.crt'} is for every peer; {folder / 'ca.key'} is for nobody but you.")
@@ -50,7 +50,7 @@ def issue(
 
     - `securedfl certs issue hospital-a --host a.example.org`
     """
-    from securedfl.transport.network import certificates
+    from securedfl.network.wire import keys as certificates
 
     files = certificates.issue(folder, name, host or (), days=days, renew=renew)
     info = certificates.describe(files.certificate)
@@ -69,7 +69,7 @@ def show(
     folder: Folder = Path("keys"),
 ) -> None:
     """Show names, hosts, expiry and fingerprints of certificates."""
-    from securedfl.transport.network.certificates import describe
+    from securedfl.network.wire.keys import describe
 
     found = files or sorted(folder.glob("*.crt"))
     if not found:

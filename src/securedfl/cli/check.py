@@ -32,7 +32,7 @@ def check(
     - `securedfl check hospital-a.toml --wait 60`
     """
     with needing_network():
-        from securedfl.federation.peer_check import check as look
+        from securedfl.federation.peers.check import check as look
 
     findings = look(config, wait=wait)
     if as_json:

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from securedfl.cli.audit import write
 from securedfl.errors import ConfigError
-from securedfl.evaluation.units import data_size
-from securedfl.learning import datasets
-from securedfl.learning.tables import DATA_DIR
+from securedfl.learning.data import datasets
+from securedfl.learning.data.hub import DATA_DIR
+from securedfl.reporting.units import data_size
 
 data = typer.Typer(
     help="Show the data sets and what they hold.", no_args_is_help=True, rich_markup_mode="markdown"
@@ -44,7 +44,7 @@ def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
     - `securedfl data list`
     - `securedfl data list --data-dir ~/data --json`
     """
-    from securedfl.learning.description import whereabouts
+    from securedfl.learning.data.description import whereabouts
 
     found = []
     for name, source in datasets.SOURCES.items():
@@ -80,8 +80,8 @@ def info(
     - `securedfl data info femnist --data-dir ~/data --svg femnist.svg`
     - `securedfl data info shakespeare --json`
     """
-    from securedfl.evaluation.samples import contact_sheet, terminal
-    from securedfl.learning.description import describe
+    from securedfl.learning.data.description import describe
+    from securedfl.reporting.samples import contact_sheet, terminal
 
     source = datasets.source(name)
     messages = Console(stderr=True, highlight=False, markup=False)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from securedfl import designs
-from securedfl.designs.draw import draw_svg
+from securedfl.designs.drawing import draw_svg
 from securedfl.errors import DesignError
 
 METHODS: dict[str, Callable[[int, int, int], designs.Design]] = {

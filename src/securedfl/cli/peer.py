@@ -24,8 +24,8 @@ def peer(
     - `securedfl peer hospital-a.toml`
     """
     with needing_network():
-        from securedfl.federation.peer import run_peer
-        from securedfl.transport.network.memory import share_one_heap
+        from securedfl.federation.peers.run import run_peer
+        from securedfl.network.memory import share_one_heap
     share_one_heap()
     signal.signal(
         signal.SIGTERM, signal.default_int_handler

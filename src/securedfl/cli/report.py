@@ -19,6 +19,6 @@ def report(
 
     - `securedfl report runs/digits-9-20250101-120000`
     """
-    from securedfl.evaluation.report import write_report
+    from securedfl.reporting.report import write_report
 
     typer.echo(write_report(folder))

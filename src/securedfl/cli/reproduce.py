@@ -17,13 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from securedfl.cli.progress import progress_on
-from securedfl.evaluation.units import data_size, duration
 from securedfl.experiments.exhibit import Exhibit
 from securedfl.experiments.plan import RUNS, Cell, make_plan, names, whole_numbers
 from securedfl.experiments.presets import NAMES, Preset, read_preset
 from securedfl.experiments.running import Turn, examine_all, run_cells
 from securedfl.experiments.scale import Scale
 from securedfl.federation.observer import Observer
+from securedfl.reporting.units import data_size, duration
 
 reproduce = typer.Typer(
     help="Repeat the paper's evaluation: one command per table and figure, the paper's numbers beside ours.",

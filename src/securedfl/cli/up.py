@@ -33,7 +33,7 @@ def up(
     """
     with needing_network():
         from securedfl.cli.train import show as show_summary
-        from securedfl.federation.peer_up import up as run
+        from securedfl.federation.peers.local import up as run
         from securedfl.federation.train import default_folder
     console = Console(stderr=as_json, highlight=False)
     values = merged(config, settings)

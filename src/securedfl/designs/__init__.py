@@ -1,10 +1,10 @@
 """Designs: which peers meet in which group, so that no two peers meet twice."""
 
+from securedfl.designs.algorithm2 import randomized
 from securedfl.designs.choice import Choice, best_for
+from securedfl.designs.constructions.local_search import local_search
 from securedfl.designs.design import Design, Group, Partition
-from securedfl.designs.local_search import local_search
 from securedfl.designs.portfolio import best, constructed
-from securedfl.designs.randomized import randomized
 from securedfl.designs.sizes import group_sizes, upper_bound
 
 __all__ = [

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from securedfl.designs import cache
-from securedfl.designs.classes import labels_of
-from securedfl.designs.columns import partial_transversal
-from securedfl.designs.deletion import delete
+from securedfl.designs.constructions.classes import labels_of
+from securedfl.designs.constructions.columns import partial_transversal
+from securedfl.designs.constructions.deletion import delete
+from securedfl.designs.constructions.exact import plan
+from securedfl.designs.constructions.local_search import local_search
+from securedfl.designs.constructions.transversal import row_limit, transversal
 from securedfl.designs.design import Design
-from securedfl.designs.exact import plan
-from securedfl.designs.local_search import local_search
 from securedfl.designs.relabel import permutation
 from securedfl.designs.sizes import check, group_sizes, upper_bound
-from securedfl.designs.transversal import row_limit, transversal
 from securedfl.errors import DesignError
 
 SEARCH_UP_TO = 320

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from securedfl.evaluation.units import percent
 from securedfl.experiments import figures
 from securedfl.experiments.exhibit import (
     Exhibit,
@@ -27,6 +26,7 @@ from securedfl.experiments.exhibit import (
 from securedfl.experiments.figures import Curve
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import find, grouped, mean, noise, spread
+from securedfl.reporting.units import percent
 
 EXACT = "exact"
 """The key of our exact finish beside the numbers of iterations."""

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from securedfl.evaluation.units import NONE, percent
 from securedfl.experiments import figures, paper
 from securedfl.experiments.exhibit import (
     Exhibit,
@@ -27,6 +26,7 @@ from securedfl.experiments.figures import Curve, Panel
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import find, grouped, mean
 from securedfl.experiments.table import COLUMNS
+from securedfl.reporting.units import NONE, percent
 
 READING = (
     "Over all peers' own test data. Several seeds: their mean, and a band from the lowest to the highest. "

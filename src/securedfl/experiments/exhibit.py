@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from securedfl.evaluation.units import NONE, percent
 from securedfl.experiments import paper
+from securedfl.reporting.units import NONE, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from securedfl.evaluation.figures import GRID, INK, WIDTH, line, style
-from securedfl.evaluation.methods import looks, palette
-from securedfl.evaluation.units import power_of_ten
+from securedfl.reporting.figures import GRID, INK, WIDTH, line, style
+from securedfl.reporting.methods import looks, palette
+from securedfl.reporting.units import power_of_ten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

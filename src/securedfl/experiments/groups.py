@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from securedfl.designs import best, group_sizes, randomized, upper_bound
+from securedfl.designs import best, group_sizes, upper_bound
+from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import ConfigError
 from securedfl.experiments import figures, paper
 from securedfl.experiments.exhibit import Exhibit, Finding, Picture, Verdict, judged, overall

@@ -18,7 +18,6 @@ import numpy as np
 
 from securedfl.designs import best
 from securedfl.errors import RunFolderError
-from securedfl.evaluation.units import NONE, scientific
 from securedfl.experiments import figures, paper
 from securedfl.experiments.exhibit import (
     Exhibit,
@@ -34,11 +33,12 @@ from securedfl.experiments.exhibit import (
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Found, find, grouped, mean, spread
 from securedfl.federation.files import write_text
-from securedfl.federation.runfolder import updates_file
+from securedfl.federation.run_folder import updates_file
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.protocols.admm import AUTHORS
-from securedfl.protocols.base import Array
-from securedfl.transport import memory
+from securedfl.protocols.steps import Array
+from securedfl.reporting.units import NONE, scientific
+from securedfl.simulation import driver as memory
 
 METHOD = "fedavg"
 GROUP_SIZE = 3

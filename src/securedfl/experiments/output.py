@@ -13,11 +13,11 @@ from typing import Any
 
 import securedfl
 from securedfl.errors import RunFolderError
-from securedfl.evaluation.svg import save_figure
 from securedfl.experiments import accuracy, curves, groups, iterations, table
 from securedfl.experiments.exhibit import Exhibit
 from securedfl.experiments.presets import NAMES, read_preset
 from securedfl.federation.files import cannot_write, write_text
+from securedfl.reporting.svg import save_figure
 
 PRESENT = {
     "table": table.present,

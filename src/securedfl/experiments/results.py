@@ -16,7 +16,7 @@ from securedfl.experiments.presets import Preset
 from securedfl.experiments.running import read_config
 from securedfl.experiments.scale import told
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.runfolder import CONFIG, read_rows
+from securedfl.federation.run_folder import CONFIG, read_rows
 
 SEQUENCE = 50
 """Characters that a sample of Shakespeare asks for, so that the test set counts so many predictions per sample."""

@@ -13,7 +13,7 @@ from securedfl.errors import ConfigError, RunFolderError
 from securedfl.experiments.plan import Cell, differences
 from securedfl.federation.config import FREE, TrainConfig, read_toml
 from securedfl.federation.observer import Observer
-from securedfl.federation.runfolder import CONFIG, read_rows
+from securedfl.federation.run_folder import CONFIG, read_rows
 
 State = Literal["absent", "unfinished", "finished"]
 

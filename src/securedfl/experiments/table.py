@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from securedfl.evaluation.units import percent
 from securedfl.experiments import paper
 from securedfl.experiments.exhibit import (
     Exhibit,
@@ -24,6 +23,7 @@ from securedfl.experiments.exhibit import (
 )
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import find, grouped, mean, noise, spread
+from securedfl.reporting.units import percent
 
 COLUMNS = {
     "local": "Local-Only",

@@ -1,4 +1,4 @@
 """Algorithm 3 as a whole: rounds of learning and averaging, settings, run folders and checkpoints.
 
-`securedfl.federation.config` and `securedfl.federation.runfolder` work without torch.
+`securedfl.federation.config` and `securedfl.federation.run_folder` work without torch.
 """

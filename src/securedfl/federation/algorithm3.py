@@ -9,12 +9,12 @@ from functools import partial
 
 import numpy as np
 
-from securedfl.averaging import add_weights, remove_weight
-from securedfl.learning.team import Report, Team
-from securedfl.learning.update import Array, Score
-from securedfl.protocols.base import Steps
+from securedfl.learning.training.team import Report, Team
+from securedfl.learning.training.trainer import Array, Score
 from securedfl.protocols.fixedpoint import UnencodableError
-from securedfl.transport.memory import Draws, NotFiniteError, run
+from securedfl.protocols.steps import Steps
+from securedfl.simulation.average import add_weights, remove_weight
+from securedfl.simulation.driver import Draws, NotFiniteError, run
 
 
 @dataclass(frozen=True, kw_only=True)

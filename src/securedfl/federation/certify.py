@@ -16,7 +16,7 @@ from securedfl.federation.files import write_text
 from securedfl.federation.methods import make_design, options_of, protocol_of
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.choice import protecting_design
-from securedfl.privacy.draw import exposure_svg
+from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.enforce import DEFAULT_PROMISE, enforce, refusal
 from securedfl.privacy.ledger import FILE as LEDGER
 from securedfl.privacy.ledger import Attempt, Ledger

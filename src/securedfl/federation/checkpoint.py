@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from securedfl.errors import RunFolderError
 from securedfl.federation.files import cannot_write, replacing
-from securedfl.learning.update import Array, State
+from securedfl.learning.training.trainer import Array, State
 
 FORMAT = 2
 PARAMETERS = "parameters"

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
-from securedfl.learning.datasets import source
+from securedfl.learning.data.datasets import source
 from securedfl.protocols import DEFAULT_RHO, Schedule
 
 FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard"})

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from securedfl.designs import Design, best, randomized
+from securedfl.designs import Design, best
+from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.federation.config import RhoSchedule, TrainConfig
 from securedfl.protocols import by_name
 from securedfl.protocols.admm import AUTHORS, check_options
-from securedfl.protocols.base import Steps
+from securedfl.protocols.steps import Steps
 
 Options = dict[str, Any]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import ConfigError, RunFolderError
-from securedfl.protocols.base import Array
+from securedfl.protocols.steps import Array
 
 _SCALARS = (bool, int, float, str, type(None))
 

@@ -21,20 +21,21 @@ from securedfl.federation.algorithm3 import Average, SecureAggregation, algorith
 from securedfl.federation.certify import certify, choose_design, save
 from securedfl.federation.checkpoint import Checkpoint, save_parameters
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.events import Events
 from securedfl.federation.methods import averaging
 from securedfl.federation.metrics import SCALARS, Row, make_row, summarise
 from securedfl.federation.observer import Observer
-from securedfl.federation.runfolder import RunFolder
-from securedfl.learning import datasets, partition
-from securedfl.learning.models import builder
-from securedfl.learning.pace import make_team
-from securedfl.learning.streams import stream
-from securedfl.learning.tables import Report
-from securedfl.learning.team import Task, Team
-from securedfl.learning.update import Array, TrainingOptions
+from securedfl.federation.run_folder import RunFolder
+from securedfl.federation.tensorboard import Events
+from securedfl.learning.data import datasets
+from securedfl.learning.data import dealing as partition
+from securedfl.learning.data.hub import Report
+from securedfl.learning.models.registry import builder
+from securedfl.learning.seeds import stream
+from securedfl.learning.training.team import Task, Team
+from securedfl.learning.training.trainer import Array, TrainingOptions
+from securedfl.learning.training.worker_count import make_team
 from securedfl.protocols import InsecureSeededDraw
-from securedfl.transport.memory import Draws
+from securedfl.simulation.driver import Draws
 
 
 def train(config: TrainConfig, *, observer: Observer | None = None) -> dict[str, Any]:
@@ -127,7 +128,7 @@ def finish_run(
     folder: RunFolder, task: Task, certificate: Mapping[str, Any], *, finished: bool
 ) -> dict[str, Any]:
     """Write summary, certificate, ledger and report of what a run has reached."""
-    from securedfl.evaluation.report import write_report  # late: evaluation stands on federation
+    from securedfl.reporting.report import write_report  # late: evaluation stands on federation
 
     summary = _summary(folder, task, certificate, finished=finished)
     folder.finish(summary, SCALARS)

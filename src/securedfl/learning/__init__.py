@@ -1,5 +1,5 @@
 """What a peer trains: data sets, partitions, models and local updates (PyTorch).
 
-Importing this package does not import torch; `securedfl.learning.datasets` and `securedfl.learning.partition` work
+Importing this package does not import torch; `data` works
 without it.
 """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from securedfl.privacy.audit import Knowledge, View, exact_options, observe
 from securedfl.privacy.certificate import Certificate, certify
 from securedfl.privacy.enforce import enforce
 from securedfl.privacy.scenario import Scenario, custom, scenario
+from securedfl.privacy.symbolic.view import Knowledge, View, exact_options, observe
 
 __all__ = [
     "Certificate",

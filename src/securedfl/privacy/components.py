@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.privacy.audit import Knowledge
+from securedfl.privacy.symbolic.view import Knowledge
 
 Labels = npt.NDArray[np.integer]
 Components = npt.NDArray[np.integer]
@@ -80,7 +80,7 @@ def levels(
 
 
 def knowledge(labels: Labels, coalition: Iterable[int]) -> Knowledge:
-    """Return what one coalition learns from the partitions used, as `securedfl.privacy.audit.View` would."""
+    """Return what one coalition learns from the partitions used, as `securedfl.privacy.symbolic.view.View` would."""
     members = tuple(sorted({int(member) for member in coalition}))
     found = components(labels, np.array([members]))[0]
     sets: dict[int, list[int]] = {}

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.errors import RunFolderError
-from securedfl.privacy.exact import reduce
 from securedfl.privacy.scenario import Scenario
+from securedfl.privacy.symbolic.algebra import reduce
 
 FILE = "ledger.json"
 _MOST_PEERS_LISTED = 64

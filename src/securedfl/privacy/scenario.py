@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError
-from securedfl.privacy.audit import Knowledge, PeerProtocol, View, exact_options, observe
 from securedfl.privacy.components import Labels, components, knowledge, levels
-from securedfl.privacy.exact import Arithmetic, PrimeField, TwoAdic
 from securedfl.privacy.survey import Coalitions, Evaluate, Levels, Survey, check_size, merge, survey
+from securedfl.privacy.symbolic.algebra import Arithmetic, PrimeField, TwoAdic
+from securedfl.privacy.symbolic.view import Knowledge, PeerProtocol, View, exact_options, observe
 from securedfl.protocols import Schedule, by_name
 from securedfl.protocols.admm import DEFAULT_RHO, check_options, factors
 from securedfl.protocols.fixedpoint import Symbols
-from securedfl.protocols.shares import DEFAULT_COLLUSION, check_strength
+from securedfl.protocols.shares.shares import DEFAULT_COLLUSION, check_strength
 
 Kind = Literal["perfect", "bounded", "none"]
 

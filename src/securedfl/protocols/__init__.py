@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from securedfl.errors import unknown
 from securedfl.protocols.admm import DEFAULT_RHO, Schedule, classic, grouped
-from securedfl.protocols.base import Array, Committed, Draw, Inbox, Outbox, Steps
 from securedfl.protocols.components import components, design_withstanding, strength_for, withstands
 from securedfl.protocols.fixedpoint import FixedPoint, Symbols, UnencodableError
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.plain import plain
 from securedfl.protocols.randomness import InsecureSeededDraw, secret_uniform
-from securedfl.protocols.resilient import resilient
-from securedfl.protocols.shares import shares
+from securedfl.protocols.shares.resilient import resilient
+from securedfl.protocols.shares.shares import shares
+from securedfl.protocols.steps import Array, Committed, Draw, Inbox, Outbox, Steps
 
 PROTOCOLS: dict[str, Callable[..., Steps]] = {
     "classic": classic,

@@ -15,8 +15,8 @@ import numpy as np
 
 from securedfl.designs.design import Design, Group, Partition
 from securedfl.errors import ConfigError
-from securedfl.protocols.base import Array, Draw, Outbox, Steps, total
 from securedfl.protocols.randomness import secret_uniform
+from securedfl.protocols.steps import Array, Draw, Outbox, Steps, total
 
 Finish = Literal["exact", "literal"]
 

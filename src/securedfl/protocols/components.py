@@ -15,7 +15,7 @@ import numpy as np
 
 from securedfl.designs import Design, best
 from securedfl.errors import ConfigError, DesignError, PrivacyError
-from securedfl.protocols.base import Array
+from securedfl.protocols.steps import Array
 
 EFFORT = 10**8
 """Element operations up to which all coalitions are tried: about a second."""

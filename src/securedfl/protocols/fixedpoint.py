@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.protocols.base import Array
+from securedfl.protocols.steps import Array
 
 DEFAULT_RANGES = {32: 8.0, 64: 4096.0}
 """Largest absolute value per ring width, such that the mean is off by less than 2^-20 or 2^-40 (docs/shares.md)."""

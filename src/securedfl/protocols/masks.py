@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.errors import InvalidInputError
-from securedfl.protocols.base import Array, Draw, Message
 from securedfl.protocols.randomness import keystream, ring
+from securedfl.protocols.steps import Array, Draw, Message
 
 SEED_BYTES = 32
 

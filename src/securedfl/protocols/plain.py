@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from securedfl.designs.design import Design
-from securedfl.protocols.base import Array, Draw, Steps, total
 from securedfl.protocols.randomness import secret_uniform
+from securedfl.protocols.steps import Array, Draw, Steps, total
 
 SERVER = 0
 """The peer that plays FedAvg's server and so sees everybody's parameters."""

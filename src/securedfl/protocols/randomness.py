@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from securedfl.errors import InvalidInputError
-from securedfl.protocols.base import Array
+from securedfl.protocols.steps import Array
 
 _BLOCK = 16  # bytes of one AES block, the unit of the counter
 _PIECE = 1 << 20  # bytes encrypted at a time, so that the zeros stay in the cache

@@ -1,0 +1,1 @@
+"""What a curious coalition does with a transcript."""

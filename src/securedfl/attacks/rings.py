@@ -1,0 +1,79 @@
+"""The attack on shares: a coalition solves its messages in the ring itself, modulo 2^64."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from securedfl.attacks.solving import Held, Loot
+from securedfl.privacy.symbolic.algebra import TwoAdic, eliminate, reduce
+from securedfl.privacy.symbolic.view import PeerProtocol, symbolic
+from securedfl.protocols.fixedpoint import FixedPoint
+from securedfl.protocols.masks import values
+from securedfl.protocols.steps import Array
+
+
+def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint) -> Loot:
+    """Recover every coordinate that the messages of an average by shares determine.
+
+    Parameters
+    ----------
+    held
+        What the coalition holds; the average must be of a small number of coordinates, because each is solved for.
+    protocol
+        The public protocol with a codec that passes symbols through.
+    n
+        The number of peers.
+    codec
+        How numbers became ring elements.
+
+    Returns
+    -------
+    Loot
+        Estimates are NaN at the coordinates that stay hidden. What is recovered is exact, so the expected error is
+        that of the encoding.
+    """
+    ring = TwoAdic()
+    coordinates = len(held.average)
+    owners, steps = symbolic(protocol, n, coordinates, ring)
+    owner = np.asarray(owners)
+    known = np.zeros(len(owners), dtype=np.uint64)
+    known[0] = 1
+    for member in held.coalition:
+        own = [codec.encode(held.parameters[member], n), *held.draws[member]]
+        known[owner == member] = np.concatenate(own).astype(np.uint64)
+
+    table, right = [], []
+    for message in held.messages:
+        array = values(message.array)
+        if message.sender in held.coalition or array.dtype.kind != "u":
+            continue  # decoded totals are what everybody learns
+        for form, value in zip(
+            steps[message.step][message.receiver][message.sender], array.flat, strict=True
+        ):
+            row = np.zeros(len(owners), dtype=np.uint64)
+            row[: len(form.row)] = form.row
+            table.append(row)
+            right.append((int(value) - int((row * known).sum(dtype=np.uint64))) % (1 << 64))
+    mine = np.isin(owner, [-1, *held.coalition])
+    params = np.arange(1, 1 + n * coordinates)
+    masks = np.setdiff1d(np.flatnonzero(~mine), params)
+    honest = params[~mine[params]]
+    rows = np.array(table, dtype=np.uint64).reshape(-1, len(owners))
+    system = np.column_stack([rows[:, masks], rows[:, honest], np.array(right, dtype=np.uint64)])
+    solved = reduce(eliminate(system, len(masks), ring), ring, width=len(honest))
+    return _loot(held, solved, honest - 1, n, codec)
+
+
+def _loot(held: Held, solved: Array, places: Array, n: int, codec: FixedPoint) -> Loot:
+    coordinates = len(held.average)
+    estimates = {peer: np.full(coordinates, np.nan) for peer in range(n) if peer not in held.coalition}
+    word = np.uint32 if codec.width(held.average) == 32 else np.uint64
+    step = 1.0
+    for row in solved[(solved[:, :-1] != 0).sum(axis=1) == 1]:
+        place = int(places[np.flatnonzero(row[:-1])[0]])
+        code = np.array([row[-1]]).astype(word)
+        value = codec.decode(code, n, np.empty(0, dtype=np.float64))[0] * n  # decoding divides by n
+        estimates[place // coordinates][place % coordinates] = value
+        step = float(codec.decode(np.ones(1, dtype=word), n, np.empty(0, dtype=np.float64))[0]) * n
+    claimed = tuple(peer for peer, estimate in estimates.items() if not np.isnan(estimate).all())
+    return Loot(estimates, claimed, dict.fromkeys(claimed, step / 2), 1.0)

@@ -1,0 +1,1 @@
+"""Families of the mathematics, one file each; `shipped` holds found solutions."""

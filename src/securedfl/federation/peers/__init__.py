@@ -1,0 +1,1 @@
+"""Real peers, one process per site."""

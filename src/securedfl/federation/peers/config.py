@@ -1,0 +1,221 @@
+"""Settings of real peers: ``federation.toml``, which all sites share, and each site's own ``peer.toml``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from securedfl.errors import ConfigError
+from securedfl.federation.config import TrainConfig, _check_keys, _explain, read_toml
+from securedfl.network.core.rules import Deadlines
+from securedfl.network.wire.keys import KeyFiles
+from securedfl.network.wire.tls import Member, is_loopback
+from securedfl.protocols.shares.resilient import LEAST_PEERS
+
+_STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
+NOT_SHARED = frozenset(
+    {"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks"}
+)
+"""Settings of a simulation that make no sense for, or belong to, a single site."""
+
+Seconds = Annotated[
+    float, Field(gt=0, allow_inf_nan=False), BeforeValidator(lambda v: float(v) if type(v) is int else v)
+]
+
+
+class RosterEntry(BaseModel):
+    """One peer: its name, where others reach it, and the SHA-256 fingerprint of its certificate."""
+
+    model_config = _STRICT
+
+    name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+    address: str
+    fingerprint: str = Field("", pattern=r"^([0-9a-f]{64})?$")
+
+    def member(self) -> Member:
+        """Return the entry as the transport takes it."""
+        host, _, port = self.address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(f"address = {self.address!r} of {self.name}: must be HOST:PORT")
+        return Member(self.name, host, int(port), self.fingerprint)
+
+
+class DeadlineConfig(BaseModel):
+    """How long to wait, in seconds; see `Deadlines`."""
+
+    model_config = _STRICT
+
+    join: Seconds = 600.0
+    train: Seconds = 3600.0
+    average: Seconds = 120.0
+    absent: Seconds = 300.0
+    heartbeat: Seconds = 1.0
+    silence: Seconds = 10.0
+
+    def deadlines(self) -> Deadlines:
+        """Return the deadlines of the phases."""
+        return Deadlines(join=self.join, train=self.train, average=self.average, absent=self.absent)
+
+
+class FederationConfig(BaseModel):
+    """What all sites share; the same file everywhere."""
+
+    model_config = _STRICT
+
+    name: str = Field("federation", description="Names the run; another name is another run.")
+    peers: tuple[RosterEntry, ...] = Field(min_length=2, description="The roster, in order.")
+    min_peers: int | None = Field(
+        None, ge=2, description="Fewest peers of an average (shares only); more than half of the roster."
+    )
+    entry: str | None = Field(
+        None, description="module:function that returns model, data and update; by default a known data set."
+    )
+    max_weight: float | None = Field(
+        None, gt=0, description="Largest number of samples of any peer, if weighted."
+    )
+    retries: int = Field(3, ge=0, description="How often an average may be tried again after its commit.")
+    insecure: bool = Field(False, description="No TLS; for loopback only.")
+    train: dict[str, Any] = Field(default_factory=dict, description="Settings as for `securedfl train`.")
+    deadlines: DeadlineConfig = Field(default_factory=DeadlineConfig)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read and check ``federation.toml``."""
+        return cls.resolve(read_toml(path), where=str(path))
+
+    @classmethod
+    def resolve(cls, values: Mapping[str, Any], *, where: str = "the federation") -> Self:
+        """Check settings; `ConfigError` says what is wrong."""
+        _check_keys(values, cls.model_fields, where)
+        for entry in values.get("peers", ()):
+            if isinstance(entry, Mapping):
+                _check_keys(entry, RosterEntry.model_fields, f"[[peers]] in {where}")
+        if isinstance(values.get("deadlines"), Mapping):
+            _check_keys(values["deadlines"], DeadlineConfig.model_fields, f"[deadlines] in {where}")
+        if isinstance(values.get("train"), Mapping):
+            known = [key for key in TrainConfig.model_fields if key not in NOT_SHARED]
+            _check_keys(values["train"], known, f"[train] in {where}")
+        try:
+            prepared = dict(values)
+            if isinstance(prepared.get("peers"), list):
+                prepared["peers"] = tuple(prepared["peers"])
+            config = cls.model_validate(prepared)
+        except ValidationError as error:
+            raise ConfigError(_explain(error, where)) from None
+        config._check(where)
+        return config
+
+    def _check(self, where: str) -> None:
+        members = self.members
+        for what, values in (
+            ("name", [member.name for member in members]),
+            ("address", [member.address for member in members]),
+            ("fingerprint", [member.fingerprint for member in members if member.fingerprint]),
+        ):
+            twice = next((value for value in values if values.count(value) > 1), None)
+            if twice is not None:
+                raise ConfigError(f"two peers in {where} have the {what} {twice}")
+        if not self.insecure:
+            bare = next((member.name for member in members if not member.fingerprint), None)
+            if bare is not None:
+                raise ConfigError(
+                    f"peer {bare} in {where} has no fingerprint; `securedfl certs show` prints it"
+                )
+        elif not all(is_loopback(member.host) for member in members):
+            raise ConfigError(f"insecure = true in {where} is for loopback addresses only")
+        if self.training.weighted and self.max_weight is None:
+            raise ConfigError(
+                f"weighted = true in {where} needs max_weight, the largest number of samples of any peer"
+            )
+        if self.min_peers is not None and not len(members) // 2 < self.min_peers <= len(members):
+            raise ConfigError(
+                f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(members)} peers, so "
+                "that a cut network never gives two averages"
+            )
+        if self.min_peers is not None and self.min_peers < LEAST_PEERS:
+            raise ConfigError(
+                f"min_peers = {self.min_peers} in {where}: at least {LEAST_PEERS} peers must take part, because of two "
+                "each could subtract its own parameters from the average"
+            )
+
+    @cached_property
+    def members(self) -> tuple[Member, ...]:
+        """The roster as the transport takes it."""
+        return tuple(entry.member() for entry in self.peers)
+
+    @cached_property
+    def training(self) -> TrainConfig:
+        """The settings of training and averaging, as the simulation has them; masks are always secret."""
+        return TrainConfig.resolve(
+            {**self.train, "peers": len(self.peers), "methods": ("secured",), "masks": "secret"},
+            where="[train]",
+        )
+
+    @cached_property
+    def hash(self) -> str:
+        """Short content hash that peers compare before they start."""
+        content = {**self.model_dump(mode="json"), "train": self.training.to_dict()}
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(b"securedfl federation 1\0" + text.encode()).hexdigest()[:16]
+
+    @property
+    def run(self) -> bytes:
+        """Sixteen bytes that every message of this run carries."""
+        return hashlib.sha256(b"securedfl run 1\0" + self.hash.encode()).digest()[:16]
+
+    def to_toml(self) -> str:
+        """Return the settings as TOML."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
+
+
+class PeerConfig(BaseModel):
+    """One site's own settings."""
+
+    model_config = _STRICT
+
+    name: str
+    federation: Path
+    out: Path
+    key: Path | None = None
+    certificate: Path | None = None
+    authority: Path | None = None
+    listen: str | None = None
+    data_dir: Path | None = None
+    data: dict[str, Any] = Field(default_factory=dict, description="Handed to the entry point as it is.")
+    metrics: str | None = Field(None, description="HOST:PORT of a Prometheus endpoint; off by default.")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read and check ``peer.toml``; paths in it are relative to the file."""
+        values = dict(read_toml(path))
+        _check_keys(values, cls.model_fields, str(path))
+        for name in ("federation", "out", "key", "certificate", "authority", "data_dir"):
+            if isinstance(values.get(name), str):
+                values[name] = path.parent / Path(values[name]).expanduser()
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error, str(path))) from None
+
+    def files(self, *, insecure: bool) -> KeyFiles | None:
+        """Return the key files; only an insecure federation goes without."""
+        if insecure:
+            return None
+        if self.key is None or self.certificate is None or self.authority is None:
+            raise ConfigError(f"peer.toml of {self.name} must name key, certificate and authority")
+        return KeyFiles(self.key, self.certificate, self.authority)
+
+    def position(self, federation: FederationConfig) -> int:
+        """Return this peer's place in the roster."""
+        names = [member.name for member in federation.members]
+        if self.name not in names:
+            raise ConfigError(f"{self.name!r} is not in the roster; it lists {', '.join(names)}")
+        return names.index(self.name)

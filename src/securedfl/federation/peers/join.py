@@ -1,0 +1,125 @@
+"""For people who own their training loop: join a federation and average a model in place."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from securedfl.errors import InvalidInputError
+from securedfl.federation.peers.checkpoint import Update, load_update, save_update
+from securedfl.federation.peers.run import Membership, linger, membership
+from securedfl.network.core.rules import Averaged
+from securedfl.parameters import Schema, Tree
+from securedfl.protocols.steps import Array
+
+
+class JoinedPeer:
+    """A peer of a federation; use it as a context. Made by `join`.
+
+    The connection is made by the first `average_`, because peers compare their models before they begin.
+
+    Attributes
+    ----------
+    round
+        The next average; all peers count alike. After a restart, `average_` goes on where the others are.
+    last
+        What came out of the last average: who took part, how long it took, whether it was fetched.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._stack = ExitStack()
+        self._member: Membership | None = None
+        self._schema: Schema | None = None
+        self.round = 0
+        self.last: Averaged | None = None
+        self._saved: Update | None = None
+
+    def average_(self, model: Tree, weight: float = 1.0) -> Any:
+        """Replace the parameters of a model by their average over all peers, and return the model.
+
+        A peer that is killed in here and started again averages what it had brought the first time.
+
+        Parameters
+        ----------
+        model
+            A PyTorch module, or a dict of arrays or tensors, changed in place. The same structure on all peers.
+        weight
+            How much this peer counts, for instance ``len(data)``; needs ``weighted = true`` and ``max_weight`` in
+            federation.toml, and is ignored otherwise.
+        """
+        tree = model.state_dict() if hasattr(model, "state_dict") else model
+        member = self._joined(tree)
+        assert self._schema is not None  # noqa: S101 - for the type checker
+        vector = self._same_again(np.array(self._schema.flatten(tree)))
+        self.last, mean = member.average(vector, self.round, weight)
+        self.round = self.last.round + 1
+        self._put(model, self._schema.unflatten(np.array(mean), tree))
+        return model
+
+    def _same_again(self, vector: Array) -> Array:
+        """Return what to average: after a kill during this very average the parameters that were shared before it."""
+        assert self._member is not None  # noqa: S101 - for the type checker
+        saved, self._saved = self._saved, None
+        if saved is not None and saved.round == self.round and saved.vector.shape == vector.shape:
+            return saved.vector
+        save_update(self._member.config.out, Update(self.round, vector, None))
+        return vector
+
+    def resume_(self, model: Tree) -> bool:
+        """Load the last average that this peer or others hold; return whether there is one. Call it before training."""
+        tree = model.state_dict() if hasattr(model, "state_dict") else model
+        member = self._joined(tree)
+        if self.round == 0 or self._schema is None:
+            return False
+        self._put(model, self._schema.unflatten(np.array(member.result()), tree))
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None and self._member is not None:
+            linger(self._member, self.round - 1, 0.0)
+        self._stack.__exit__(kind, error, trace)
+
+    def _joined(self, tree: Tree) -> Membership:
+        """Join on first use; later check that the model is still the same."""
+        if self._member is None:
+            self._schema = schema = Schema.of(tree)
+            self._member = self._stack.enter_context(membership(self._path, lambda _f, _c: schema))
+            self._member.session.catch_up()
+            self.round = self._member.session.results.round + 1
+            self._saved = load_update(self._member.config.out)
+        elif Schema.of(tree) != self._schema:
+            raise InvalidInputError("the model has other parameters than in the average before")
+        return self._member
+
+    @staticmethod
+    def _put(model: Any, tree: Tree) -> None:
+        if hasattr(model, "load_state_dict"):
+            model.load_state_dict(tree)
+            return
+        for name, value in tree.items():
+            model[name][...] = value
+
+
+def join(path: str | Path) -> JoinedPeer:
+    """Join the federation that ``peer.toml`` names, in the spirit of torch.distributed's all_reduce.
+
+    Examples
+    --------
+    ::
+
+        with securedfl.join("peer.toml") as peer:
+            for epoch in range(20):
+                train(model, data)
+                peer.average_(model, weight=len(data))
+    """
+    return JoinedPeer(path)

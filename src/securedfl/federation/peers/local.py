@@ -1,0 +1,254 @@
+"""A local federation: keys, settings and one peer process per site on loopback, and one run folder of it all."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from securedfl.errors import PeerLostError, SecuredFLError
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.files import write_text
+from securedfl.federation.peers.config import NOT_SHARED, FederationConfig
+from securedfl.federation.peers.rules import certificate_of, federation_design
+from securedfl.federation.run_folder import RunFolder
+from securedfl.network.wire import keys as certificates
+
+COMMAND = "from securedfl.cli import main; main()"
+STOP_SECONDS = 10.0
+
+
+@dataclass
+class LocalPeer:
+    """One peer process, and what it last said."""
+
+    name: str
+    process: subprocess.Popen[str]
+    latest: dict[str, Any] = field(default_factory=dict)
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    seen: float = field(default_factory=time.monotonic)
+    error: str = ""
+    readers: tuple[threading.Thread, ...] = ()
+
+
+Show = Callable[[list[LocalPeer]], None]
+"""Called a few times per second with all peers."""
+
+
+def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | None = None) -> list[Path]:
+    """Write keys, ``federation.toml`` and one ``peer.toml`` per peer into a folder; return the latter."""
+    names = [f"peer-{k}" for k in range(config.peers)]
+    keys = folder / "keys"
+    certificates.create_authority(keys)
+    files = [certificates.issue(keys, name, ["127.0.0.1"]) for name in names]
+    shared = config.model_dump(mode="json", exclude_none=True, include=config.model_fields_set - NOT_SHARED)
+    federation = FederationConfig.resolve(
+        {
+            "name": folder.parent.name,
+            "train": shared,
+            "max_weight": 1e9 if config.weighted else None,
+            "deadlines": dict(deadlines or {}),
+            "peers": [
+                {
+                    "name": name,
+                    "address": f"127.0.0.1:{port}",
+                    "fingerprint": certificates.describe(file.certificate).fingerprint,
+                }
+                for name, port, file in zip(names, _ports(len(names)), files, strict=True)
+            ],
+        }
+    )
+    write_text(folder / "federation.toml", federation.to_toml(), "choose another --out")
+    paths = []
+    for name, file in zip(names, files, strict=True):
+        values = {
+            "name": name,
+            "federation": "federation.toml",
+            "out": name,
+            "key": str(file.key.relative_to(folder)),
+            "certificate": str(file.certificate.relative_to(folder)),
+            "authority": str(file.authority.relative_to(folder)),
+        }
+        if config.data_dir is not None:
+            values["data_dir"] = str(config.data_dir.resolve())
+        paths.append(folder / f"{name}.toml")
+        write_text(paths[-1], tomli_w.dumps(values), "choose another --out")
+    return paths
+
+
+def up(
+    config: TrainConfig, path: Path, *, show: Show, deadlines: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """Run a federation of real processes on this machine; return the summary, as `securedfl train` does.
+
+    Parameters
+    ----------
+    config
+        The settings; ``methods`` is what real peers do, ``("secured",)``.
+    path
+        The run folder to make.
+    show
+        Told about the peers while they run.
+    deadlines
+        Other deadlines than the default ones.
+    """
+    design = federation_design(config)
+    certificate = certificate_of(config, design)
+    folder = RunFolder.create(path, config, design)
+    peers: list[LocalPeer] = []
+    try:
+        files = prepare(path / "federation", config, deadlines)
+        peers = [_start(file) for file in files]
+        while any(peer.process.poll() is None for peer in peers):
+            show(peers)
+            time.sleep(0.25)
+        show(peers)
+    finally:
+        _stop(peers)
+        summary = _finish(folder, config, certificate, peers)
+        folder.close()
+    failed = [peer for peer in peers if peer.process.returncode]
+    if len(failed) == len(peers):
+        raise _FailedError(failed[0])
+    return summary
+
+
+class _FailedError(PeerLostError):
+    """All peers ended with an error; carries the first one's text and exit code."""
+
+    def __init__(self, peer: LocalPeer) -> None:
+        super().__init__(peer.error.removeprefix("error: ") or f"{peer.name} ended without a word")
+        self.exit_code = peer.process.returncode if peer.process.returncode > 0 else SecuredFLError.exit_code
+
+
+def _start(path: Path) -> LocalPeer:
+    """Start a peer in a session of its own, so that Ctrl-C reaches this process only, which then stops all."""
+    process = subprocess.Popen(  # noqa: S603 - our own interpreter and command
+        [sys.executable, "-c", COMMAND, "peer", path.name, "--json"],
+        cwd=path.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    peer = LocalPeer(path.stem, process)
+    peer.readers = tuple(
+        threading.Thread(target=read, args=(peer,), daemon=True) for read in (_read_events, _read_errors)
+    )
+    for reader in peer.readers:
+        reader.start()
+    return peer
+
+
+def _read_events(peer: LocalPeer) -> None:
+    for line in peer.process.stdout or ():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        peer.seen = time.monotonic()
+        if event.get("event") == "round":
+            peer.rows[int(event["round"])] = event
+        peer.latest = {**peer.latest, **event}
+
+
+def _read_errors(peer: LocalPeer) -> None:
+    for line in peer.process.stderr or ():
+        peer.error = line.strip() or peer.error
+
+
+def _stop(peers: list[LocalPeer]) -> None:
+    """Ask every process to leave, and end those that do not; each by its own handle."""
+    for peer in peers:
+        if peer.process.poll() is None:
+            peer.process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + STOP_SECONDS
+    for peer in peers:
+        try:
+            peer.process.wait(max(deadline - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            peer.process.kill()
+            peer.process.wait()
+        for reader in peer.readers:
+            reader.join(5)
+        for pipe in (peer.process.stdout, peer.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _finish(
+    folder: RunFolder, config: TrainConfig, certificate: Mapping[str, Any], peers: list[LocalPeer]
+) -> dict[str, Any]:
+    """Pool what the peers measured into the rows of a run, and write summary and report."""
+    from securedfl.federation.train import finish_run, make_task
+
+    rounds = sorted({round for peer in peers for round in peer.rows})
+    before: dict[str, int] = {}
+    for round in rounds:
+        rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
+        folder.append(pooled(round, rows, before))
+        before |= {name: int(row["bytes_out"]) for name, row in rows.items()}
+    finished = bool(rounds) and rounds[-1] == config.rounds
+    return finish_run(folder, make_task(config), certificate, finished=finished)
+
+
+def pooled(round: int, rows: Mapping[str, Mapping[str, Any]], before: Mapping[str, int]) -> dict[str, Any]:
+    """Return one row of metrics of the whole federation; the true mean is nobody's to know, so errors are None."""
+    values = list(rows.values())
+    count = sum(row["count"] for row in values)
+    samples = sum(row["samples"] for row in values if row["train_loss"] is not None)
+    losses = [row["train_loss"] * row["samples"] for row in values if row["train_loss"] is not None]
+    return {
+        "method": "secured",
+        "round": round,
+        "accuracy": sum(row["correct"] for row in values) / count,
+        "loss": sum(row["loss"] for row in values) / count,
+        "peer_accuracy": [row["correct"] / row["count"] for row in values],
+        "peer_loss": [row["loss"] / row["count"] for row in values],
+        "train_loss": sum(losses) / samples if samples else None,
+        "error_mse": None,
+        "error_max": None,
+        "bytes_per_peer": sum(int(row["bytes_out"]) - before.get(name, 0) for name, row in rows.items())
+        / len(rows),
+        "train_seconds": max(row["train_seconds"] for row in values),
+        "average_seconds": max(row["average_seconds"] for row in values),
+        "tried": _tried(values),
+    }
+
+
+def _tried(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Pool what the peers know about the attempts of a round; any of them may have missed some."""
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for row in rows:
+        for tried in row["tried"]:
+            key = (tried["epoch"], tried["attempt"])
+            found[key] = {**tried, "opened": tried["opened"] or found.get(key, tried)["opened"]}
+    return [found[key] for key in sorted(found)]
+
+
+def _ports(count: int) -> list[int]:
+    """Find free ports outside the range from which the system takes those of outgoing connections."""
+    found: list[int] = []
+    while len(found) < count:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found

@@ -1,0 +1,1 @@
+"""Data sets, and who holds which samples."""

@@ -1,0 +1,153 @@
+"""Who holds which samples: dealing a data set to peers, and each peer's split into training and test data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.seeds import stream
+
+Indices = npt.NDArray[np.int64]
+
+TEST_FRACTION = 0.1
+SMALLEST = 10
+"""The fewest samples of which a tenth is a whole sample."""
+
+ATTEMPTS = 100
+"""How often a Dirichlet partition is drawn again because a peer got too little."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The samples of one peer, as indices into the data set."""
+
+    train: Indices
+    test: Indices
+
+
+def deal(
+    dataset: Dataset, peers: int, *, partition: str = "even", alpha: float = 0.5, seed: int = 0
+) -> tuple[Share, ...]:
+    """Deal all samples to the peers and split each peer's into 90 % training and 10 % test data.
+
+    Parameters
+    ----------
+    dataset, peers
+        What is dealt, and to how many.
+    partition
+        ``"even"``: at random, in equal numbers. ``"natural"``: whole users, dealt at random in equal numbers, as in
+        the paper. ``"dirichlet"``: each class in proportions drawn from Dirichlet(alpha).
+    alpha
+        Of ``"dirichlet"``: small gives each peer few classes, large comes close to ``"even"``.
+    seed
+        Equal seeds deal alike.
+    """
+    if peers * SMALLEST > len(dataset):
+        raise InvalidInputError(
+            f"{peers} peers need at least {peers * SMALLEST} samples ({SMALLEST} each), but the data set "
+            f"{dataset.name!r} has {len(dataset)}; use at most {len(dataset) // SMALLEST} peers"
+        )
+    if partition == "even":
+        parts = even(dataset, peers, stream(seed, "partition"))
+    elif partition == "natural":
+        parts = natural(dataset, peers, stream(seed, "partition"))
+    elif partition == "dirichlet":
+        parts = dirichlet(dataset, peers, alpha, stream(seed, "partition"))
+    else:
+        raise ConfigError(f"unknown partition {partition!r}; known: even, natural, dirichlet")
+    for peer, part in enumerate(parts):
+        if len(part) < SMALLEST:
+            raise InvalidInputError(
+                f"peer {peer} got {len(part)} samples, but a 90/10 split needs at least {SMALLEST}; use fewer peers"
+            )
+    by_user = partition == "natural"
+    return tuple(
+        split(dataset, part, stream(seed, "split", peer), peer=peer, by_user=by_user)
+        for peer, part in enumerate(parts)
+    )
+
+
+def even(dataset: Dataset, peers: int, random: np.random.Generator) -> list[Indices]:
+    """Deal samples at random in equal numbers (one more for the first peers where it does not divide)."""
+    return np.array_split(random.permutation(len(dataset)), peers)
+
+
+def natural(dataset: Dataset, peers: int, random: np.random.Generator) -> list[Indices]:
+    """Deal users at random in equal numbers; each peer holds all samples of its users."""
+    if dataset.users is None:
+        raise ConfigError(
+            f"the data set {dataset.name!r} does not say whom its samples are from; "
+            'use partition = "even" or "dirichlet"'
+        )
+    users, user_of = np.unique(dataset.users, return_inverse=True)
+    if len(users) < peers:
+        raise InvalidInputError(
+            f"the data set {dataset.name!r} has {len(users)} user{'s' * (len(users) != 1)}, too few for {peers} peers; "
+            "use fewer peers"
+        )
+    peer_of_user = np.empty(len(users), dtype=np.int64)
+    for peer, dealt in enumerate(np.array_split(random.permutation(len(users)), peers)):
+        peer_of_user[dealt] = peer
+    peer_of = peer_of_user[user_of.reshape(-1)]
+    return [np.flatnonzero(peer_of == peer) for peer in range(peers)]
+
+
+def dirichlet(dataset: Dataset, peers: int, alpha: float, random: np.random.Generator) -> list[Indices]:
+    """Deal each class in proportions drawn from Dirichlet(alpha), again until every peer has enough to split."""
+    if not (alpha > 0 and np.isfinite(alpha)):
+        raise ConfigError(f"alpha of the Dirichlet partition must be a positive number, not {alpha}")
+    if dataset.y.ndim != 1:
+        raise ConfigError('partition = "dirichlet" needs one label per sample; use "even" or "natural"')
+    for _ in range(ATTEMPTS):
+        parts: list[list[Indices]] = [[] for _ in range(peers)]
+        for label in range(dataset.classes):
+            members = random.permutation(np.flatnonzero(dataset.y == label))
+            cuts = np.cumsum(random.dirichlet(np.full(peers, alpha)))[:-1] * len(members)
+            for part, piece in zip(parts, np.split(members, cuts.round().astype(np.int64)), strict=True):
+                part.append(piece)
+        result = [np.concatenate(part) for part in parts]
+        if min(map(len, result)) >= SMALLEST:
+            return result
+    raise InvalidInputError(
+        f"Dirichlet({alpha}) left some peer with fewer than {SMALLEST} samples in {ATTEMPTS} attempts; "
+        "use a larger alpha or fewer peers"
+    )
+
+
+def split(
+    dataset: Dataset, part: Indices, random: np.random.Generator, *, peer: int, by_user: bool = False
+) -> Share:
+    """Split a peer's samples 90/10, for each user apart if ``by_user``, or as the data set itself does."""
+    if dataset.held_out is not None:
+        test = dataset.held_out[part].astype(bool)
+        shuffled = part
+    else:
+        shuffled = random.permutation(part)
+        groups = (
+            dataset.users[shuffled]
+            if by_user and dataset.users is not None
+            else np.zeros(len(part), np.int64)
+        )
+        test = _one_in_ten(groups)
+    share = Share(train=np.sort(shuffled[~test]), test=np.sort(shuffled[test]))
+    for name, indices in (("training", share.train), ("test", share.test)):
+        if not len(indices):
+            raise InvalidInputError(
+                f"peer {peer} has no {name} samples; use fewer peers or another partition"
+            )
+    return share
+
+
+def _one_in_ten(groups: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Mark the first tenth (rounded) of every group's members, in the order given."""
+    order = np.argsort(groups, kind="stable")
+    _, starts, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    rank = np.arange(len(groups)) - np.repeat(starts, counts)
+    marks = np.empty(len(groups), dtype=bool)
+    marks[order] = rank < np.repeat(np.rint(counts * TEST_FRACTION), counts)
+    return marks

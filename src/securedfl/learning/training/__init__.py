@@ -1,0 +1,1 @@
+"""Local updates of one peer, and of all peers of a simulation."""

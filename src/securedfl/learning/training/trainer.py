@@ -1,0 +1,237 @@
+"""Local training: Algorithm 3's Update, and the score of a model on a peer's own test data."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.learning.models.flat import FlatModel, canonical
+from securedfl.learning.models.registry import build
+from securedfl.learning.seeds import torch_seed
+
+Array = npt.NDArray[Any]
+State = dict[str, Array]
+"""The optimiser state of one peer."""
+
+EVALUATION_BATCH = 256
+"""Samples that are scored at a time, at most: more would leave the processor's caches and take twice as long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """How a peer trains: the arguments of Algorithm 3's Update."""
+
+    model: str
+    width: float = 1.0
+    epochs: int = 1
+    batch_size: int = 32
+    optimizer: str = "rmsprop"
+    learning_rate: float = 0.001
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class PeerData:
+    """The samples of one peer."""
+
+    train_x: Array
+    train_y: Array
+    test_x: Array
+    test_y: Array
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on one peer's test data; sums, so that scores of peers can be pooled."""
+
+    correct: int
+    loss: float
+    count: int
+
+
+class LocalTrainer:
+    """Trains any number of peers one after the other with a single model.
+
+    What belongs to a peer (parameters, optimiser state, random numbers) is exchanged around the model, so that the
+    result for one peer never depends on which others are trained here.
+
+    Parameters
+    ----------
+    data
+        The samples of the peers that are trained here, by peer number.
+    shape, classes
+        The shape of one sample and the number of classes.
+    options
+        How to train.
+    """
+
+    def __init__(
+        self, data: Mapping[int, PeerData], shape: tuple[int, ...], classes: int, options: TrainingOptions
+    ) -> None:
+        self.options = options
+        self._shape, self._classes = shape, classes
+        with _seeded(
+            options.seed
+        ):  # only the structure counts; without this the caller's generator would move
+            self.model = FlatModel(build(options.model, shape, classes, options.width))
+        self._data = {
+            peer: tuple(map(canonical, (d.train_x, d.train_y, d.test_x, d.test_y)))
+            for peer, d in data.items()
+        }
+        self._loss = nn.CrossEntropyLoss()
+        self._total_loss = nn.CrossEntropyLoss(reduction="sum")
+        self._optimizers: dict[int, torch.optim.Optimizer] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Start all optimisers afresh."""
+        self._optimizers = {peer: self._optimizer() for peer in self._data}
+
+    def initialise(self, peer: int, row: Array) -> None:
+        """Write w_k^0: freshly drawn parameters, different for each peer."""
+        with _seeded(torch_seed(self.options.seed, "initialise", peer)):
+            FlatModel(build(self.options.model, self._shape, self._classes, self.options.width)).write(row)
+
+    def update(self, peer: int, round: int, row: Array) -> float:
+        """Train for the local epochs, in place on the peer's flat row, and return the mean loss over all batches."""
+        x, y, _, _ = self._data[peer]
+        total = torch.zeros(())
+        self.model.read(row)
+        self.model.module.train()
+        with _seeded(torch_seed(self.options.seed, "update", peer, round)):
+            for _ in range(self.options.epochs):
+                order = torch.randperm(len(x))
+                # gathered once: slices of it cost nothing
+                total += self._epoch(self._optimizers[peer], x[order], y[order])
+        self.model.write(row)
+        mean = float(total) / (len(x) * self.options.epochs)
+        if not (np.isfinite(mean) and np.isfinite(row.sum(dtype=np.float64))):
+            raise InvalidInputError(
+                f"training of peer {peer} diverged in round {round}: its loss or parameters are not finite; "
+                f"lower learning_rate (now {self.options.learning_rate})"
+            )
+        return mean
+
+    def _epoch(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Tensor:
+        """Take one step per mini-batch and return the sum of the samples' losses."""
+        module, loss_of, classes, batch = (
+            self.model.module,
+            self._loss,
+            self._classes,
+            self.options.batch_size,
+        )
+        gradient = self.model.gradient
+        total = torch.zeros(())
+        for x_batch, y_batch in _batches(x, y, batch):
+            gradient.zero_()
+            loss = loss_of(module(x_batch).reshape(-1, classes), y_batch.reshape(-1))
+            loss.backward()
+            optimizer.step()
+            total += loss.detach() * len(x_batch)
+        return total
+
+    def seconds_per_batch(self, peer: int, *, batches: int) -> float:
+        """Measure how long a step takes; spoils the model, so use a trainer that is thrown away."""
+        x, y, _, _ = self._data[peer]
+        x, y = (array[: batches * self.options.batch_size] for array in (x, y))
+        self.model.module.train()
+        started = time.perf_counter()
+        self._epoch(self._optimizers[peer], x, y)
+        return (time.perf_counter() - started) / math.ceil(len(x) / self.options.batch_size)
+
+    def evaluate(self, peer: int, row: Array) -> Score:
+        """Score the parameters of a row on the peer's test data."""
+        _, _, x, y = self._data[peer]
+        self.model.read(row)
+        module = self.model.module
+        module.eval()
+        correct, loss, count = 0, 0.0, 0
+        with torch.inference_mode():
+            # equal parts: a small rest would be unlike the others for models that normalise by the batch
+            parts = max(1, math.ceil(len(x) / EVALUATION_BATCH))
+            for x_batch, y_batch in zip(x.tensor_split(parts), y.tensor_split(parts), strict=True):
+                labels = y_batch.reshape(-1)
+                scores = module(x_batch).reshape(-1, self._classes)
+                correct += int((scores.argmax(dim=1) == labels).sum())
+                loss += float(self._total_loss(scores, labels))
+                count += len(labels)
+        return Score(correct, loss, count)
+
+    def state(self, peer: int) -> State:
+        """Return a copy of the peer's optimiser state."""
+        state = self._optimizers[peer].state.get(self.model.trained, {})
+        return {name: value.numpy().copy() for name, value in state.items() if isinstance(value, Tensor)}
+
+    def restore(self, peer: int, state: State) -> None:
+        """Give the peer an optimiser with that state."""
+        optimizer = self._optimizers[peer] = self._optimizer()
+        if state:
+            optimizer.state[self.model.trained] = {
+                name: torch.from_numpy(np.array(value)) for name, value in state.items()
+            }
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        o = self.options
+        parameters = [self.model.trained]
+        # one long parameter: the multi-tensor variants would only add overhead
+        if o.optimizer == "rmsprop":
+            return torch.optim.RMSprop(
+                parameters,
+                lr=o.learning_rate,
+                momentum=o.momentum,
+                weight_decay=o.weight_decay,
+                foreach=False,
+            )
+        if o.optimizer == "adam":
+            return torch.optim.Adam(
+                parameters, lr=o.learning_rate, weight_decay=o.weight_decay, foreach=False
+            )
+        if o.optimizer == "sgd":
+            return torch.optim.SGD(
+                parameters,
+                lr=o.learning_rate,
+                momentum=o.momentum,
+                weight_decay=o.weight_decay,
+                foreach=False,
+            )
+        raise ConfigError(f"unknown optimizer {o.optimizer!r}; known: rmsprop, adam, sgd")
+
+
+def _batches(x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Cut samples and labels into batches; views, not copies."""
+    for start in range(0, len(x), size):
+        yield x[start : start + size], y[start : start + size]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread, because sums in another order give other bits; restore the caller's setting."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed torch's global generator (batches, dropout, initial parameters) and give the caller's state back."""
+    before = torch.get_rng_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)

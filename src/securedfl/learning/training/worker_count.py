@@ -1,0 +1,58 @@
+"""How many processes to train with: measured on this machine, for this model."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from securedfl.learning.training.processes import ProcessTeam
+from securedfl.learning.training.team import InProcessTeam, Task, Team
+from securedfl.learning.training.trainer import one_thread
+
+START_SECONDS = 8.0
+"""What starting processes costs, mostly the import of torch in each; twice what an idle machine needs."""
+
+EFFICIENCY = 0.8
+"""How much of a further core arrives: cores share memory and its bandwidth."""
+
+PROBES = 3
+PROBE_BATCHES = 2
+
+
+def make_team(task: Task, workers: int | str, *, updates: int) -> Team:
+    """Return a team of that many workers; ``"auto"`` takes as many as end soonest.
+
+    Parameters
+    ----------
+    task
+        What to train.
+    workers
+        The number of processes, or ``"auto"``. It never changes the numbers.
+    updates
+        How many times all peers will be trained, for ``"auto"``.
+    """
+    if workers == "auto":
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        workers = quickest(work_seconds(task) * updates, min(cores, task.peers))
+    count = min(int(workers), task.peers)
+    return InProcessTeam(task) if count == 1 else ProcessTeam(task, count)
+
+
+def quickest(seconds: float, most: int) -> int:
+    """Return the number of workers that ends soonest, for work that takes one worker so many seconds."""
+
+    def duration(workers: int) -> float:
+        return seconds if workers == 1 else START_SECONDS + seconds / (1 + EFFICIENCY * (workers - 1))
+
+    return min(range(1, most + 1), key=duration)
+
+
+def work_seconds(task: Task) -> float:
+    """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""
+    batch = task.options.batch_size
+    peer = max(range(task.peers), key=lambda peer: len(task.shares[peer].train))
+    with one_thread():
+        trainer = task.trainer([peer])
+        seconds = min(trainer.seconds_per_batch(peer, batches=PROBE_BATCHES) for _ in range(PROBES))
+    batches = sum(math.ceil(len(share.train) / batch) for share in task.shares)
+    return seconds * batches * task.options.epochs

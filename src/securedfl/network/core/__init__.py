@@ -1,0 +1,1 @@
+"""What peers agree on, and what to do next."""

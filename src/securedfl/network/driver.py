@@ -1,0 +1,278 @@
+"""The network driver: runs one peer's generators, one per chunk, over whatever moves the messages.
+
+Chunks are pipelined: while the messages of one chunk travel, the next ones are computed. A protocol may have a
+*commit step*: everything before it happens for the whole vector first (`Attempt.share`); then the peers agree who takes
+part, and only then does anything leave that is a sum (`Attempt.finish`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from securedfl.errors import InvalidInputError, PeerLostError
+from securedfl.network.routes import PeerProtocol, Routes, find_routes, in_two_parts
+from securedfl.network.wire.frames import Place, Spec
+from securedfl.network.wire.mailbox import Mailbox
+from securedfl.protocols.masks import Mask
+from securedfl.protocols.randomness import secret_uniform
+from securedfl.protocols.steps import Array, Draw, Inbox, Outbox, Steps
+
+CHUNK = 1 << 18
+"""Parameters per chunk: 1 MiB of float32. Messages cost more than their bytes, and chunks in flight cost memory."""
+
+SLICED_CHUNK = 1 << 19
+"""The same for protocols whose messages are slices of a chunk."""
+
+DEPTH = 3
+"""Chunks in flight at a time: one that is computed while the messages of the others travel."""
+
+
+class Outlet(Protocol):
+    """Sends messages to one peer, in order; blocks while too many wait."""
+
+    def put(self, place: Place, message: Any) -> None:
+        """Send a message, now or with the next ones."""
+
+    def flush(self) -> None:
+        """Send now what was put."""
+
+    def finish(self, timeout: float) -> None:
+        """Wait until everything has arrived at the peer; raise `PeerLostError` if it does not."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one peer runs one average: the protocol, its chunks and routes. The same for all peers but for ``me``."""
+
+    protocol: PeerProtocol
+    me: int
+    n: int
+    size: int
+    dtype: str
+    commit_step: int = 0
+    chunk: int = CHUNK
+    depth: int = DEPTH
+    routes: tuple[Routes, ...] = field(default=())
+    stand_ins: bool = False
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def make(
+        cls,
+        protocol: PeerProtocol,
+        me: int,
+        n: int,
+        size: int,
+        dtype: str,
+        *,
+        commit_step: int = 0,
+        chunk: int = CHUNK,
+        depth: int = DEPTH,
+        stand_ins: bool = False,
+    ) -> Plan:
+        """Find the routes of every chunk; kept, because rounds come back to the same protocol."""
+        plan = cls(protocol, me, n, size, dtype, commit_step, chunk, depth, (), stand_ins)
+        return replace(plan, routes=plan._find(in_two_parts(protocol) if stand_ins else protocol))
+
+    def routes_without(self, lost: frozenset[int]) -> tuple[Routes, ...]:
+        """Return the routes of what is left to do when members were lost after the commit."""
+        done: tuple[Mapping[int, Spec], ...] = ({},) * self.commit_step
+        return tuple(
+            replace(routes, incoming=done + routes.incoming[self.commit_step :])
+            for routes in self._find(in_two_parts(self.protocol, lost))
+        )
+
+    def _find(self, protocol: PeerProtocol) -> tuple[Routes, ...]:
+        """Return the routes of every chunk; there are at most two lengths of chunk."""
+        lengths = [min(self.chunk, self.size - start) for start in range(0, self.size, self.chunk)]
+        known = {
+            length: find_routes(protocol, self.n, length, self.dtype)[self.me] for length in set(lengths)
+        }
+        return tuple(known[length] for length in lengths)
+
+    @property
+    def bytes_to_send(self) -> int:
+        """What the protocol itself sends from this peer, in bytes."""
+        return sum(sum(routes.sent) for routes in self.routes)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A chunk in progress: its generator, the step that it is in, and what is still to be sent in it."""
+
+    steps: Steps
+    step: int
+    outbox: Outbox
+
+
+class Attempt:
+    """One try at one average, seen from one peer.
+
+    Parameters
+    ----------
+    plan
+        What to run.
+    vector
+        This peer's parameters.
+    draws
+        Gives the draw for the chunk that starts at an offset; by default fresh cryptographic masks.
+    patience
+        Seconds without progress after which a peer counts as lost.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        vector: Array,
+        *,
+        draws: Callable[[int], Draw] | None = None,
+        patience: float = 60.0,
+    ) -> None:
+        if vector.shape != (plan.size,) or vector.dtype != np.dtype(plan.dtype):
+            raise InvalidInputError(
+                f"the vector has shape {vector.shape} and dtype {vector.dtype}, "
+                f"but the federation agreed on ({plan.size},) and {plan.dtype}"
+            )
+        self._plan, self._vector = plan, vector
+        self._mailbox: Mailbox | None = None
+        self._outlets: Mapping[int, Outlet] = {}
+        self._draws = draws or (lambda _offset: secret_uniform)
+        self._patience = patience
+        self._parked: dict[int, _Chunk] = {}
+        self._held: dict[int, Any] = {}
+        self._lost: frozenset[int] = frozenset()
+        self._result: Array | None = None
+        self.seconds_waiting = 0.0
+
+    def connect(self, mailbox: Mailbox, outlets: Mapping[int, Outlet]) -> None:
+        """Say where messages come from and go to; peers are numbered as in the plan."""
+        self._mailbox, self._outlets = mailbox, outlets
+
+    def share(self) -> None:
+        """Do everything that comes before the commit step. Nothing that was sent is a sum of anybody's parameters."""
+        if self._plan.commit_step:
+            self._run(until=self._plan.commit_step)
+
+    def recoverable(self, lost: frozenset[int]) -> bool:
+        """Tell whether the average can be finished without members that were lost after the commit."""
+        if not self._plan.stand_ins or len(self._held) < len(self._plan.routes):
+            return False
+        try:
+            self._held[0].check_recoverable(tuple(u for u in range(self._plan.n) if u not in lost))
+        except PeerLostError:
+            return False
+        return True
+
+    def finish(self, lost: frozenset[int] = frozenset()) -> Array:
+        """Do the rest and return the average of all members; with stand-ins also without those lost, and repeatedly."""
+        self._lost = lost
+        self._result = np.empty_like(self._vector)
+        self._run(until=None)
+        deadline = time.monotonic() + self._patience
+        for outlet in self._outlets.values():
+            outlet.finish(max(deadline - time.monotonic(), 0.1))
+        result, self._result = self._result, None
+        return result
+
+    def _run(self, until: int | None) -> None:
+        """Advance all chunks to the end, or to where their messages of step ``until`` are ready, which stay here."""
+        active: dict[int, _Chunk] = {}
+        ahead = list(reversed(range(len(self._plan.routes))))
+        while ahead or active:
+            waiting = {chunk: state.step for chunk, state in active.items()}
+            found = self._box.poll(waiting)
+            if found is None and ahead and len(active) < self._plan.depth:
+                chunk = ahead.pop()
+                state = self._parked.pop(chunk, None) or self._begin(chunk)
+            else:
+                chunk, inbox = found or self._wait(waiting)
+                before = active.pop(chunk)
+                state = self._advance(chunk, before.steps, before.step + 1, inbox)
+            if state is None:
+                continue
+            if until is not None and state.step >= until:
+                self._parked[chunk] = state
+            else:
+                active[chunk] = state
+                self._send(chunk, state)
+        self._flush()
+
+    def _wait(self, waiting: Mapping[int, int]) -> tuple[int, Inbox]:
+        """Wait for a chunk that can go on, and its inbox; first let go of messages that wait for company."""
+        self._flush()
+        began = time.monotonic()
+        found = self._box.take(waiting, self._patience)
+        self.seconds_waiting += time.monotonic() - began
+        return found
+
+    def _flush(self) -> None:
+        for outlet in self._outlets.values():
+            outlet.flush()
+
+    def _send(self, chunk: int, state: _Chunk) -> None:
+        """Send what a chunk has to say."""
+        at = self._box.place
+        for receiver, message in state.outbox.items():
+            self._outlets[receiver].put(Place(at.run, at.round, at.attempt, state.step, chunk), message)
+        state.outbox.clear()
+
+    def _begin(self, chunk: int) -> _Chunk | None:
+        """Start a chunk: the protocol itself, or the finish of what it holds."""
+        plan, start = self._plan, chunk * self._plan.chunk
+        if chunk in self._held:
+            return self._advance(chunk, self._held[chunk].finish(self._lost), plan.commit_step)
+        part = self._vector[start : start + plan.chunk]
+        return self._advance(chunk, plan.protocol(plan.me, part, draw=self._draws(start)), 0)
+
+    def _advance(self, chunk: int, steps: Steps, step: int, inbox: Inbox | None = None) -> _Chunk | None:
+        """Hand a chunk its inbox, if it waits for one; return what it does next, None if it has ended."""
+        ended, result, outbox = False, None, Outbox()
+        with np.errstate(over="ignore", invalid="ignore"):
+            try:
+                outbox = next(steps) if inbox is None else steps.send(inbox)
+            except StopIteration as stop:  # handled outside, so that no later traceback can show parameters
+                ended, result = True, stop.value
+        if inbox is not None:
+            inbox.clear()  # the protocol may still hold it, but has no more use for it
+        if ended:
+            self._keep(chunk, result)
+            return None
+        for message in outbox.values():
+            if isinstance(message, Mask):
+                message.forget()  # its seed is what travels
+        return _Chunk(steps, step, outbox)
+
+    def _keep(self, chunk: int, result: Any) -> None:
+        """Put a chunk's average, whole or in pieces, in its place; or keep what it holds at its commit."""
+        start = chunk * self._plan.chunk
+        if self._plan.stand_ins and chunk not in self._held:
+            self._held[chunk] = result
+            return
+        if self._result is None:
+            raise RuntimeError("the protocol ended before its commit step")
+        for piece in result if isinstance(result, tuple) else (result,):
+            self._result[start : start + len(piece)] = piece
+            start += len(piece)
+
+    @property
+    def _box(self) -> Mailbox:
+        if self._mailbox is None:
+            raise RuntimeError("an attempt needs to be connected first")
+        return self._mailbox
+
+
+def check_finite(result: Array) -> None:
+    """Raise `InvalidInputError` if an average is not finite. All peers hold the same bits, so all of them raise."""
+    if result.dtype.kind == "f" and not np.isfinite(result).all():
+        raise InvalidInputError(
+            "the average is not finite: a peer's parameters overflowed the vector's dtype; nobody applies it"
+        )
+
+
+__all__ = ["CHUNK", "DEPTH", "SLICED_CHUNK", "Attempt", "Outlet", "PeerLostError", "Plan", "check_finite"]

@@ -1,0 +1,1 @@
+"""Frames, messages, keys, TLS and streams."""

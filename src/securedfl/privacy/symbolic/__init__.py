@@ -1,0 +1,1 @@
+"""The protocol's own code on symbols, and exact linear algebra."""

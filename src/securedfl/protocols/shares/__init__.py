@@ -1,0 +1,1 @@
+"""Averages by random shares: perfect masks, coalitions withstood, crashes survived."""

@@ -1,0 +1,130 @@
+"""The share protocol: random shares over Z_2^32 or Z_2^64, one per partition (docs/shares.md).
+
+Three steps. *Sharing*: a peer splits its encoded parameters into one share per partition; each member of the group in
+that partition owns a slice of the coordinates and is sent that slice only. *Reducing*: every peer adds up what it owns,
+over all its groups, and sends the pieces to the owners of the segments. *Gathering*: segment owners decode the totals
+and send them to everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from securedfl.designs.design import Design
+from securedfl.errors import ConfigError
+from securedfl.protocols.components import strength_for
+from securedfl.protocols.fixedpoint import Codec, codec_of
+from securedfl.protocols.masks import mask, values
+from securedfl.protocols.randomness import secret_uniform
+from securedfl.protocols.shares.layout import Interval, Layout, Reduction, layout_for
+from securedfl.protocols.steps import Array, Draw, Message, Outbox, Steps
+
+DEFAULT_COLLUSION = 1
+"""Without a wish, one curious peer learns nothing but the total."""
+
+
+def shares(
+    me: int,
+    w: Array,
+    design: Design,
+    *,
+    strength: int | None = None,
+    collusion: int | None = None,
+    bits: int | None = None,
+    range: float | None = None,  # noqa: A002
+    codec: Codec | None = None,
+    round: int = 0,
+    draw: Draw = secret_uniform,
+) -> Steps:
+    """Average by random shares: exact up to one rounding per value, and private against coalitions below the strength.
+
+    Parameters
+    ----------
+    me, w, design
+        This peer, its private parameters, and who meets whom.
+    strength
+        Shares per peer, one for each partition used (m). More shares withstand more colluders and cost masks to
+        expand, but hardly any bytes.
+    collusion
+        Instead of the strength: how many colluders must learn nothing but the total. The smallest strength that
+        provides it is used; by default 1 colluder.
+    bits, range
+        See `FixedPoint`.
+    codec
+        Another encoding; `Symbols` for audits.
+    round
+        The round of federated learning. Each round goes on with the partitions after those of the round before.
+    draw
+        Where masks come from.
+    """
+    codec = codec_of(codec, bits=bits, range=range)
+    m = check_strength(design, strength, collusion)
+    layout = layout_for(design, round * m % design.gap, m, len(w))
+    n = design.n
+
+    x = codec.encode(w, n)
+    received = yield split(me, x, layout, draw)
+    for u, first, end in layout.receiving(me):
+        x[first:end] += values(received[u])
+
+    reduction = layout.reduction
+    received = yield {q: join(x, pieces) for q, pieces in reduction.reducing(me)}
+    mean = codec.decode(total(me, x, reduction, received), n, w)
+
+    received = yield dict.fromkeys(reduction.telling(me), mean)
+    return tuple(mean if q == me else received[q] for q in reduction.gathering) or mean
+
+
+def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
+    """Turn x into this peer's own part of its shares, in place, and return the slices for the others.
+
+    On every coordinate the shares add up to x, and all of them are uniform but one. That one is kept where this peer
+    owns the coordinate itself, in any of its groups; elsewhere it is sent in full, as one share.
+    """
+    outbox: Outbox = {}
+    for v, first, end, in_full, kept in layout.sending(me):
+        part = x[first:end]
+        if not in_full:
+            outbox[v] = sent = mask(draw, part)
+            part -= values(sent)
+            continue
+        outbox[v] = piece = part.copy() if kept else part
+        for a, b in kept:
+            piece[a - first : b - first] = hidden = values(mask(draw, x[a:b]))
+            x[a:b] -= hidden
+    return outbox
+
+
+def join(x: Array, pieces: tuple[Interval, ...]) -> Array:
+    """Return the coordinates of the intervals as one array, without a copy if they are in one piece."""
+    if len(pieces) == 1:
+        return x[pieces[0][0] : pieces[0][1]]
+    return np.concatenate([x[first:end] for first, end in pieces])
+
+
+def total(me: int, x: Array, reduction: Reduction, received: Mapping[int, Message]) -> Array:
+    """Add up what all peers own of this peer's segment."""
+    start, stop = reduction.segments[me]
+    result = np.zeros_like(x[start:stop])
+    for u, pieces in reduction.totalling(me):
+        message, at = (join(x, pieces) if u == me else received[u]), 0
+        for first, end in pieces:
+            result[first - start : end - start] += message[at : at + end - first]
+            at += end - first
+    return result
+
+
+def check_strength(design: Design, strength: int | None, collusion: int | None) -> int:
+    """Return the number of shares; raise `ConfigError` for one that the design does not have partitions for."""
+    if strength is None:
+        return strength_for(design, DEFAULT_COLLUSION if collusion is None else collusion)
+    if collusion is not None:
+        raise ConfigError("give either the strength or the collusion to withstand, not both")
+    if not 1 <= strength <= design.gap:
+        raise ConfigError(
+            f"a strength of {strength} needs that many partitions, but the design has {design.gap}; "
+            f"use 1 to {design.gap}, or a design with more partitions (smaller groups)"
+        )
+    return strength

@@ -1,0 +1,305 @@
+"""The figures of a run as matplotlib figures: readable on a phone, on a wide screen and on paper.
+
+Every function takes plain numbers by method and returns a `matplotlib.figure.Figure` that belongs to no global
+state; `securedfl.reporting.svg` turns one into a file or into a part of a page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from securedfl.errors import MissingDependencyError
+from securedfl.reporting.methods import Look, label, looks
+from securedfl.reporting.units import data_size, duration, power_of_ten
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Series = tuple[Sequence[int], Sequence[float]]
+
+INK = "#1d2430"
+GRID = "#d9dee5"
+WIDTH = 4.7
+_TINY = 1e-300  # an error below it is drawn as zero: two powers of ten must still fit underneath
+_STYLE: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 10.5,
+    "axes.labelsize": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": True,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "axes.linewidth": 0.8,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "securedfl",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Apply the project's figure style, and nothing of the user's own matplotlib settings."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingDependencyError(
+            "figures need matplotlib; install it with: pip install 'securedfl[learn]'"
+        ) from None
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        settings: Any = matplotlib.rcParams  # its keys are literal types in some versions only
+        settings.update(_STYLE)
+        yield
+
+
+def accuracy_curves(curves: Mapping[str, Series], *, closeup: bool = False) -> Figure:
+    """Test accuracy per round (the paper's Figure 3).
+
+    Parameters
+    ----------
+    curves
+        Rounds and accuracies (0 to 1) by method.
+    closeup
+        Show only the upper part, where the methods end; see `has_closeup`.
+    """
+    percent = {m: (x, [100 * v for v in y]) for m, (x, y) in curves.items()}
+
+    def finish(axes: Axes) -> None:
+        low, high = axes.get_ylim()
+        floor = _closeup_floor(percent) if closeup else max(low, 0)
+        floor = min(floor, 99.0)  # accuracies that are all 100 % need some room too
+        axes.set_ylim(floor, min(high, 100 + 0.03 * (100 - floor)))
+
+    return _curves(percent, "test accuracy, %", finish)
+
+
+def has_closeup(curves: Mapping[str, Series]) -> bool:
+    """Tell whether the ends of the curves are squeezed into the upper third, so that a close-up helps."""
+    values = [v for _, y in curves.values() for v in y]
+    if len(values) < 6:
+        return False
+    low, high = min(values), max(values)
+    return (high - _closeup_floor(curves)) < 0.4 * (high - low)
+
+
+def loss_curves(curves: Mapping[str, Series]) -> Figure:
+    """Test loss per round, on a logarithmic scale when it spans more than a factor of 20."""
+    values = [v for _, y in curves.values() for v in y]
+    logarithmic = bool(values) and min(values) > 0 and max(values) > 20 * min(values)
+
+    def finish(axes: Axes) -> None:
+        if logarithmic:
+            axes.set_yscale("log")
+            _few_log_ticks(axes)
+
+    return _curves(curves, "test loss", finish)
+
+
+def error_curves(curves: Mapping[str, Series], *, quantity: str = "mean squared error") -> Figure:
+    """Error of the average per round on a logarithmic scale; an error of exactly zero lies on the line "0"."""
+    positive = [v for _, y in curves.values() for v in y if v > _TINY]
+    has_zero = any(v <= _TINY for _, y in curves.values() for v in y)
+    exponents = [math.floor(math.log10(v)) for v in positive] or [-16]
+    floor = 10.0 ** (min(exponents) - 2)
+    drawn = {m: (x, [v if v > _TINY else floor for v in y]) for m, (x, y) in curves.items()}
+
+    def finish(axes: Axes) -> None:
+        top = max(exponents) + 1
+        step = max(1, math.ceil((top - min(exponents) + 1) / 6))
+        ticks = [10.0**e for e in range(min(exponents), top + 1, step)]
+        axes.set_yscale("log")
+        axes.set_ylim(floor / 3 if has_zero else 10.0 ** min(exponents), 10.0**top)
+        axes.set_yticks([floor, *ticks] if has_zero else ticks)
+        axes.set_yticklabels((["0"] if has_zero else []) + [power_of_ten(t) for t in ticks])
+        axes.minorticks_off()
+
+    return _curves(drawn, quantity, finish, height=4.2)
+
+
+def traffic_bars(sizes: Mapping[str, float]) -> Figure:
+    """Bytes that one peer sends in one round, by method."""
+    with style():
+        figure, axes = _bars(sizes, data_size)
+        for row, (method, look) in enumerate(looks(sizes).items()):
+            axes.barh(row, sizes[method], height=0.42, color=look.colour)
+        return figure
+
+
+def time_bars(train: Mapping[str, float], average: Mapping[str, float]) -> Figure:
+    """Seconds spent on training (solid) and averaging (hatched), by method."""
+    with style():
+        from matplotlib.patches import Patch
+
+        total = {m: train[m] + average[m] for m in train}
+        figure, axes = _bars(total, duration)
+        for row, (method, look) in enumerate(looks(total).items()):
+            axes.barh(row, train[method], height=0.42, color=look.colour)
+            axes.barh(
+                row, average[method], left=train[method], height=0.42, fill=False, hatch="/////",
+                edgecolor=look.colour, linewidth=1.2,
+            )  # fmt: skip
+        kinds = [
+            Patch(facecolor=GRID, edgecolor=INK, label="training"),
+            Patch(facecolor="none", edgecolor=INK, hatch="/////", label="averaging"),
+        ]
+        figure.legend(handles=kinds, loc="outside upper left", ncols=2, frameon=False, borderaxespad=0)
+        return figure
+
+
+def peer_strip(accuracy: Mapping[str, Sequence[float]]) -> Figure:
+    """Each peer's own test accuracy as one dot, by method, with the median as a bar."""
+    with style():
+        figure = _figure(0.85 + 0.66 * max(len(accuracy), 1))
+        axes = figure.subplots()
+        for row, (method, look) in enumerate(looks(accuracy).items()):
+            values = sorted(100 * v for v in accuracy[method] if math.isfinite(v))
+            if not values:
+                continue
+            heights = [row + dy for dy in _stacked(values)]
+            axes.plot(
+                values, heights, linestyle="none", marker="o", markersize=6.5, alpha=0.75, color=look.colour,
+                markeredgecolor="none", clip_on=False, zorder=3,
+            )  # fmt: skip
+            middle = (
+                values[len(values) // 2] if len(values) % 2 else sum(values[len(values) // 2 - 1 :][:2]) / 2
+            )
+            axes.plot([middle, middle], [row - 0.33, row + 0.33], color=INK, linewidth=2.2, zorder=2)
+        _name_rows(axes, list(looks(accuracy)), offset=-0.33)
+        axes.set_ylim(max(len(accuracy), 1) - 0.6, -0.75)
+        axes.set_xlabel("test accuracy of each peer, %")
+        axes.margins(x=0.04)
+        axes.spines["left"].set_visible(False)
+        return figure
+
+
+def _curves(
+    curves: Mapping[str, Series], ylabel: str, finish: Callable[[Axes], None], *, height: float = 3.3
+) -> Figure:
+    with style():
+        from matplotlib.ticker import MaxNLocator
+
+        figure = _figure(height)
+        axes = figure.subplots()
+        axes.set_xlabel("round")
+        axes.set_ylabel(ylabel)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+        drawn = looks(curves)
+        for layer, (method, look) in enumerate(drawn.items()):
+            x, y = curves[method]
+            axes.plot(
+                x, y, zorder=2 + 0.1 * layer, **line(look, points=len(x), layer=layer, layers=len(drawn))
+            )
+        axes.margins(x=0.02)
+        finish(axes)
+        if drawn:
+            _legend(figure, drawn)
+        return figure
+
+
+def line(look: Look, *, points: int, layer: int = 0, layers: int = 1) -> dict[str, Any]:
+    """Return how a curve is drawn; markers are thinned out and take turns, so that they do not hide each other."""
+    step = max(layers, points // 8) if points > layers else 1
+    alone = points == 1
+    return {
+        "color": look.colour,
+        "linewidth": look.width,
+        "linestyle": look.dashes,
+        "marker": look.marker or ("o" if alone else ""),
+        "markersize": 9 if alone and not look.marker else 5,
+        "markevery": (layer % step, step),
+        "alpha": 0.55 if look.width > 3 and not alone else 1.0,
+        "solid_capstyle": "round",
+    }
+
+
+def _legend(figure: Figure, drawn: Mapping[str, Look]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], **line(look, points=2)) for look in drawn.values()]
+    legend = figure.legend(
+        handles, ["?"] * len(handles), loc="outside upper left", ncols=2 if len(handles) != 3 else 3,
+        frameon=False, handlelength=2.6, columnspacing=1.4, borderaxespad=0,
+    )  # fmt: skip
+    for text, method in zip(legend.get_texts(), drawn, strict=True):
+        _literal(text, label(method))
+
+
+def _bars(values: Mapping[str, float], unit: Callable[[float], str]) -> tuple[Figure, Axes]:
+    """Return an empty bar chart with the method's name and its value written above each bar to come."""
+    figure = _figure(0.35 + 0.56 * max(len(values), 1))
+    axes = figure.subplots()
+    _name_rows(axes, list(looks(values)), offset=-0.27, values=[unit(values[m]) for m in looks(values)])
+    axes.set_ylim(max(len(values), 1) - 0.7, -0.72)
+    axes.set_xlim(0, max([*values.values(), 0.0]) or 1)
+    axes.grid(visible=False)
+    axes.set_xticks([])
+    axes.spines["bottom"].set_visible(False)
+    axes.spines["left"].set_visible(False)
+    return figure, axes
+
+
+def _name_rows(axes: Axes, rows: Sequence[str], *, offset: float, values: Sequence[str] = ()) -> None:
+    axes.set_yticks([])
+    across = axes.get_yaxis_transform()
+    for row, method in enumerate(rows):
+        name = axes.text(0, row + offset, "", transform=across, va="bottom", fontsize=10.5)
+        _literal(name, label(method))
+        if values:
+            axes.text(1, row + offset, values[row], transform=across, va="bottom", ha="right", fontsize=10.5)
+
+
+def _literal(text: Any, content: str) -> None:
+    """Set a text that the user may have chosen: never read as a formula."""
+    text.set_parse_math(False)
+    text.set_text(content)
+
+
+def _figure(height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(WIDTH, height), layout="constrained")
+
+
+def _closeup_floor(curves: Mapping[str, Series]) -> float:
+    """Return a little less than the lowest value of the last two thirds of the rounds."""
+    last = max((x[-1] for x, _ in curves.values() if x), default=0)
+    late = [v for x, y in curves.values() for r, v in zip(x, y, strict=True) if r >= last / 3]
+    everything = [v for _, y in curves.values() for v in y]
+    return min(late, default=0.0) - 0.05 * (max(everything, default=0.0) - min(late, default=0.0))
+
+
+def _few_log_ticks(axes: Axes) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _stacked(values: Sequence[float]) -> list[float]:
+    """Return a small height for each of the ascending values, so that equal ones stay visible."""
+    width = (values[-1] - values[0]) / 40
+    piles: list[int] = []
+    start = -math.inf
+    for value in values:
+        if value - start > width:
+            piles.append(0)
+            start = value
+        piles[-1] += 1
+    steps = [min(0.11, 0.5 / max(pile - 1, 1)) for pile in piles]
+    return [(i - (pile - 1) / 2) * step for pile, step in zip(piles, steps, strict=True) for i in range(pile)]

@@ -1,0 +1,9 @@
+"""How messages move: drivers that run protocols."""
+
+from __future__ import annotations
+
+from securedfl.simulation.driver import Outcome, run
+from securedfl.simulation.faults import Crash, Delay, Drop
+from securedfl.simulation.transcript import Message, Transcript
+
+__all__ = ["Crash", "Delay", "Drop", "Message", "Outcome", "Transcript", "run"]
