@@ -9,9 +9,11 @@ import argparse
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 
 from securedfl.designs import best
-from securedfl.privacy import certify, scenario
+from securedfl.privacy import Audit
+from securedfl.protocols import by_name
 
 
 def main() -> None:
@@ -21,22 +23,22 @@ def main() -> None:
     print("One curious peer each, two iterations of grouped averaging:")
     print(f"{'peers':>6} {'symbols':>10} {'components':>11}")
     for n in (9, 15, 33, 99, 201, 999):
-        audited = scenario("grouped", best(n, 3, 0))
-        fast = seconds(lambda audited=audited: certify(audited))
+        averaging = by_name("grouped").on(best(n, 3, 0))
+        fast = seconds(Audit(averaging).certificate)
         slow = "-"
         if n <= 99:
-            slow = f"{seconds(lambda audited=audited: certify(audited.without_shortcut())):.2f} s"
+            slow = f"{seconds(Audit(averaging, shortcut=False).certificate):.2f} s"
         print(f"{n:>6} {slow:>10} {fast:>9.3f} s")
 
     print("\nOne curious peer each, by number of iterations (symbols, 15 peers):")
     for iterations in (2, 4, 6, 8, 14):
-        audited = scenario("grouped", best(15, 3, 0), {"iterations": iterations}).without_shortcut()
-        print(f"{iterations:>6} iterations {seconds(lambda audited=audited: certify(audited)):>9.2f}s")
+        audited = Audit(by_name("grouped").on(best(15, 3, 0), iterations=iterations), shortcut=False)
+        print(f"{iterations:>6} iterations {seconds(audited.certificate):>9.2f}s")
 
     print("\nAll coalitions of a size against shares of strength c + 1 (components):")
     for n, c in ((15, 3), (15, 6), (33, 3), (99, 2), (60, 3)):
-        audited = scenario("shares", best(n, 3, 0), {"strength": c + 1})
-        spent = seconds(lambda audited=audited, c=c: certify(audited, collusion=c))
+        audited = Audit(by_name("shares").on(best(n, 3, 0), strength=c + 1))
+        spent = seconds(partial(audited.certificate, collusion=c))
         count = math.comb(n, c)
         print(
             f"{n:>6} peers, {c} colluders: {count:>7} coalitions {spent:>8.2f}s, {count / spent:>9.0f} a second"

@@ -15,10 +15,10 @@ from functools import partial
 
 import numpy as np
 
-from securedfl import run
 from securedfl.designs import best
 from securedfl.protocols import InsecureSeededDraw, grouped, plain, secret_uniform
 from securedfl.protocols.randomness import keystream
+from securedfl.simulation import run
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +32,14 @@ OPTIONS = {
 def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one peer: an average with every partition first, to warm up, then as many as asked for."""
     from securedfl.designs import best
-    from securedfl.federation.peers.rules import COMMIT_STEP
     from securedfl.network.core.rules import Rules
     from securedfl.network.core.session import Session
     from securedfl.network.driver import CHUNK, SLICED_CHUNK
     from securedfl.network.memory import share_one_heap
-    from securedfl.network.routes import PeerProtocol
     from securedfl.network.wire.endpoint import Endpoint
     from securedfl.network.wire.keys import KeyFiles
     from securedfl.network.wire.tls import Member
     from securedfl.protocols import by_name
-    from securedfl.protocols.shares.holding import holding
 
     share_one_heap()
     n, size, protocol = job["peers"], job["size"], job["protocol"]
@@ -53,19 +50,17 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     keys = folder / "keys"
     files = None if job["insecure"] else KeyFiles(keys / f"p{me}.key", keys / f"p{me}.crt", keys / "ca.crt")
 
-    @lru_cache
-    def turn(number: int) -> PeerProtocol:
-        generator = holding if protocol == "resilient" else by_name(protocol)
-        return partial(generator, design=design, round=number, **options)
+    averaging = by_name(protocol).on(design, **options)
+    row = averaging.protocol
+    turn = lru_cache(averaging.at)
 
     rules = Rules(
         protocol=lambda _n, round: turn(round % design.gap),
         size=size,
         dtype="float32",
-        commit_step=COMMIT_STEP.get(protocol, 0),
-        stand_ins=protocol == "resilient",
+        commit_step=row.commit_step,
         least=n,
-        chunk=SLICED_CHUNK if protocol in OPTIONS else CHUNK,
+        chunk=SLICED_CHUNK if row.sliced else CHUNK,
     )
     endpoint = Endpoint([Member(*m) for m in job["roster"]], me, files, insecure=job["insecure"])
     state = folder / f"state-{me}" if job["durable"] else None

@@ -19,13 +19,11 @@ from functools import partial
 import numpy as np
 
 from pairwise import pairwise
-from securedfl import run
 from securedfl.designs import Design, best
-from securedfl.protocols import grouped
+from securedfl.protocols import by_name
 from securedfl.protocols.randomness import keystream
 from securedfl.protocols.shares.layout import layout_for
-from securedfl.protocols.shares.resilient import resilient
-from securedfl.protocols.shares.shares import shares
+from securedfl.simulation import run
 
 
 def main() -> None:
@@ -52,7 +50,7 @@ def compare(peers: int, parameters: int, strength: int, repeat: int) -> None:
         vector *= 0.05  # in place: a temporary array would raise the high-water mark
     design = best(peers, 3, 0)
     inputs = sum(vector.nbytes for vector in vectors)
-    protocol = partial(shares, design=design, strength=strength)
+    protocol = by_name("shares").on(design, strength=strength)
 
     before = peak()
     outcome = run(protocol, vectors)
@@ -65,12 +63,12 @@ def compare(peers: int, parameters: int, strength: int, repeat: int) -> None:
         "np.mean(list_of_arrays, axis=0)": lambda: np.mean(vectors, axis=0),
         "shares, 32 bits": lambda: run(protocol, vectors),
         "shares, 32 bits, one thread": lambda: run(protocol, vectors, threads=1),
-        "shares, 64 bits": lambda: run(partial(protocol, bits=64), vectors),
+        "shares, 64 bits": lambda: run(by_name("shares").on(design, strength=strength, bits=64), vectors),
         "resilient shares, 32 bits": lambda: run(
-            partial(resilient, design=design, collusion=strength - 1), vectors
+            by_name("resilient").on(design, collusion=strength - 1), vectors
         ),
         "pairwise masks, 32 bits": lambda: run(partial(pairwise, design=design), vectors),
-        "grouped (ADMM)": lambda: run(partial(grouped, design=design), vectors),
+        "grouped (ADMM)": lambda: run(by_name("grouped").on(design), vectors),
         "AES keystream of the masks, one thread": lambda: expand(masked(design, strength, parameters)),
     }
     seconds = best_of(cases, repeat)
@@ -122,11 +120,11 @@ def growth(strength: int, repeat: int) -> None:
         design = best(peers, 3, 0)
         cases = {
             "mean": lambda vectors=vectors: np.mean(vectors, axis=0),
-            "shares": lambda v=vectors, d=design: run(partial(shares, design=d, strength=strength), v),
+            "shares": lambda v=vectors, d=design: run(by_name("shares").on(d, strength=strength), v),
             "pairwise": lambda v=vectors, d=design: run(partial(pairwise, design=d), v),
         }
         seconds = best_of(cases, repeat)
-        sent = max(run(partial(shares, design=design, strength=strength), vectors).sent)
+        sent = max(run(by_name("shares").on(design, strength=strength), vectors).sent)
         each = {name: taken / peers / parameters * 1e9 for name, taken in seconds.items()}
         optimal = 2 * vectors[0].nbytes * (peers - 1) / peers
         print(

@@ -1,31 +1,70 @@
 """SecureD-FL: federated learning without a server.
 
 Peers train the same model on private data and average their parameters within small groups, which come from a
-combinatorial design. See `average` for the one-liner and ``securedfl --help`` for the command line.
+combinatorial design. See `average` for the one-liner, `certify` for what peers learn about each other, `train` for a
+simulated federation, `join` for a real one, and ``securedfl --help`` for the command line.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from securedfl.designs import Design
-from securedfl.errors import SecuredFLError
-from securedfl.protocols import Schedule
-from securedfl.simulation import run
+from securedfl.designs import Design, best_design
+from securedfl.errors import (
+    ConfigError,
+    DesignError,
+    InvalidInputError,
+    MissingDependencyError,
+    PeerLostError,
+    PrivacyError,
+    RunFolderError,
+    SecuredFLError,
+)
+from securedfl.privacy import Certificate, certify
+from securedfl.protocols import Protocol, Schedule
 from securedfl.simulation.average import average
 
 if TYPE_CHECKING:
-    from securedfl.federation.peers.join import JoinedPeer
+    from securedfl.federation.config import TrainConfig
+    from securedfl.federation.peers.join import join
+    from securedfl.federation.train import train
 
-__version__ = "0.1.0"
+__version__ = version("securedfl")
+
+_LOADED_WHEN_USED = {
+    "TrainConfig": "securedfl.federation.config",
+    "join": "securedfl.federation.peers.join",
+    "train": "securedfl.federation.train",
+}
+"""What needs more than numpy: PyTorch, or gRPC."""
 
 
-def join(path: str | Path) -> JoinedPeer:
-    """Join a federation of real peers from your own training loop; see `securedfl.federation.peers.join.join`."""
-    from securedfl.federation.peers.join import join as connect  # late: needs the extra "network"
+def __getattr__(name: str) -> Any:
+    if name not in _LOADED_WHEN_USED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LOADED_WHEN_USED[name]), name)
 
-    return connect(path)
 
-
-__all__ = ["Design", "Schedule", "SecuredFLError", "__version__", "average", "join", "run"]
+__all__ = [
+    "Certificate",
+    "ConfigError",
+    "Design",
+    "DesignError",
+    "InvalidInputError",
+    "MissingDependencyError",
+    "PeerLostError",
+    "PrivacyError",
+    "Protocol",
+    "RunFolderError",
+    "Schedule",
+    "SecuredFLError",
+    "TrainConfig",
+    "__version__",
+    "average",
+    "best_design",
+    "certify",
+    "join",
+    "train",
+]

@@ -1,4 +1,4 @@
-"""Structured parameters: a dict of named arrays (a PyTorch state_dict) as one flat vector, and back.
+"""What is averaged: a model (a dict of named arrays, a PyTorch state_dict) as one flat vector, weighted, and back.
 
 torch is never imported here: tensors are recognised by what they can do.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.errors import InvalidInputError
-from securedfl.protocols.steps import Array
 
+Array = npt.NDArray[Any]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 Tree = Any
@@ -140,6 +141,63 @@ def flatten_all(trees: Sequence[Tree], *, dtype: str | None = None) -> tuple[Sch
     for peer, tree in enumerate(trees):
         schema.require(Schema.of(tree, dtype=dtype), peer)
     return schema, [schema.flatten(tree) for tree in trees]
+
+
+def add_weights(
+    vectors: Sequence[Array], weights: Iterable[float], max_weight: float | None = None
+) -> list[Array]:
+    """Turn each w into (a w, a), a = weight / max_weight, so that masks cover the weights too.
+
+    Raises `InvalidInputError` for weights that are negative, not finite, above the maximum or all zero.
+    """
+    numbers = _weights(weights)
+    if len(numbers) != len(vectors):
+        raise InvalidInputError(f"{len(numbers)} weights for {len(vectors)} peers; pass one per peer")
+    bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if bad.size:
+        raise InvalidInputError(f"the weight of peer {bad[0]} is negative or not finite")
+    if not numbers.any():
+        raise InvalidInputError(
+            "all weights are zero, so there is no average; give at least one peer a weight"
+        )
+    largest = float(numbers.max() if max_weight is None else max_weight)
+    if not (np.isfinite(largest) and largest > 0):
+        raise InvalidInputError("max_weight must be a positive finite number")
+    above = np.flatnonzero(numbers > largest)
+    if above.size:
+        raise InvalidInputError(f"the weight of peer {above[0]} is above max_weight = {largest:g}")
+    return [weigh(w, float(weight) / largest) for w, weight in zip(vectors, numbers, strict=True)]
+
+
+def _weights(weights: Any) -> npt.NDArray[np.float64]:
+    """Return weights as one array of numbers."""
+    if not isinstance(weights, Mapping | str):
+        with suppress(TypeError, ValueError):
+            return np.array([float(weight) for weight in weights], dtype=np.float64)
+    raise InvalidInputError("weights must be a list of numbers, one per peer")
+
+
+def weigh(w: Array, a: float) -> Array:
+    """Return (a w, a) as one vector."""
+    result = np.empty(len(w) + 1, dtype=w.dtype)
+    np.multiply(w, a, out=result[:-1])
+    result[-1] = a
+    return result
+
+
+def remove_weight(mean: Array) -> Array:
+    """Turn the averages of (a w, a) into the weighted average of w."""
+    if not mean[-1] > 0:
+        raise InvalidInputError(
+            "the weights add up to zero, so there is no average; give at least one peer a weight"
+        )
+    if mean[-1] < np.sqrt(np.finfo(mean.dtype).eps):
+        raise InvalidInputError(
+            f"the weights are on average {mean[-1]:.1e} of max_weight, too little for {mean.dtype} to give a quotient; "
+            "lower max_weight, or average in float64"
+        )
+    result: Array = mean[:-1] / mean[-1]
+    return result
 
 
 def _items(tree: Tree) -> list[tuple[str, Any]]:

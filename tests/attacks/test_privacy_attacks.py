@@ -17,10 +17,10 @@ from securedfl.attacks.solving import max_error, record, recovered, solve, two_m
 from securedfl.designs import best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import PrivacyError
-from securedfl.privacy import scenario
 from securedfl.protocols import InsecureSeededDraw, Schedule, classic, grouped, plain
 from securedfl.protocols.fixedpoint import FixedPoint, Symbols
 from securedfl.protocols.shares.shares import shares
+from tests.privacy.audits import audit
 
 AFFINE = best(9, 3, 0)
 
@@ -51,7 +51,7 @@ def test_attack_and_audit_agree(n, s, iterations, rho, round, seed, data):
     protocol = partial(grouped, design=design, rho=rho, iterations=iterations, round=round)
     private = vectors(n, seed=seed)
     loot = solve(record(protocol, private, seeded(seed)).held_by(coalition), protocol, n)
-    exposed = scenario("grouped", design, {"rho": rho, "iterations": iterations}).without_shortcut()
+    exposed = audit("grouped", design, {"rho": rho, "iterations": iterations}, shortcut=False)
     expected = exposed.learns(coalition, round).exposed
     assert loot.claimed == expected
     assert recovered(loot, private) == expected
@@ -122,7 +122,7 @@ def test_ill_conditioning_is_reported():
     call = partial(grouped, design=AFFINE, rho=1e-6, iterations=6)
     private = vectors(9, 1000, dtype="f4")
     loot = solve(record(call, private).held_by([0]), call, 9)
-    assert scenario("grouped", AFFINE, {"rho": 1e-6, "iterations": 6}).learns((0,)).exposed == loot.claimed
+    assert audit("grouped", AFFINE, {"rho": 1e-6, "iterations": 6}).learns((0,)).exposed == loot.claimed
     assert recovered(loot, private) == ()
     assert loot.condition > 1e6
     error = max_error(loot, private, loot.claimed)
@@ -138,7 +138,7 @@ def test_shares_are_broken_in_the_ring_exactly_where_the_audit_says(dtype, stren
     private = vectors(9, 9, dtype=dtype)
     held = record(call, private).held_by(coalition)
     loot = solve_ring(held, partial(call, codec=Symbols()), 9, FixedPoint())
-    exposed = scenario("shares", AFFINE, {"strength": strength}).without_shortcut().learns(coalition).exposed
+    exposed = audit("shares", AFFINE, {"strength": strength}, shortcut=False).learns(coalition).exposed
     assert loot.claimed == exposed
     if exposed:
         assert max_error(loot, private, exposed) <= max(loot.expected_error.values()) * 1.01
@@ -154,7 +154,7 @@ def test_attackers_get_nothing_of_the_others():
 
 class TestNarrowing:
     def test_intervals_hold_and_have_the_stated_widths(self):
-        audited = scenario("grouped", AFFINE, {"rho": 0.5})
+        audited = audit("grouped", AFFINE, {"rho": 0.5})
         private = vectors(9)
         for round in range(4):
             call = partial(grouped, design=AFFINE, rho=0.5, round=round)
@@ -167,7 +167,7 @@ class TestNarrowing:
                     low, high = found
                     assert (low <= private[victim] + 1e-12).all()
                     assert (private[victim] <= high + 1e-12).all()
-                    assert np.allclose(high - low, audited.widths[met[0]])
+                    assert np.allclose(high - low, audited.averaging.settled.widths[met[0]])
 
     def test_rotation_halves_the_meetings_and_fixed_neighbours_shrink_by_two_over_k_plus_one(self):
         private = vectors(9, 200)

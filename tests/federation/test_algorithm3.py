@@ -10,7 +10,7 @@ from securedfl.errors import InvalidInputError
 from securedfl.federation.algorithm3 import algorithm3, secure_aggregation, true_mean
 from securedfl.federation.metrics import make_row, summarise
 from securedfl.learning.training.trainer import Score
-from securedfl.protocols import InsecureSeededDraw, grouped, plain
+from securedfl.protocols import InsecureSeededDraw, by_name
 
 
 class Adders:
@@ -36,11 +36,11 @@ class Adders:
         return [Score(peer % 2, 2.0 * peer, 1 + peer) for peer in range(len(self.parameters))]
 
 
-def aggregation(protocol=grouped, *, design=None, **options):
+def aggregation(protocol="grouped", *, design=None, **options):
     design = design or best(9, 3)
     return partial(
         secure_aggregation,
-        protocol=partial(protocol, design=design),
+        protocol=by_name(protocol).on(design),
         draws=lambda r: lambda peer, offset: InsecureSeededDraw(0, peer=peer, round=r, offset=offset),
         **options,
     )
@@ -70,7 +70,7 @@ def test_a_restored_team_goes_on_without_initialisation():
     assert team.calls == ["update 3", "evaluate"]
 
 
-@pytest.mark.parametrize("protocol", [grouped, plain])
+@pytest.mark.parametrize("protocol", ["grouped", "plain"])
 def test_weighted_averages_count_samples(protocol):
     rows = np.arange(18, dtype=np.float32).reshape(9, 2)
     weights = [float(k + 1) for k in range(9)]
@@ -88,7 +88,7 @@ def test_true_mean_is_float64():
 
 def test_bytes_are_what_peers_send():
     rows = np.ones((9, 10), np.float32)
-    assert aggregation(plain, design=Design.everyone(9))(rows, 0).bytes_per_peer == pytest.approx(
+    assert aggregation("plain", design=Design.everyone(9))(rows, 0).bytes_per_peer == pytest.approx(
         2 * 8 * 40 / 9
     )
 

@@ -6,7 +6,6 @@ import socket
 import ssl
 import struct
 import threading
-from functools import partial
 
 import grpc
 import msgpack
@@ -95,7 +94,7 @@ def channel_of(endpoint, files, root):
 
 def attached(endpoint, attempt):
     """Let the first of two peers begin an attempt of `plain`, in which it expects ten numbers from the other."""
-    routes = find_routes(partial(by_name("plain"), design=best(3, 2, 0)), 3, 10, "float32")[0]
+    routes = find_routes(by_name("plain").on(best(3, 2, 0)), 3, 10, "float32")[0]
     mailbox = Mailbox(Place(RUN, 1, attempt, 0, 0), [routes])
     endpoint.attach(mailbox, (0, 1, 2))
     return mailbox
@@ -180,7 +179,7 @@ def test_long_messages_are_refused(endpoints, keys):
 def test_vectors_over_two_gibibytes_have_no_32_bit_limit():
     """Places and lengths by arithmetic, without the memory: 5 GiB of float64 in chunks, and a forged frame."""
     size = 5 * (1 << 30) // 8 + 12345
-    generator = partial(by_name("shares"), design=best(3, 2, 0), strength=2)
+    generator = by_name("shares").on(best(3, 2, 0), strength=2)
     plan = Plan.make(generator, 0, 3, size, "float64", commit_step=1, chunk=SLICED_CHUNK)
     assert sum(plan.chunk for _ in plan.routes[:-1]) + size % plan.chunk == size
     ratio = plan.bytes_to_send / (8 * size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
@@ -40,7 +39,7 @@ def test_bit_for_bit_the_memory_drivers_result(federation, n, protocol, fault):
     def average(vectors, round):
         design = design_withstanding(n, 1, group_size=2) if protocol == "shares" else best(n, 3, 0)
         return run(
-            partial(by_name(protocol), design=design, round=round),
+            by_name(protocol).on(design).at(round),
             vectors,
             draws=lambda peer, offset: InsecureSeededDraw(5, peer=peer, round=round, offset=offset),
         ).average

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
@@ -11,10 +12,10 @@ import pytest
 
 from securedfl.designs import best
 from securedfl.errors import PeerLostError
-from securedfl.protocols import Symbols, by_name, design_withstanding
+from securedfl.protocols import Inbox, Symbols, by_name, design_withstanding
 from securedfl.protocols.components import strength_for
-from securedfl.protocols.shares.holding import holding
 from securedfl.protocols.shares.layout import layout_for
+from securedfl.protocols.shares.resilient import resilient
 from securedfl.simulation import run
 from tests.network import toy
 from tests.network.test_peers import check_equal
@@ -43,7 +44,7 @@ def expected(names, lost):
     def average(vectors, round):
         kept = [v for k, v in enumerate(vectors) if round <= ROUND or k not in lost]
         design = DESIGN if len(kept) == N else design_withstanding(len(kept), 1)
-        return run(partial(by_name("shares"), design=design, round=round), kept).average
+        return run(by_name("shares").on(design).at(round), kept).average
 
     return toy.replay(names, 3, average)
 
@@ -96,26 +97,31 @@ def test_crash_and_return_with_stand_ins(federation):
 # -- on symbols ---------------------------------------------------------------------------------------------------
 
 
-def repeatedly(me, w, design, *, finishes, **options):
+def repeatedly(me, w, design, *, finishes, strength=None, collusion=None, codec=None, round=0, draw):
     """Share once and finish several times without different peers, as a network with false alarms may make it."""
-    held = yield from holding(me, w, design, **options)
+    held = yield from resilient(
+        me, w, design, strength=strength, collusion=collusion, codec=codec, round=round, draw=draw
+    )
     mean = None
     for lost in finishes:
         if me in lost:
             for _ in range(3):
                 yield {}
         else:
-            mean = yield from held.finish(lost)
+            mean = yield from held.finish(frozenset(lost))
             if not lost:
                 yield {}
     return mean
+
+
+REPEATEDLY = replace(by_name("resilient"), name="repeatedly", generator=repeatedly)
 
 
 @pytest.mark.parametrize("finishes", [[(), (4,), ()], [(0,), (8,), (4,)], [TWO[:1], TWO, ()]])
 def test_finishing_in_any_way_teaches_two_colluders_nothing_but_the_total(finishes):
     """Whoever is left out and however often: all sums that leave are sums of whole groups under the same masks."""
     n, size = 9, 9
-    symbolic = SymbolicRun(repeatedly, n, size, design=AFFINE, collusion=2, finishes=finishes)
+    symbolic = SymbolicRun(REPEATEDLY, n, size, design=AFFINE, collusion=2, finishes=finishes)
     for coalition in combinations(range(n), 2):
         total = span_of([[u for u in range(n) if u not in coalition]])
         for k in range(size):
@@ -126,8 +132,7 @@ def test_what_nobody_holds_cannot_be_finished():
     pair = sorted(share_a_group(AFFINE, 0, 1))[0]
     with pytest.raises(PeerLostError, match="two peers of one group"):
         run(partial(repeatedly, design=AFFINE, finishes=[pair]), [np.zeros(9)] * 9)
-    steps = holding(0, np.zeros((9, 1)), AFFINE, codec=Symbols(), draw=np.zeros_like)
+    steps = resilient(0, np.zeros((9, 1)), AFFINE, codec=Symbols(), draw=np.zeros_like)
     next(steps)
-    steps.send({})
     with pytest.raises(PeerLostError, match="nothing arrived"):
-        steps.send({})
+        steps.send(Inbox())

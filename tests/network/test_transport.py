@@ -59,7 +59,7 @@ def average_over(endpoints, protocol, vectors, draws, commit_step, chunk):
     [("grouped", 9, 1000), ("classic", 4, 999), ("plain", 4, 5000), ("shares", 9, 700), ("shares", 9, 2600)],
 )
 def test_same_bits_as_the_memory_driver(endpoints, protocol, n, chunk):
-    generator = partial(by_name(protocol), design=best(n, 3 if n == 9 else 2, 0), round=3)
+    generator = by_name(protocol).on(best(n, 3 if n == 9 else 2, 0)).at(3)
     vectors = [np.random.default_rng(k).normal(size=2600).astype(np.float32) for k in range(n)]
 
     def draws(peer, offset):
@@ -88,7 +88,7 @@ class Record:
 def test_no_sum_leaves_before_the_commit():
     """With all shares received, the sums are ready, but the only messages so far are those of the first step."""
     n, size = 9, 3000
-    generator = partial(by_name("shares"), design=best(n, 3, 0), strength=2)
+    generator = by_name("shares").on(best(n, 3, 0), strength=2)
     plan = Plan.make(generator, 0, n, size, "float32", commit_step=1, chunk=700)
     mailbox = Mailbox(Place(RUN, 0, 0, 0, 0), plan.routes)
     for chunk, routes in enumerate(plan.routes):
@@ -109,7 +109,7 @@ def test_no_sum_leaves_before_the_commit():
 
 
 def test_routes_count_the_bytes_that_the_memory_driver_counts():
-    generator = partial(by_name("shares"), design=best(9, 3, 0), round=1)
+    generator = by_name("shares").on(best(9, 3, 0)).at(1)
     routes = find_routes(generator, 9, 1000, "float32")
     outcome = run(generator, [np.zeros(1000, dtype=np.float32)] * 9)
     assert tuple(sum(route.sent) for route in routes) == outcome.sent
@@ -124,7 +124,7 @@ def test_routes_count_the_bytes_that_the_memory_driver_counts():
 def test_short_dry_runs_tell_about_long_vectors(protocol, n, length):
     name, size = protocol
     options = {"strength": 1} if name == "shares" else {}
-    generator = partial(by_name(name), design=best(n, size, 0), round=2, **options)
+    generator = by_name(name).on(best(n, size, 0), **options).at(2)
     assert find_routes(generator, n, length, "float32") == dry_run(generator, n, length, "float32")
 
 
@@ -255,7 +255,7 @@ def frame_of(place, array):
 @settings(max_examples=50)
 @given(st.data())
 def test_the_mailbox_takes_any_order_and_drops_everything_else(data):
-    routes = find_routes(partial(by_name("plain"), design=best(4, 2, 0)), 4, 10, "float32")[0]
+    routes = find_routes(by_name("plain").on(best(4, 2, 0)), 4, 10, "float32")[0]
     mailbox = Mailbox(Place(RUN, 1, 2, 0, 0), [routes, routes])
     good = [(chunk, sender) for chunk in range(2) for sender in range(1, 4)]
     noise = ["duplicate", "another run", "another attempt", "not announced", "wrong length or dtype"]
@@ -286,7 +286,7 @@ def test_the_mailbox_takes_any_order_and_drops_everything_else(data):
 
 
 def test_the_mailbox_names_who_is_missing():
-    routes = find_routes(partial(by_name("plain"), design=best(4, 2, 0)), 4, 10, "float32")[0]
+    routes = find_routes(by_name("plain").on(best(4, 2, 0)), 4, 10, "float32")[0]
     mailbox = Mailbox(Place(RUN, 0, 0, 0, 0), [routes])
     mailbox.deliver(2, frame_of(Place(RUN, 0, 0, 0, 0), np.zeros(10, dtype=np.float32)))
     with pytest.raises(PeerLostError, match="peers 1, 3"):

@@ -1,5 +1,6 @@
 """The audit: the numbers of the corrected theorem, fast paths against the slow one, planted leaks."""
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import combinations
@@ -14,14 +15,14 @@ from hypothesis import strategies as st
 from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import PrivacyError
-from securedfl.privacy import components, custom, observe, scenario
-from securedfl.privacy.certificate import certify
+from securedfl.privacy import components, observe
 from securedfl.privacy.symbolic.algebra import TwoAdic
 from securedfl.protocols import Schedule, classic, grouped, plain
 from securedfl.protocols.fixedpoint import Symbols
 from securedfl.protocols.shares.layout import layout_for
 from securedfl.protocols.shares.resilient import resilient
 from securedfl.protocols.shares.shares import shares
+from tests.privacy.audits import audit, own
 
 AFFINE, KIRKMAN = best(9, 3, 0), best(15, 3, 0)
 
@@ -32,7 +33,7 @@ SCHEDULES = {  # the authors' own: rho_0, decay, period per number of iterations
 
 
 def by_iteration(design, iterations, protocol="grouped", **options):
-    found = certify(scenario(protocol, design, {"iterations": iterations, **options}))[0]
+    found = audit(protocol, design, {"iterations": iterations, **options}).certificate()
     assert found.exhaustive
     return list(found.exposed_by_iteration)
 
@@ -58,16 +59,16 @@ class TestNumbers:
         assert by_iteration(AFFINE, 8) == [0, 0, 0, 0, 2, 8, 8, 8]
 
     def test_the_paper_calls_seven_iterations_safe_and_four_are(self):
-        found = certify(scenario("grouped", AFFINE, {"iterations": 8}))[0]
+        found = audit("grouped", AFFINE, {"iterations": 8}).certificate()
         assert (found.paper_bound, found.safe_iterations) == (7, 4)
 
     def test_from_three_iterations_a_lone_peer_learns_functions_of_several_peers(self):
-        found = certify(scenario("grouped", AFFINE, {"iterations": 8}))[0]
+        found = audit("grouped", AFFINE, {"iterations": 8}).certificate()
         assert found.dimension_by_iteration == (0, 0, 2, 5, 6, 7, 7, 7)
 
     def test_every_lone_peer_and_every_round_gives_the_same_numbers(self):
         for round in range(4):
-            view = scenario("grouped", AFFINE, {"iterations": 6}).view(round)
+            view = audit("grouped", AFFINE, {"iterations": 6}).view(round)
             for peer in range(9):
                 exposed = [len(view.knowledge([peer], 2 * i).exposed) for i in range(1, 7)]
                 assert exposed == [0, 0, 0, 0, 2, 8]
@@ -81,9 +82,9 @@ class TestNumbers:
         assert by_iteration(AFFINE, 3, "classic") == [0, 8, 8]
 
     def test_two_colluders_and_two_iterations(self):
-        found = certify(scenario("grouped", AFFINE), collusion=2)[0]
+        found = audit("grouped", AFFINE).certificate(collusion=2)
         assert (found.examined, found.breaking, found.exhaustive) == (36, 18, True)
-        slow = certify(scenario("grouped", AFFINE).without_shortcut(), collusion=2)[0]
+        slow = audit("grouped", AFFINE, shortcut=False).certificate(collusion=2)
         assert (slow.examined, slow.breaking) == (36, 18)
 
     @pytest.mark.parametrize("iterations", SCHEDULES)
@@ -98,18 +99,18 @@ class TestNumbers:
         assert by_iteration(AFFINE, 5, rho=rho, finish=finish) == [0, 0, 0, 0, 2]
 
     def test_plain_exposes_everybody_to_the_server_alone(self):
-        view = scenario("plain", AFFINE).view()
+        view = audit("plain", AFFINE).view()
         assert view.knowledge([0]).exposed == tuple(range(1, 9))
         assert all(view.knowledge([peer]).exposed == () for peer in range(1, 9))
 
     def test_shares_of_strength_three_among_nine(self):
-        found = certify(scenario("shares", AFFINE, {"strength": 3}), collusion=2, rounds=20)[0]
+        found = audit("shares", AFFINE, {"strength": 3}).certificate(collusion=2, rounds=20)
         assert (found.verdict, found.kind, found.exhaustive) == ("only the total", "perfect", True)
-        slow = certify(scenario("shares", AFFINE, {"strength": 3}).without_shortcut(), collusion=2)[0]
+        slow = audit("shares", AFFINE, {"strength": 3}, shortcut=False).certificate(collusion=2)
         assert slow.verdict == "only the total"
 
     def test_shares_of_strength_seven_among_fifteen(self):
-        found = certify(scenario("shares", KIRKMAN, {"strength": 7}), collusion=6)[0]
+        found = audit("shares", KIRKMAN, {"strength": 7}).certificate(collusion=6)
         assert (found.verdict, found.examined, found.exhaustive) == ("only the total", 5005, True)
 
     def test_not_every_kirkman_system_withstands_six_colluders(self):
@@ -120,15 +121,13 @@ class TestNumbers:
         ]  # fmt: skip
         design = Design([[int(label) for label in row] for row in rows])
         design.verify()
-        found = certify(scenario("shares", design, {"strength": 7}), collusion=6)[0]
+        found = audit("shares", design, {"strength": 7}).certificate(collusion=6)
         assert (found.verdict, found.examined, found.breaking) == ("partial sums", 5005, 0)
         assert sorted(map(len, found.partial_sums)) == [3, 6]
         coalitions = np.array(list(combinations(range(15), 6)))
         _, dimension = components.levels(components.components(design.labels, coalitions), coalitions)
         assert (dimension > 0).sum() == 8
-        assert (
-            certify(scenario("shares", design, {"strength": 7}), collusion=5)[0].verdict == "only the total"
-        )
+        assert audit("shares", design, {"strength": 7}).certificate(collusion=5).verdict == "only the total"
 
 
 class TestFastPaths:
@@ -137,8 +136,8 @@ class TestFastPaths:
     def test_two_iterations_are_components(self, n, s, seed, round, data):
         design = randomized(n, min(s, n - 1), seed, trials=2000)
         coalition = data.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=min(4, n - 1)))
-        audited = scenario("grouped", design)
-        assert audited.without_shortcut().learns(tuple(coalition), round) == audited.learns(
+        audited = audit("grouped", design)
+        assert replace(audited, shortcut=False).learns(tuple(coalition), round) == audited.learns(
             tuple(coalition), round
         )
 
@@ -153,7 +152,7 @@ class TestFastPaths:
 
     @pytest.mark.parametrize("strength", [1, 2, 3, 4])
     def test_the_share_protocol_reveals_no_more_than_components(self, strength):
-        view = scenario("shares", AFFINE, {"strength": strength}).view()
+        view = audit("shares", AFFINE, {"strength": strength}).view()
         for coalition in [*combinations(range(9), 1), *combinations(range(9), 3)]:
             exact, bound = (
                 view.knowledge(coalition),
@@ -167,8 +166,8 @@ class TestFastPaths:
     def test_the_share_protocol_is_components_per_slice(self, n, strength):
         """At a coordinate, a group is watched if its owner colludes, and sums are seen by the segment's owner only."""
         design = best(n, 3, 0)
-        audited = scenario("shares", design, {"strength": strength})
-        view, size = audited.view(), audited.coordinates
+        audited = audit("shares", design, {"strength": strength})
+        view, size = audited.view(), audited.places
         layout = layout_for(design, 0, strength, size)
         for coalition in [*combinations(range(n), 2), *list(combinations(range(n), 3))[::3]]:
             found = set()
@@ -183,12 +182,11 @@ class TestFastPaths:
         view = observe(call, 9, coordinates=9, ring=TwoAdic())
         assert all(view.knowledge(pair).dimension == 0 for pair in combinations(range(9), 2))
         assert (
-            certify(scenario("resilient", AFFINE, {"collusion": 2}), collusion=2)[0].verdict
-            == "only the total"
+            audit("resilient", AFFINE, {"collusion": 2}).certificate(collusion=2).verdict == "only the total"
         )
 
     def test_large_federations_take_seconds(self):
-        found = certify(scenario("grouped", best(999, 3, 0)))[0]
+        found = audit("grouped", best(999, 3, 0)).certificate()
         assert (found.verdict, found.examined, found.exhaustive) == ("only the total", 999, True)
 
 
@@ -227,8 +225,8 @@ class TestAnyProtocol:
                     outbox = {**outbox, 2: w * 3}
                 inbox = yield outbox
 
-        sound = certify(custom("sound", partial(grouped, design=AFFINE, rho=Fraction(1, 16)), 9))[0]
-        broken = certify(custom("leaky", leaky, 9))[0]
+        sound = own("sound", partial(grouped, design=AFFINE, rho=Fraction(1, 16)), 9).certificate()
+        broken = own("leaky", leaky, 9).certificate()
         assert (sound.verdict, broken.verdict) == ("only the total", "exposed")
         assert (broken.worst_coalition, broken.exposed, broken.breaking) == ((2,), (5,), 1)
 
@@ -239,7 +237,7 @@ class TestAnyProtocol:
             yield {(me + 1) % 4: mask}
             return w
 
-        assert custom("reuse", reuse, 4).learns((1,)).exposed == (0,)
+        assert own("reuse", reuse, 4).learns((1,)).exposed == (0,)
 
     def test_a_leak_in_one_slice_only_is_found(self):
         def slice_leak(me, w, *, round=0, draw):
@@ -248,8 +246,8 @@ class TestAnyProtocol:
             yield {(me + 1) % 4: hidden}
             return w
 
-        assert custom("slice", slice_leak, 4, coordinates=1).learns((1,)).exposed == ()
-        found = custom("slice", slice_leak, 4, coordinates=5).learns((1,))
+        assert own("slice", slice_leak, 4, coordinates=1).learns((1,)).exposed == ()
+        found = own("slice", slice_leak, 4, coordinates=5).learns((1,))
         assert (found.exposed, found.dimension) == ((0,), 2)
 
     def test_differences_are_functions_but_not_sums(self):
@@ -259,7 +257,7 @@ class TestAnyProtocol:
             yield {2: w + mask} if me == 0 else {2: w + received[0]} if me == 1 else {}
             return w
 
-        found = custom("difference", difference, 4).learns((2,))
+        found = own("difference", difference, 4).learns((2,))
         assert (found.exposed, found.sums, found.dimension) == ((), (), 1)
 
     def test_products_and_foreign_objects_are_refused(self):
@@ -272,9 +270,9 @@ class TestAnyProtocol:
             return w
 
         with pytest.raises(PrivacyError, match="not linear"):
-            custom("squared", squared, 3).view()
+            own("squared", squared, 3).view()
         with pytest.raises(PrivacyError, match="str"):
-            custom("named", named, 3).view()
+            own("named", named, 3).view()
 
     def test_a_message_that_never_comes_is_an_error(self):
         def waiting(me, w, *, round=0, draw):
@@ -282,17 +280,17 @@ class TestAnyProtocol:
             return received[(me + 1) % 3]
 
         with pytest.raises(PrivacyError, match="waits for a message"):
-            custom("waiting", waiting, 3).view()
+            own("waiting", waiting, 3).view()
 
     @pytest.mark.parametrize("coalition", [[], [9], [-1], list(range(9))])
     def test_impossible_coalitions(self, coalition):
         with pytest.raises(PrivacyError, match="no coalition"):
-            scenario("grouped", AFFINE).view().knowledge(coalition)
+            audit("grouped", AFFINE).view().knowledge(coalition)
 
     def test_the_last_honest_peer_is_given_away_by_the_total(self):
         for name in ("grouped", "shares"):
-            assert scenario(name, AFFINE).learns(tuple(range(8))).exposed == (8,)
-        assert scenario("grouped", AFFINE).without_shortcut().learns(tuple(range(8))).exposed == (8,)
+            assert audit(name, AFFINE).learns(tuple(range(8))).exposed == (8,)
+        assert audit("grouped", AFFINE, shortcut=False).learns(tuple(range(8))).exposed == (8,)
 
     def test_generators_are_used_as_they_are(self):
         for protocol in (classic, grouped, plain):

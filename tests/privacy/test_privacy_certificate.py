@@ -1,22 +1,26 @@
 """Certificates, surveys of coalitions, enforcement and the ledger."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 from securedfl.designs import best
 from securedfl.errors import ConfigError, PrivacyError, RunFolderError
-from securedfl.privacy import Certificate, certify, custom, enforce, scenario
+from securedfl.privacy import Audit, Certificate, enforce
 from securedfl.privacy.certificate import readable_json
 from securedfl.privacy.drawing import exposure_svg, exposure_text
 from securedfl.privacy.ledger import Attempt, Ledger, load
-from securedfl.privacy.scenario import interval_widths
 from securedfl.privacy.survey import survey
-from securedfl.protocols import Schedule
+from securedfl.protocols import Schedule, by_name
+from securedfl.protocols.admm import interval_widths
+from tests.privacy.audits import audit, own
 
 AFFINE = best(9, 3, 0)
+
+
+def on(protocol, design, options=None):
+    return by_name(protocol).on(design, **(options or {}))
 
 
 class TestCertificate:
@@ -32,7 +36,7 @@ class TestCertificate:
         ],
     )
     def test_verdicts_and_json(self, protocol, options, verdict, kind):
-        found = certify(scenario(protocol, AFFINE, options), rounds=20)[0]
+        found = audit(protocol, AFFINE, options).certificate(rounds=20)
         assert (found.verdict, found.kind, found.design) == (verdict, kind, found.design)
         assert Certificate.from_json(found.to_json()) == found
         data = json.loads(found.to_json())
@@ -43,17 +47,17 @@ class TestCertificate:
         }  # fmt: skip
 
     def test_the_sentence_names_what_matters(self):
-        bounded = certify(scenario("grouped", AFFINE), rounds=20)[0]
+        bounded = audit("grouped", AFFINE).certificate(rounds=20)
         assert "interval of width 7.88 (masks are 16 wide)" in bounded.sentence
         assert "up to 10 times in 20 rounds" in bounded.sentence
         assert "every such coalition" in bounded.sentence
-        perfect = certify(scenario("shares", AFFINE, {"strength": 3}), collusion=2)[0]
+        perfect = audit("shares", AFFINE, {"strength": 3}).certificate(collusion=2)
         assert perfect.sentence.startswith("Any 2 peers who pool what they received learn the total")
-        exposed = certify(scenario("classic", AFFINE))[0]
+        exposed = audit("classic", AFFINE).certificate()
         assert "do not protect" in exposed.sentence
 
     def test_a_search_says_that_it_is_one(self):
-        found = certify(scenario("shares", best(60, 3, 0), {"strength": 8}), collusion=5)[0]
+        found = audit("shares", best(60, 3, 0), {"strength": 8}).certificate(collusion=5)
         assert not found.exhaustive
         assert found.sentence.startswith("As far as was examined")
         assert "Not every such coalition" in found.sentence
@@ -78,8 +82,8 @@ class TestSurvey:
     def test_the_search_finds_what_all_coalitions_show(self):
         """Where everything can be examined, the directed search finds a coalition that breaks the protocol too."""
         for n, strength, size in ((15, 3, 3), (21, 4, 4)):
-            audited = scenario("shares", best(n, 3, 0), {"strength": strength})
-            labels = audited.meets(0)
+            audited = audit("shares", best(n, 3, 0), {"strength": strength})
+            labels = audited.averaging.used(0)
             everything = survey(n, size, audited.evaluate(), limit=10**6, effort=0)
             searched = survey(n, size, audited.evaluate(), limit=0, effort=600, labels=labels)
             assert everything.exhaustive
@@ -89,19 +93,19 @@ class TestSurvey:
             assert searched.exposed_by_iteration <= everything.exposed_by_iteration
 
     def test_who_learns_about_whom(self):
-        levels = certify(scenario("plain", AFFINE))[1].levels
+        levels = audit("plain", AFFINE).certificate().levels
         assert (levels[0, 1:] == 2).all()
         assert (levels[1:] == 0).all()
 
     @pytest.mark.parametrize("size", [0, 9, 20])
     def test_impossible_sizes(self, size):
         with pytest.raises(PrivacyError, match="makes no sense"):
-            certify(scenario("grouped", AFFINE), collusion=size)
+            audit("grouped", AFFINE).certificate(collusion=size)
 
     def test_all_rounds_that_differ_are_examined(self):
-        found = certify(scenario("grouped", AFFINE, {"iterations": 3}), rounds=20)[0]
+        found = audit("grouped", AFFINE, {"iterations": 3}).certificate(rounds=20)
         assert found.rounds_examined == 4
-        assert certify(scenario("grouped", AFFINE), rounds=20)[0].rounds_examined == 2
+        assert audit("grouped", AFFINE).certificate(rounds=20).rounds_examined == 2
 
 
 class TestPictures:
@@ -117,22 +121,22 @@ class TestPictures:
             assert len(text) < 200_000
 
     def test_text(self):
-        levels = certify(scenario("plain", best(9, 3, 0)))[1].levels
+        levels = audit("plain", best(9, 3, 0)).certificate().levels
         assert exposure_text(levels).splitlines()[1] == "0 - X X X X X X X X"
         assert exposure_text(np.zeros((99, 99), dtype=np.int8)) == ""
 
 
 class TestEnforcement:
     def test_safe_settings_pass(self):
-        assert enforce("grouped", AFFINE)[0].verdict == "only the total"
-        assert enforce("grouped", AFFINE, {"iterations": 4})[0].verdict == "partial sums"
+        assert enforce(on("grouped", AFFINE)).verdict == "only the total"
+        assert enforce(on("grouped", AFFINE, {"iterations": 4})).verdict == "partial sums"
 
     @pytest.mark.parametrize(
         ("protocol", "options", "collusion", "advice"),
         [
-            ("grouped", {"iterations": 8}, 1, "do: 2 iterations (--iterations 2)"),
+            ("grouped", {"iterations": 8}, 1, "do: 2 iterations (iterations = 2)"),
             ("grouped", {}, 2, "shares of strength 3"),
-            ("classic", {}, 1, "--protocol grouped"),
+            ("classic", {}, 1, "protocol = grouped"),
             ("plain", {}, 1, "shares of strength 2"),
             ("shares", {"strength": 2}, 2, "shares of strength 3"),
             ("grouped", {}, 8, "demand less collusion"),
@@ -140,7 +144,7 @@ class TestEnforcement:
     )
     def test_unsafe_settings_are_refused_with_advice(self, protocol, options, collusion, advice):
         with pytest.raises(PrivacyError, match="do not protect") as refused:
-            enforce(protocol, AFFINE, options, collusion=collusion)
+            enforce(on(protocol, AFFINE, options), collusion=collusion)
         assert advice in str(refused.value)
         assert refused.value.exit_code == 6
 
@@ -148,63 +152,62 @@ class TestEnforcement:
         "rho", [3.0, 4.0, Schedule(start=3.0, decay=3e-4), Schedule(start=3.0, decay=0.5, period=2), 1e-6]
     )
     def test_masks_as_wide_as_the_authors_pass(self, rho):
-        found = enforce("grouped", AFFINE, {"rho": rho})[0]
+        found = enforce(on("grouped", AFFINE, {"rho": rho}))
         assert not found.narrow
         assert f"masks are {found.width:.3g} wide" in found.sentence
 
     @pytest.mark.parametrize("rho", [1e9, 100, 4.1, Schedule(start=1e9, decay=1e-9)])
     @pytest.mark.parametrize("promise", ["partial sums", "only the total"])
     def test_narrow_masks_are_refused(self, rho, promise):
-        found = certify(scenario("grouped", AFFINE, {"rho": rho}))[0]
+        found = audit("grouped", AFFINE, {"rho": rho}).certificate()
         assert (found.verdict, found.meets(1)) == ("only the total", False)
         with pytest.raises(PrivacyError, match="use rho <= 4") as refused:
-            enforce("grouped", AFFINE, {"rho": rho}, promise=promise)
+            enforce(on("grouped", AFFINE, {"rho": rho}), promise=promise)
         assert f"masks are only {found.width:.3g} wide: every message gives" in str(refused.value)
-        assert "do: masks 16 wide (--rho 0.0625; at most 4)" in str(refused.value)
+        assert "do: masks 16 wide, that is rho of at most 4 (rho = 0.0625)" in str(refused.value)
 
     def test_masks_that_narrow_over_the_iterations_are_refused(self):
         rising = Schedule(start=1e-3, decay=1e12)
         with pytest.raises(PrivacyError, match="later message gives the parameters away to within 1e-09"):
-            enforce("grouped", AFFINE, {"rho": rising})
+            enforce(on("grouped", AFFINE, {"rho": rising}))
 
     def test_advice_for_narrow_masks_and_too_many_iterations_mends_both(self):
-        with pytest.raises(PrivacyError, match=r"--iterations 2 --rho 0\.0625") as refused:
-            enforce("grouped", AFFINE, {"rho": 1e9, "iterations": 6})
+        with pytest.raises(PrivacyError, match=r"iterations = 2, rho = 0\.0625") as refused:
+            enforce(on("grouped", AFFINE, {"rho": 1e9, "iterations": 6}))
         assert "can compute" in str(refused.value)
         assert "Besides, masks are only 1e-09 wide" in str(refused.value)
 
     def test_advice_after_very_many_iterations_is_two_at_once(self, monkeypatch):
         tried = []
 
-        def noted(audited, **options):
-            tried.append(audited.iterations)
-            return certify(audited, **options)
+        certificate = Audit.certificate
 
-        monkeypatch.setattr(sys.modules[enforce.__module__], "certify", noted)
+        def noted(audited, **options):
+            tried.append(audited.averaging.settled.parts)
+            return certificate(audited, **options)
+
+        monkeypatch.setattr(Audit, "certificate", noted)
         with pytest.raises(PrivacyError, match="do: 2 iterations"):
-            enforce("grouped", AFFINE, {"iterations": 20})
+            enforce(on("grouped", AFFINE, {"iterations": 20}))
         assert max(tried[1:]) == 2
 
     def test_a_stricter_promise(self):
         with pytest.raises(PrivacyError, match="only the total") as refused:
-            enforce("grouped", AFFINE, {"iterations": 4}, promise="only the total")
+            enforce(on("grouped", AFFINE, {"iterations": 4}), promise="only the total")
         assert "2 iterations" in str(refused.value)
 
     def test_other_group_sizes_are_suggested(self):
-        with pytest.raises(PrivacyError, match="group-size 2"):
-            enforce("grouped", best(6, 3, 0))
-
-    def test_exposure_can_be_allowed(self):
-        assert enforce("classic", AFFINE, allow_exposure=True)[0].verdict == "exposed"
+        with pytest.raises(PrivacyError, match="group_size = 2"):
+            enforce(on("grouped", best(6, 3, 0)))
 
     def test_unknown_protocols(self):
         with pytest.raises(ConfigError, match="known"):
-            enforce("nonsense", AFFINE)
+            on("nonsense", AFFINE)
 
 
 class TestLedger:
     def test_meetings_over_rounds(self):
-        ledger = Ledger(scenario("grouped", AFFINE)).add(*(Attempt(round=r) for r in range(21)))
+        ledger = Ledger(audit("grouped", AFFINE)).add(*(Attempt(round=r) for r in range(21)))
         data = ledger.to_dict()
         assert data["averages"] == data["attempts"] == 21
         assert data["most_meetings_of_a_pair"] == 11
@@ -223,7 +226,7 @@ class TestLedger:
             yield {0: w + received[second]} if me == first else {}
             return w
 
-        ledger = Ledger(custom("telling", telling, 5))
+        ledger = Ledger(own("telling", telling, 5))
         rounds = ledger.add(*(Attempt(round=r) for r in range(3)))
         assert rounds.exposed([0]) == ()
         retried = ledger.add(*(Attempt(round=r, parameters=0) for r in range(3)))
@@ -231,18 +234,18 @@ class TestLedger:
         assert retried.to_dict()["retries_with_the_same_parameters"] == 2
 
     def test_an_aborted_attempt_gives_less_than_a_whole_one(self):
-        ledger = Ledger(scenario("classic", AFFINE))
+        ledger = Ledger(audit("classic", AFFINE))
         assert ledger.add(Attempt(round=0, steps=1)).exposed([0]) == ()
         assert ledger.add(Attempt(round=0)).exposed([0]) == tuple(range(1, 9))
         assert ledger.add(Attempt(round=0, steps=1), Attempt(round=0)).exposed([0]) == tuple(range(1, 9))
 
     def test_shares_aborted_before_the_total_and_tried_again(self):
-        ledger = Ledger(scenario("shares", AFFINE, {"strength": 3}))
+        ledger = Ledger(audit("shares", AFFINE, {"strength": 3}))
         assert ledger.add(Attempt(round=0, steps=1), Attempt(round=0)).exposed([0, 1]) == ()
 
     def test_differencing(self):
         """Two totals of the same parameters, one without peer 8, give peer 8 away."""
-        ledger = Ledger(scenario("shares", AFFINE, {"strength": 2}))
+        ledger = Ledger(audit("shares", AFFINE, {"strength": 2}))
         twice = ledger.add(Attempt(round=0), Attempt(round=0, members=tuple(range(8))))
         assert twice.exposed([0]) == (8,)
 
@@ -253,5 +256,5 @@ class TestLedger:
             (tmp_path / "ledger.json").write_text(text)
             with pytest.raises(RunFolderError, match="ledger"):
                 load(tmp_path)
-        (tmp_path / "ledger.json").write_text(json.dumps(Ledger(scenario("grouped", AFFINE)).to_dict()))
+        (tmp_path / "ledger.json").write_text(json.dumps(Ledger(audit("grouped", AFFINE)).to_dict()))
         assert load(tmp_path)["attempts"] == 0

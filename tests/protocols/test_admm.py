@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from securedfl import Schedule, average, run
+from securedfl import Schedule, average
 from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import ConfigError
 from securedfl.protocols import DEFAULT_RHO, InsecureSeededDraw, classic, grouped, plain
+from securedfl.simulation import run
 
 # (rho_0, decay, period) of the authors' experiments per number of iterations, and the MSE that they report
 AUTHORS = {

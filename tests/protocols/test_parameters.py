@@ -18,8 +18,8 @@ import securedfl
 from securedfl.designs import best
 from securedfl.errors import ConfigError, DesignError, InvalidInputError
 from securedfl.parameters import Schema, flatten_all
-from securedfl.protocols import grouped
-from securedfl.simulation.average import _protecting_design
+from securedfl.protocols import by_name, grouped
+from securedfl.simulation import run
 
 dtypes = st.sampled_from([np.float16, np.float32, np.float64, np.int64, np.int8, np.uint8, np.bool_])
 
@@ -83,8 +83,8 @@ def test_weights_count_and_weight_zero_does_not():
     weights = [0, 1, 2, 3, 4, 5, 6, 7, 8]
     got = securedfl.average(vectors, weights=weights)
     np.testing.assert_allclose(got, np.average(range(9), weights=weights), atol=1e-12)
-    np.testing.assert_allclose(securedfl.average(vectors, weights, max_weight=1000), got, atol=1e-10)
-    np.testing.assert_allclose(securedfl.average(vectors, weights, "plain"), got, atol=1e-12)
+    np.testing.assert_allclose(securedfl.average(vectors, weights=weights, max_weight=1000), got, atol=1e-10)
+    np.testing.assert_allclose(securedfl.average(vectors, weights=weights, protocol="plain"), got, atol=1e-12)
 
 
 def test_schema_hash_depends_on_names_order_shapes_and_dtypes():
@@ -228,15 +228,11 @@ def test_keys_come_back_as_they_were():
     assert list(securedfl.average([{1: np.ones(1), "b": np.ones(1)}] * 9)) == [1, "b"]
 
 
-@pytest.mark.parametrize(("n", "size"), [(9, 3), (6, 2), (4, 2), (27, 4)])
-def test_the_group_size_protects_a_lone_peers_neighbours(n, size):
-    assert _protecting_design(n, 0).group_size == size
-    assert _protecting_design(5, 0) is None  # no size does: the audit says so
-
-
 def test_another_number_of_vectors_than_peers_is_an_error():
     with pytest.raises(DesignError, match="for 9 peers, but 8"):
-        securedfl.run(partial(grouped, design=best(9, 3, 0)), [np.ones(2)] * 8)
+        run(by_name("grouped").on(best(9, 3, 0)), [np.ones(2)] * 8)
+    with pytest.raises(DesignError, match="sends to peer 8, but 8 take part"):
+        run(partial(grouped, design=best(9, 3, 0)), [np.ones(2)] * 8)
 
 
 def test_flatten_all_promotes_everybody_alike():

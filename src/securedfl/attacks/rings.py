@@ -6,10 +6,10 @@ import numpy as np
 
 from securedfl.attacks.solving import Held, Loot
 from securedfl.privacy.symbolic.algebra import TwoAdic, eliminate, reduce
-from securedfl.privacy.symbolic.view import PeerProtocol, symbolic
+from securedfl.privacy.symbolic.view import symbolic
 from securedfl.protocols.fixedpoint import FixedPoint
 from securedfl.protocols.masks import values
-from securedfl.protocols.steps import Array
+from securedfl.protocols.steps import Array, PeerProtocol
 
 
 def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint) -> Loot:

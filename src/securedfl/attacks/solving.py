@@ -15,10 +15,10 @@ import numpy as np
 
 from securedfl.errors import PrivacyError
 from securedfl.privacy.symbolic.algebra import Vector
-from securedfl.privacy.symbolic.view import PeerProtocol, symbolic
+from securedfl.privacy.symbolic.view import symbolic
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.steps import Array, Draw
+from securedfl.protocols.steps import Array, Draw, PeerProtocol
 from securedfl.simulation import Message, Outcome, run
 
 RESIDUAL = 1e-6

@@ -13,13 +13,12 @@ import typer
 from securedfl.attacks.intervals import narrow
 from securedfl.attacks.rings import solve_ring
 from securedfl.attacks.solving import Loot, max_error, record, recovered, solve
-from securedfl.cli.audit import check_collusion, design_for, protocol_options, write
-from securedfl.designs import Design
+from securedfl.cli.audit import check_collusion, chosen, write
 from securedfl.errors import ConfigError
-from securedfl.privacy.certificate import certify, readable_json, too_narrow
-from securedfl.privacy.scenario import Scenario, scenario
-from securedfl.protocols import by_name
-from securedfl.protocols.fixedpoint import FixedPoint, Symbols
+from securedfl.privacy.audit import Audit
+from securedfl.privacy.certificate import readable_json, too_narrow
+from securedfl.protocols.fixedpoint import FixedPoint
+from securedfl.protocols.protocol import GROUPED, Averaging
 from securedfl.protocols.steps import Array
 
 
@@ -66,26 +65,30 @@ def attack(
     if picture is not None:
         _picture(picture, seed=seed, as_json=as_json)
         return
-    chosen = design_for(peers, group_size, design, seed)
-    members = None if coalition is None else _members(coalition, chosen.n)
-    size = collusion if members is None else len(members)
-    if protocol == "resilient":
-        raise ConfigError("without losses, resilient sends what shares sends; attack --protocol shares")
-    check_collusion(size, chosen.n)
-    options = protocol_options(
-        protocol, chosen, iterations=iterations, rho=rho, strength=strength, collusion=1
+    attacked = chosen(
+        protocol,
+        peers,
+        group_size=group_size,
+        path=design,
+        seed=seed,
+        collusion=1,
+        given={"iterations": iterations, "rho": rho, "strength": strength},
     )
-    audited = scenario(protocol, chosen, options).without_shortcut()
+    members = None if coalition is None else _members(coalition, attacked.n)
+    size = collusion if members is None else len(members)
+    check_collusion(size, attacked.n)
+    audited = Audit(attacked, shortcut=False)
     if rounds > 1:
-        _rounds(audited, chosen, rounds, parameters, dtype, seed, as_json=as_json)
+        _rounds(audited, rounds, parameters, dtype, seed, as_json=as_json)
         return
     if members is None:
-        members = certify(scenario(protocol, chosen, options), collusion=size, seed=seed)[0].worst_coalition
-    if protocol == "shares":
-        parameters = audited.coordinates  # every coordinate is solved for; these few stand for all slices
-    vectors = _vectors(chosen.n, parameters, dtype, seed)
+        members = Audit(attacked).certificate(collusion=size, seed=seed).worst_coalition
+    if attacked.protocol.sliced:
+        # every coordinate is solved for; these few stand for all slices
+        parameters = audited.places
+    vectors = _vectors(attacked.n, parameters, dtype, seed)
     started = time.perf_counter()
-    loot = _attack(protocol, chosen, audited, members, vectors)
+    loot = _attack(attacked, members, vectors)
     result = _result(loot, members, vectors, audited.learns(members).exposed, time.perf_counter() - started)
     guessed = sorted(set(result["recovered_peers"]) - set(result["exposed_by_audit"]))
     result = {
@@ -95,23 +98,19 @@ def attack(
         "dtype": dtype,
         **result,
         "guessed_peers": guessed,
-        "guessed_because": _why_guessed(audited) if guessed else None,
+        "guessed_because": _why_guessed(attacked.settled.widths) if guessed else None,
     }
     typer.echo(readable_json(result) if as_json else _words(result))
 
 
-def _attack(
-    protocol: str, design: Design, audited: Scenario, members: tuple[int, ...], vectors: list[Array]
-) -> Loot:
+def _attack(attacked: Averaging, members: tuple[int, ...], vectors: list[Array]) -> Loot:
     """Run the real protocol, take what the coalition holds, and solve."""
-    options = {name: value for name, value in audited.options.items() if name != "rho"}
-    if "rho" in audited.options:
-        options["rho"] = audited.rho
-    call = partial(by_name(protocol), design=design, **options)
-    held = record(call, vectors).held_by(members)
-    if protocol == "shares":
-        return solve_ring(held, partial(call, codec=Symbols()), design.n, FixedPoint())
-    return solve(held, call, design.n)
+    held = record(attacked, vectors).held_by(members)
+    if attacked.protocol.masks != "perfect":
+        return solve(held, attacked, attacked.n)
+    row = attacked.protocol
+    on_symbols = partial(row.generator, design=attacked.design, **{**attacked.options, **row.symbolic})
+    return solve_ring(held, on_symbols, attacked.n, FixedPoint())
 
 
 def _result(
@@ -161,24 +160,23 @@ def _words(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _why_guessed(audited: Scenario) -> str:
+def _why_guessed(widths: tuple[float, ...]) -> str:
     """Return why an estimate is right although the audit says that the parameters cannot be computed."""
-    if too_narrow(audited.widths):
+    if too_narrow(widths):
         return (
-            f"masks are only {audited.widths[0]:.3g} wide, and a message leaves an interval of "
-            f"{min(audited.widths):.3g} (training refuses such masks)"
+            f"masks are only {widths[0]:.3g} wide, and a message leaves an interval of "
+            f"{min(widths):.3g} (training refuses such masks)"
         )
     return "by luck; attack more --parameters"
 
 
-def _rounds(
-    audited: Scenario, design: Design, rounds: int, parameters: int, dtype: str, seed: int, *, as_json: bool
-) -> None:
-    if audited.protocol != "grouped" or not isinstance(audited.options["rho"], int | float):
+def _rounds(audited: Audit, rounds: int, parameters: int, dtype: str, seed: int, *, as_json: bool) -> None:
+    design, row = audited.averaging.design, audited.averaging.protocol
+    if row is not GROUPED or not isinstance(audited.options["rho"], int | float):
         raise ConfigError(
             "--rounds is an attack on bounded masks: use --protocol grouped and a constant --rho"
         )
-    if audited.iterations != 2:
+    if audited.averaging.settled.parts != 2:
         raise ConfigError("--rounds attacks averages of 2 iterations; leave --iterations away")
     vectors = _vectors(design.n, min(parameters, 1000), dtype, seed)
     result: dict[str, Any] = {

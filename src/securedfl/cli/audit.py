@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from securedfl.designs import Design, best
-from securedfl.designs.sizes import AUTO_SIZES
+from securedfl.designs import Design, nearest_design
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
-from securedfl.privacy.certificate import Certificate, certify, readable_json
-from securedfl.privacy.choice import protecting_design
+from securedfl.privacy.audit import Audit
+from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg, exposure_text
 from securedfl.privacy.ledger import load, read_object
-from securedfl.privacy.scenario import scenario
-from securedfl.protocols import Schedule
+from securedfl.protocols.admm import Schedule
 from securedfl.protocols.components import strength_for
+from securedfl.protocols.protocol import Averaging, by_name
 
 Method = Literal["auto", "symbols"]
 
@@ -71,29 +69,27 @@ def audit(
         _check_alone(context)
         _show_run(run, as_json=as_json)
         return
-    size = parse_group_size(group_size)
-    _check_strength(protocol, strength)
-    if size == "auto" and design is None:
-        check_collusion(collusion, PEERS if peers is None else peers)
-        chosen = _auto_design(peers, protocol, iterations, strength, collusion, seed)
-    else:
-        chosen = design_for(peers, AUTO_SIZES[0] if size == "auto" else size, design, seed)
-    check_collusion(collusion, chosen.n)
-    options = protocol_options(
-        protocol, chosen, iterations=iterations, rho=rho, strength=strength, collusion=collusion
+    audited = Audit(
+        chosen(
+            protocol,
+            peers,
+            group_size=parse_group_size(group_size),
+            path=design,
+            seed=seed,
+            collusion=collusion,
+            given={"iterations": iterations, "rho": rho, "strength": strength},
+        ),
+        shortcut=method == "auto",
     )
-    audited = scenario(protocol, chosen, options)
-    if method == "symbols":
-        audited = audited.without_shortcut()
-    certificate, survey = certify(audited, collusion=collusion, rounds=rounds, seed=seed)
+    certificate = audited.certificate(collusion=collusion, rounds=rounds, seed=seed)
     if svg is not None:
-        title = f"{protocol}, {chosen.n} peers: who can learn about whom"
-        write(svg, exposure_svg(survey.levels, title, collusion=collusion))
+        title = f"{protocol}, {audited.n} peers: who can learn about whom"
+        write(svg, exposure_svg(certificate.levels, title, collusion=collusion))
     if as_json:
         typer.echo(certificate.to_json())
         return
     typer.echo(describe(certificate))
-    picture = exposure_text(survey.levels)
+    picture = exposure_text(certificate.levels)
     if picture:
         who = "a curious peer" if collusion == 1 else f"a member of a coalition of {collusion}"
         typer.echo(f"\nWhat {who} (row) can learn about a peer (column):")
@@ -129,60 +125,58 @@ def _check_alone(context: typer.Context) -> None:
         raise ConfigError(f"--run shows what a run has certified; leave {', '.join(given)} away")
 
 
-def _check_strength(protocol: str, strength: int | None) -> None:
-    if strength is None or protocol == "shares":
-        return
-    why = "chooses its strength itself, by --collusion" if protocol == "resilient" else "has no shares"
-    raise ConfigError(f"--strength is for --protocol shares; {protocol} {why}")
+def chosen(
+    protocol: str,
+    peers: int | None,
+    *,
+    group_size: int | Literal["auto"],
+    path: Path | None,
+    seed: int,
+    collusion: int,
+    given: Mapping[str, Any],
+) -> Averaging:
+    """Put together what is audited or attacked, from options of which a protocol takes those that it has.
 
-
-def _auto_design(
-    peers: int | None, protocol: str, iterations: int, strength: int | None, collusion: int, seed: int
-) -> Design:
-    """Return the design that training would choose."""
-    options: dict[str, Any] = {}
-    if protocol in ("grouped", "classic"):
-        options = {"iterations": iterations, "finish": "literal" if iterations == 1 else "exact"}
-    elif protocol in ("shares", "resilient"):
-        options = {"collusion": collusion} if strength is None else {"strength": strength}
-    return protecting_design(
-        lambda size: design_for(peers, size, None, seed), [(protocol, options)], collusion
-    )
-
-
-def protocol_options(
-    protocol: str, design: Design, *, iterations: int, rho: str | None, strength: int | None, collusion: int
-) -> dict[str, Any]:
-    """Return the options that a protocol takes, from those of the command line."""
-    _check_strength(protocol, strength)
-    if protocol in ("grouped", "classic"):
-        options: dict[str, Any] = {
-            "iterations": iterations,
-            "finish": "literal" if iterations == 1 else "exact",
-        }
-        return options if rho is None else {**options, "rho": parse_rho(rho)}
-    if protocol == "shares":
-        return {"strength": _strength(design, collusion) if strength is None else strength}
-    if protocol == "resilient":  # chooses its strength itself
-        return {"collusion": _withstood(design, collusion)}
-    return {}
+    Parameters
+    ----------
+    protocol, peers, group_size, path, seed
+        What, among how many, and who meets whom: the design of a file, or the one that training would choose.
+    collusion
+        How many colluders it shall withstand; if the design cannot, as many as it can.
+    given
+        Options of protocols; None stands for not given.
+    """
+    row = by_name(protocol)
+    if given.get("strength") is not None and "strength" not in row.options:
+        raise ConfigError(f"--strength is for protocols of shares; {row.name} has no shares")
+    n = PEERS if peers is None else peers
+    if path is not None:
+        design = Design.load(path)
+        if peers is not None and design.n != peers:
+            raise DesignError(f"the design {path} is for {design.n} peers, but --peers says {peers}")
+    check_collusion(collusion, n if path is None else design.n)
+    if path is None:
+        design = (
+            nearest_design(n, collusion=collusion, group_size=group_size, seed=seed)
+            if row.in_groups
+            else Design.everyone(n)
+        )
+    options = {name: value for name, value in given.items() if value is not None and name in row.options}
+    if "rho" in options:
+        options["rho"] = parse_rho(options["rho"])
+    if options.get("iterations") == 1:
+        options["finish"] = "literal"
+    if "strength" in row.options and "strength" not in options:
+        options["strength"] = _strength(design, collusion)
+    return row.on(design, seed=seed, **options)
 
 
 def _strength(design: Design, collusion: int) -> int:
-    """Return the strength that the wish needs, or the most there is: an audit shows what that is worth."""
+    """Return the strength that the wish needs, or the most there is."""
     try:
         return strength_for(design, collusion)
     except PrivacyError:
         return design.gap
-
-
-def _withstood(design: Design, collusion: int) -> int:
-    """Return the wish, or the most colluders below it that the design withstands."""
-    for fewer in range(min(collusion, design.gap - 1, design.n - 2), 1, -1):
-        with suppress(PrivacyError):
-            strength_for(design, fewer)
-            return fewer
-    return 1
 
 
 def parse_rho(text: str) -> float | Schedule:
@@ -239,16 +233,6 @@ def describe(certificate: Certificate) -> str:
 
 def _numbers(numbers: tuple[int, ...]) -> str:
     return " ".join(map(str, numbers))
-
-
-def design_for(peers: int | None, group_size: int, path: Path | None, seed: int) -> Design:
-    """Return the design of a file, or the best known one."""
-    if path is None:
-        return best(PEERS if peers is None else peers, group_size, seed)
-    design = Design.load(path)
-    if peers is not None and design.n != peers:
-        raise DesignError(f"the design {path} is for {design.n} peers, but --peers says {peers}")
-    return design
 
 
 def _show_run(folder: Path, *, as_json: bool) -> None:

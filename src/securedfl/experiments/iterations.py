@@ -143,7 +143,7 @@ def errors(
 
     def measure(rows: Array, protocol: str, **options: Any) -> float:
         outcome = memory.run(
-            partial(by_name(protocol), design=design, round=round, **options),
+            by_name(protocol).on(design, **options).at(round),
             list(rows),
             draws=lambda peer, offset: InsecureSeededDraw(seed, peer=peer, round=round, offset=offset),
         )

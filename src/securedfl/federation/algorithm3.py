@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from securedfl.learning.training.team import Report, Team
 from securedfl.learning.training.trainer import Array, Score
+from securedfl.parameters import add_weights, remove_weight
 from securedfl.protocols.fixedpoint import UnencodableError
-from securedfl.protocols.steps import Steps
-from securedfl.simulation.average import add_weights, remove_weight
+from securedfl.protocols.protocol import Averaging
 from securedfl.simulation.driver import Draws, NotFiniteError, run
 
 
@@ -84,7 +83,7 @@ def secure_aggregation(
     parameters: Array,
     round: int,
     *,
-    protocol: Callable[..., Steps],
+    protocol: Averaging,
     draws: Callable[[int], Draws | None],
     weights: Sequence[float] | None = None,
     name_at: Callable[[int], str] | None = None,
@@ -109,7 +108,7 @@ def secure_aggregation(
     started = time.perf_counter()
     vectors = list(parameters) if weights is None else add_weights(list(parameters), weights)
     try:
-        outcome = run(partial(protocol, round=round), vectors, draws=draws(round))
+        outcome = run(protocol.at(round), vectors, draws=draws(round))
     except (NotFiniteError, UnencodableError) as error:
         name = name_at(error.index) if name_at and error.index < parameters.shape[1] else ""
         if isinstance(error, UnencodableError):

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from securedfl.designs import Design
-from securedfl.designs.sizes import AUTO_SIZES
-from securedfl.errors import ConfigError, PrivacyError
+from securedfl.designs import Design, best, nearest_design
+from securedfl.designs.algorithm2 import randomized
+from securedfl.errors import DesignError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.files import write_text
-from securedfl.federation.methods import make_design, options_of, protocol_of
+from securedfl.federation.methods import averaging, private, protocol_of
+from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import Certificate, readable_json
-from securedfl.privacy.choice import protecting_design
 from securedfl.privacy.drawing import exposure_svg
-from securedfl.privacy.enforce import DEFAULT_PROMISE, enforce, refusal
+from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
 from securedfl.privacy.ledger import FILE as LEDGER
 from securedfl.privacy.ledger import Attempt, Ledger
-from securedfl.privacy.scenario import scenario
-from securedfl.privacy.survey import Survey
+from securedfl.protocols.protocol import Averaging
 
 CERTIFICATE, EXPOSURE = "certificate.json", "exposure.svg"
-
-BASELINES = frozenset({"local", "fedavg"})
-"""Methods that promise no privacy, or need none, and are there for comparison."""
 
 _log = logging.getLogger("securedfl")
 
@@ -34,17 +30,23 @@ _log = logging.getLogger("securedfl")
 def choose_design(config: TrainConfig) -> Design:
     """Return the design that the configuration asks for; ``group_size = "auto"`` takes what protects best.
 
-    The choice is `securedfl.privacy.choice.protecting_design`'s, over all private methods; `certify` judges it.
+    The choice is `securedfl.designs.best_design`'s; `certify` judges it.
     """
-    if config.group_size != "auto":
-        return make_design(config, config.group_size)
-    if config.design not in ("best", "randomized") or not _private(config) or not config.collusion:
-        return make_design(config, AUTO_SIZES[0])
-    try:
-        cases = [_protocol(config, method) for method in _private(config)]
-    except ConfigError:  # the same error comes again where the options are used
-        return make_design(config, AUTO_SIZES[0])
-    return protecting_design(partial(make_design, config), cases, config.collusion)
+    rows = [protocol_of(config, name) for name in config.methods]
+    if not any(row is not None and row.in_groups for row in rows):
+        return Design.everyone(config.peers)
+    if config.design not in ("best", "randomized"):
+        design = Design.load(config.design)
+        if design.n != config.peers:
+            raise DesignError(
+                f"the design {config.design} is for {design.n} peers, but {config.peers} take part"
+            )
+        design.verify()
+        return design
+    make = best if config.design == "best" else randomized
+    return nearest_design(
+        config.peers, collusion=config.collusion, group_size=config.group_size, seed=config.seed, make=make
+    )
 
 
 def certify(config: TrainConfig, design: Design) -> dict[str, Any]:
@@ -67,16 +69,13 @@ def certify(config: TrainConfig, design: Design) -> dict[str, Any]:
     PrivacyError
         The settings do not withstand what the federation must, and ``allow_exposure`` is off.
     """
-    for method in _private(config):
-        certificate, _ = _certified(config, design, method)
+    for method in private(config):
+        certificate = _certified(config, design, method)
         demand = config.collusion > 0
         if demand and not certificate.meets(config.collusion, promise=DEFAULT_PROMISE):
             if not config.allow_exposure:
-                options = _protocol(config, method)[1]
-                raise PrivacyError(
-                    refusal(certificate, design, options, promise=DEFAULT_PROMISE, seed=config.seed)
-                )
-            _log.warning("exposure is allowed (--allow-exposure): %s", certificate.sentence)
+                raise refusal(certificate, _averaging(config, design, method))
+            _log.warning("exposure is allowed: %s", certificate.sentence)
         elif demand and certificate.verdict == "partial sums":
             _log.warning("%s", certificate.sentence)
     return _plain(config, design)
@@ -95,18 +94,17 @@ def save(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Mappi
         Its metrics: one per method and round. What real peers ``tried`` for a round is added up.
     """
     ledgers, done = {}, list(rows)
-    for method in _private(config):
-        certificate, survey = _certified(config, design, method)
+    for method in private(config):
+        certificate = _certified(config, design, method)
         attempts = [a for row in done if row["method"] == method for a in _attempts(row, design.n)]
-        protocol, options = _protocol(config, method)
-        ledger = Ledger(scenario(protocol, design, options)).add(*attempts)
+        ledger = Ledger(Audit(_averaging(config, design, method))).add(*attempts)
         ledgers[method] = {
             **ledger.to_dict(certificate.worst_coalition),
             "allow_exposure": config.allow_exposure,
         }
         if len(ledgers) == 1:  # the first method's picture
-            title = f"{protocol}, {design.n} peers: who can learn about whom"
-            picture = exposure_svg(survey.levels, title, collusion=certificate.collusion)
+            title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
+            picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
     if ledgers:
         write_text(folder / CERTIFICATE, readable_json(_plain(config, design)) + "\n")
@@ -131,36 +129,25 @@ def _plain(config: TrainConfig, design: Design) -> dict[str, Any]:
     """Return the certificates as JSON holds them."""
     return _only(
         {
-            method: {**_certified(config, design, method)[0].to_dict(), **_remarks(config, method)}
-            for method in _private(config)
+            method: {**_certified(config, design, method).to_dict(), **_remarks(config, method)}
+            for method in private(config)
         }
     )
 
 
 @lru_cache(maxsize=8)
-def _certified(config: TrainConfig, design: Design, method: str) -> tuple[Certificate, Survey]:
+def _certified(config: TrainConfig, design: Design, method: str) -> Certificate:
     """Examine one method; kept, because the run folder gets what the gate has computed."""
-    protocol, options = _protocol(config, method)
-    return enforce(
-        protocol,
-        design,
-        options,
-        collusion=max(config.collusion, 1),
-        rounds=config.rounds + 1,  # round 0 is the initial average
-        allow_exposure=True,  # examined here, judged in `certify`
+    # round 0 is the initial average
+    return Audit(_averaging(config, design, method)).certificate(
+        collusion=max(config.collusion, 1), rounds=config.rounds + 1
     )
 
 
-def _private(config: TrainConfig) -> list[str]:
-    return [
-        method
-        for method in config.methods
-        if method not in BASELINES and protocol_of(config, method) is not None
-    ]
-
-
-def _protocol(config: TrainConfig, method: str) -> tuple[str, dict[str, Any]]:
-    return str(protocol_of(config, method)), options_of(config, method)
+def _averaging(config: TrainConfig, design: Design, method: str) -> Averaging:
+    found = averaging(config, method, design)
+    assert found is not None  # noqa: S101 - private methods communicate
+    return found
 
 
 def _remarks(config: TrainConfig, method: str) -> dict[str, Any]:

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
 
-from securedfl.designs import Design, best
-from securedfl.designs.algorithm2 import randomized
-from securedfl.errors import ConfigError, DesignError, unknown
+from securedfl.designs import Design
+from securedfl.errors import ConfigError, unknown
 from securedfl.federation.config import RhoSchedule, TrainConfig
-from securedfl.protocols import by_name
-from securedfl.protocols.admm import AUTHORS, check_options
-from securedfl.protocols.steps import Steps
-
-Options = dict[str, Any]
+from securedfl.protocols.admm import AUTHORS
+from securedfl.protocols.protocol import Averaging, Protocol, by_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +24,14 @@ class Method:
         Gives the name of the averaging protocol for a configuration; None trains without communication.
     adapt
         Gives the settings that this method averages with.
+    baseline
+        Whether it promises no privacy, or needs none, and is there for comparison.
     """
 
     label: str
-    protocol: Callable[[TrainConfig], str] | None
+    protocol: Callable[[TrainConfig], str | Protocol] | None
     adapt: Callable[[TrainConfig], TrainConfig] = lambda config: config
+    baseline: bool = False
 
 
 def _as_published(config: TrainConfig) -> TrainConfig:
@@ -54,32 +51,13 @@ def _as_published(config: TrainConfig) -> TrainConfig:
 
 
 METHODS: dict[str, Method] = {
-    "local": Method(label="Local-Only", protocol=None),
-    "fedavg": Method(label="FedAvg", protocol=lambda _config: "plain"),
+    "local": Method(label="Local-Only", protocol=None, baseline=True),
+    "fedavg": Method(label="FedAvg", protocol=lambda _config: "plain", baseline=True),
     "paper": Method(label="SecureD-FL (paper)", protocol=lambda _config: "grouped", adapt=_as_published),
     "secured": Method(label="SecureD-FL", protocol=lambda config: config.protocol),
     "shares": Method(label="SecureD-FL shares", protocol=lambda _config: "shares"),
 }
 """All methods by name; add an entry to add a method."""
-
-
-def _admm(config: TrainConfig) -> Options:
-    options: Options = {"rho": config.schedule(), "iterations": config.iterations, "finish": config.finish}
-    check_options(**options)
-    return options
-
-
-OPTIONS: dict[str, Callable[[TrainConfig], Options]] = {
-    "classic": _admm,
-    "grouped": _admm,
-    "plain": lambda _config: {},
-    "resilient": lambda config: {"collusion": config.collusion},
-    "shares": lambda config: {"collusion": config.collusion},
-}
-"""Which settings each protocol takes, as keyword arguments; add an entry with the protocol."""
-
-WITHOUT_GROUPS = frozenset({None, "plain", "classic"})
-"""Protocols that need no design, so that two peers can use them."""
 
 
 def method(name: str) -> Method:
@@ -89,37 +67,24 @@ def method(name: str) -> Method:
     return METHODS[name]
 
 
-def protocol_of(config: TrainConfig, name: str) -> str | None:
-    """Return the name of the protocol that a method averages with, or None."""
+def protocol_of(config: TrainConfig, name: str) -> Protocol | None:
+    """Return the protocol that a method averages with; None if it does not communicate."""
     chosen = method(name).protocol
-    return None if chosen is None else chosen(config)
+    return None if chosen is None else by_name(chosen(config))
 
 
-def averaging(config: TrainConfig, name: str, design: Design) -> Callable[..., Steps] | None:
-    """Return a method's protocol with design and options filled in, or None if it does not communicate."""
-    protocol = protocol_of(config, name)
-    if protocol is None:
+def averaging(config: TrainConfig, name: str, design: Design) -> Averaging | None:
+    """Return what a method averages by, or None; a protocol takes those settings that are named like its options."""
+    row = protocol_of(config, name)
+    if row is None:
         return None
-    return partial(by_name(protocol), design=design, **options_of(config, name))
+    settings = method(name).adapt(config)
+    values = {option: getattr(settings, option) for option in row.options if hasattr(settings, option)}
+    if "rho" in values:
+        values["rho"] = settings.schedule()
+    return row.on(design, seed=config.seed, **values)
 
 
-def options_of(config: TrainConfig, name: str) -> Options:
-    """Return the options of a method's protocol."""
-    options = OPTIONS.get(str(protocol_of(config, name)))
-    return {} if options is None else options(method(name).adapt(config))
-
-
-def make_design(config: TrainConfig, group_size: int) -> Design:
-    """Return the design that the configuration names, verified and for the right number of peers."""
-    if {protocol_of(config, name) for name in config.methods} <= WITHOUT_GROUPS:
-        design = Design.everyone(config.peers)
-    elif config.design == "best":
-        design = best(config.peers, group_size, config.seed)
-    elif config.design == "randomized":
-        design = randomized(config.peers, group_size, config.seed)
-    else:
-        design = Design.load(config.design)
-    if design.n != config.peers:
-        raise DesignError(f"the design {config.design} is for {design.n} peers, but {config.peers} take part")
-    design.verify()
-    return design
+def private(config: TrainConfig) -> list[str]:
+    """Return the methods of a run that are to be private."""
+    return [name for name in config.methods if not method(name).baseline]

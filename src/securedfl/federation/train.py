@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 import securedfl
-from securedfl.designs import Design
 from securedfl.errors import RunFolderError
 from securedfl.federation import checkpoint as checkpoints
 from securedfl.federation.algorithm3 import Average, SecureAggregation, algorithm3, secure_aggregation
@@ -44,12 +43,13 @@ def train(config: TrainConfig, *, observer: Observer | None = None) -> dict[str,
     A script that sets ``workers`` above 1 needs the usual ``if __name__ == "__main__":``, because processes are
     spawned.
     """
-    for method in config.methods:  # before anything is written
-        averaging(config, method, Design.everyone(config.peers))
     builder(config.model)
+    design = choose_design(config)
+    for method in config.methods:
+        # options that make no average are an error before anything is read or written
+        averaging(config, method, design)
     observer = observer or Observer()
     task = make_task(config, observer.preparing)
-    design = choose_design(config)
     certificate = certify(config, design)
     path = config.out or default_folder(config)
     folder = RunFolder.create(path, config, design)

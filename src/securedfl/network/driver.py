@@ -16,12 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from securedfl.errors import InvalidInputError, PeerLostError
-from securedfl.network.routes import PeerProtocol, Routes, find_routes, in_two_parts
+from securedfl.network.routes import Routes, find_routes
 from securedfl.network.wire.frames import Place, Spec
 from securedfl.network.wire.mailbox import Mailbox
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.steps import Array, Draw, Inbox, Outbox, Steps
+from securedfl.protocols.steps import Array, Draw, Held, Inbox, Outbox, PeerProtocol, Steps, in_one_part
 
 CHUNK = 1 << 18
 """Parameters per chunk: 1 MiB of float32. Messages cost more than their bytes, and chunks in flight cost memory."""
@@ -59,7 +59,6 @@ class Plan:
     chunk: int = CHUNK
     depth: int = DEPTH
     routes: tuple[Routes, ...] = field(default=())
-    stand_ins: bool = False
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -74,18 +73,17 @@ class Plan:
         commit_step: int = 0,
         chunk: int = CHUNK,
         depth: int = DEPTH,
-        stand_ins: bool = False,
     ) -> Plan:
         """Find the routes of every chunk; kept, because rounds come back to the same protocol."""
-        plan = cls(protocol, me, n, size, dtype, commit_step, chunk, depth, (), stand_ins)
-        return replace(plan, routes=plan._find(in_two_parts(protocol) if stand_ins else protocol))
+        plan = cls(protocol, me, n, size, dtype, commit_step, chunk, depth)
+        return replace(plan, routes=plan._find(in_one_part(protocol)))
 
     def routes_without(self, lost: frozenset[int]) -> tuple[Routes, ...]:
         """Return the routes of what is left to do when members were lost after the commit."""
         done: tuple[Mapping[int, Spec], ...] = ({},) * self.commit_step
         return tuple(
             replace(routes, incoming=done + routes.incoming[self.commit_step :])
-            for routes in self._find(in_two_parts(self.protocol, lost))
+            for routes in self._find(in_one_part(self.protocol, lost))
         )
 
     def _find(self, protocol: PeerProtocol) -> tuple[Routes, ...]:
@@ -144,8 +142,7 @@ class Attempt:
         self._outlets: Mapping[int, Outlet] = {}
         self._draws = draws or (lambda _offset: secret_uniform)
         self._patience = patience
-        self._parked: dict[int, _Chunk] = {}
-        self._held: dict[int, Any] = {}
+        self._held: dict[int, Held] = {}
         self._lost: frozenset[int] = frozenset()
         self._result: Array | None = None
         self.seconds_waiting = 0.0
@@ -157,14 +154,14 @@ class Attempt:
     def share(self) -> None:
         """Do everything that comes before the commit step. Nothing that was sent is a sum of anybody's parameters."""
         if self._plan.commit_step:
-            self._run(until=self._plan.commit_step)
+            self._run()
 
     def recoverable(self, lost: frozenset[int]) -> bool:
         """Tell whether the average can be finished without members that were lost after the commit."""
-        if not self._plan.stand_ins or len(self._held) < len(self._plan.routes):
+        if len(self._held) < len(self._plan.routes):
             return False
         try:
-            self._held[0].check_recoverable(tuple(u for u in range(self._plan.n) if u not in lost))
+            self._held[0].check_recoverable(lost)
         except PeerLostError:
             return False
         return True
@@ -173,15 +170,15 @@ class Attempt:
         """Do the rest and return the average of all members; with stand-ins also without those lost, and repeatedly."""
         self._lost = lost
         self._result = np.empty_like(self._vector)
-        self._run(until=None)
+        self._run()
         deadline = time.monotonic() + self._patience
         for outlet in self._outlets.values():
             outlet.finish(max(deadline - time.monotonic(), 0.1))
         result, self._result = self._result, None
         return result
 
-    def _run(self, until: int | None) -> None:
-        """Advance all chunks to the end, or to where their messages of step ``until`` are ready, which stay here."""
+    def _run(self) -> None:
+        """Advance all chunks to the end of the protocol, or of its first part."""
         active: dict[int, _Chunk] = {}
         ahead = list(reversed(range(len(self._plan.routes))))
         while ahead or active:
@@ -189,16 +186,12 @@ class Attempt:
             found = self._box.poll(waiting)
             if found is None and ahead and len(active) < self._plan.depth:
                 chunk = ahead.pop()
-                state = self._parked.pop(chunk, None) or self._begin(chunk)
+                state = self._begin(chunk)
             else:
                 chunk, inbox = found or self._wait(waiting)
                 before = active.pop(chunk)
                 state = self._advance(chunk, before.steps, before.step + 1, inbox)
-            if state is None:
-                continue
-            if until is not None and state.step >= until:
-                self._parked[chunk] = state
-            else:
+            if state is not None:
                 active[chunk] = state
                 self._send(chunk, state)
         self._flush()
@@ -251,7 +244,7 @@ class Attempt:
     def _keep(self, chunk: int, result: Any) -> None:
         """Put a chunk's average, whole or in pieces, in its place; or keep what it holds at its commit."""
         start = chunk * self._plan.chunk
-        if self._plan.stand_ins and chunk not in self._held:
+        if isinstance(result, Held):
             self._held[chunk] = result
             return
         if self._result is None:

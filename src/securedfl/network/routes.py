@@ -7,16 +7,14 @@ to wait for and how long they must be. No protocol has to declare its routes, an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from securedfl.network.wire.frames import Spec, spec_of
-from securedfl.protocols.steps import Array, Inbox, Outbox, Steps
-
-PeerProtocol = Callable[..., Steps]
+from securedfl.protocols.randomness import secret_uniform
+from securedfl.protocols.steps import Inbox, Outbox, PeerProtocol
 
 
 @dataclass(frozen=True)
@@ -67,19 +65,9 @@ def _grown(one: tuple[Routes, ...], two: tuple[Routes, ...], times: int) -> tupl
     return tuple(result)
 
 
-def in_two_parts(protocol: PeerProtocol, lost: frozenset[int] = frozenset()) -> PeerProtocol:
-    """Return a protocol that returns a holding together with its finish, without those lost in between."""
-
-    def whole(me: int, w: Array, **options: Any) -> Steps:
-        held = yield from protocol(me, w, **options)
-        return None if me in lost else (yield from held.finish(lost))
-
-    return whole
-
-
 def dry_run(protocol: PeerProtocol, n: int, length: int, dtype: str) -> tuple[Routes, ...]:
     """Run all n peers on zeros and return the routes of each."""
-    peers = [protocol(me, np.zeros(length, dtype=dtype)) for me in range(n)]
+    peers = [protocol(me, np.zeros(length, dtype=dtype), draw=secret_uniform) for me in range(n)]
     incoming: list[list[Mapping[int, Spec]]] = [[] for _ in peers]
     sent: list[list[int]] = [[] for _ in peers]
     running = set(range(n))

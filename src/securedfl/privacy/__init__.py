@@ -1,21 +1,11 @@
-"""What others learn: exact audits of the protocols' own code, certificates, enforcement, a ledger and attacks."""
+"""What others learn: exact audits of the protocols' own code, certificates, the gate and the ledger."""
 
 from __future__ import annotations
 
-from securedfl.privacy.certificate import Certificate, certify
-from securedfl.privacy.enforce import enforce
-from securedfl.privacy.scenario import Scenario, custom, scenario
-from securedfl.privacy.symbolic.view import Knowledge, View, exact_options, observe
+from securedfl.privacy.audit import Audit
+from securedfl.privacy.certificate import Certificate
+from securedfl.privacy.certify import certify
+from securedfl.privacy.gate import enforce
+from securedfl.privacy.symbolic.view import Knowledge, View, observe
 
-__all__ = [
-    "Certificate",
-    "Knowledge",
-    "Scenario",
-    "View",
-    "certify",
-    "custom",
-    "enforce",
-    "exact_options",
-    "observe",
-    "scenario",
-]
+__all__ = ["Audit", "Certificate", "Knowledge", "View", "certify", "enforce", "observe"]

@@ -6,12 +6,14 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+import numpy as np
+
 from securedfl.errors import PrivacyError
-from securedfl.privacy.scenario import Kind, Scenario
-from securedfl.privacy.survey import Survey
+from securedfl.privacy.survey import Levels
+from securedfl.protocols.protocol import Masks
 
 Verdict = Literal["only the total", "partial sums", "exposed"]
 
@@ -57,6 +59,8 @@ class Certificate:
         ``symbols`` (the protocol's code run on symbols) or ``components`` (the graph that tests prove equal to it).
     arithmetic
         In which the code was run.
+    levels
+        ``levels[i, u]``: the most that coalitions with member i learn about peer u; for pictures, not part of the JSON.
     """
 
     peers: int
@@ -67,7 +71,7 @@ class Certificate:
     group_size: int | None
     collusion: int
     verdict: Verdict
-    kind: Kind
+    kind: Masks
     width: float | None
     narrowest: float | None
     rounds: int
@@ -86,6 +90,7 @@ class Certificate:
     rounds_examined: int
     method: Literal["symbols", "components"]
     arithmetic: str
+    levels: Levels = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int8), compare=False, repr=False)
 
     @property
     def narrow(self) -> bool:
@@ -183,7 +188,8 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, sentence included."""
-        return {**asdict(self), "sentence": self.sentence}
+        values = {name: getattr(self, name) for name in _names()}
+        return {**values, "sentence": self.sentence}
 
     def to_json(self) -> str:
         """Return JSON; `from_json` reads it back."""
@@ -192,7 +198,7 @@ class Certificate:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
         """Read `to_dict`'s values; what is missing is an error, what is unknown (remarks of a run) is left out."""
-        names = {field.name for field in fields(cls)}
+        names = set(_names())
         missing = names - set(data)
         if missing:
             raise PrivacyError(f"not a certificate: it lacks {', '.join(sorted(missing))}")
@@ -211,48 +217,6 @@ class Certificate:
         return cls.from_dict(data)
 
 
-def certify(
-    scenario: Scenario, *, collusion: int = 1, rounds: int = 1, seed: int = 0, thorough: bool = True
-) -> tuple[Certificate, Survey]:
-    """Examine the coalitions of a size over the rounds of a run; return the certificate and who learns about whom."""
-    survey, worst_round, examined = scenario.survey(collusion, rounds=rounds, seed=seed, thorough=thorough)
-    learned = scenario.learns(survey.worst, worst_round)
-    design = scenario.design
-    safe = next(
-        (i for i, count in enumerate(survey.exposed_by_iteration) if count), len(survey.exposed_by_iteration)
-    )
-    certificate = Certificate(
-        peers=scenario.n,
-        protocol=scenario.protocol,
-        options=dict(scenario.options),
-        design=design.hash if design is not None else None,
-        gap=design.gap if design is not None else None,
-        group_size=design.group_size if design is not None else None,
-        collusion=collusion,
-        verdict=_verdict(survey),
-        kind=scenario.kind,
-        width=scenario.widths[0] if scenario.widths else None,
-        narrowest=min(scenario.widths) if scenario.widths else None,
-        rounds=rounds,
-        meetings=scenario.meetings(rounds),
-        worst_coalition=survey.worst,
-        exposed=learned.exposed,
-        partial_sums=learned.sums,
-        dimension=learned.dimension,
-        exposed_by_iteration=survey.exposed_by_iteration,
-        dimension_by_iteration=survey.dimension_by_iteration,
-        safe_iterations=safe,
-        paper_bound=2 * design.gap - 1 if design is not None else None,
-        exhaustive=survey.exhaustive and examined == scenario.distinct(rounds),
-        examined=survey.examined,
-        breaking=survey.breaking,
-        rounds_examined=examined,
-        method="components" if scenario.graph is not None else "symbols",
-        arithmetic="union of groups" if scenario.graph is not None else scenario.ring.name,
-    )
-    return certificate, survey
-
-
 def too_narrow(widths: Sequence[float]) -> bool:
     """Tell whether masks whose messages leave intervals of these widths are too narrow to hide parameters."""
     return bool(widths) and (widths[0] < LEAST_WIDTH or min(widths) < LEAST_INTERVAL)
@@ -268,10 +232,9 @@ def readable_json(data: Mapping[str, Any]) -> str:
     )
 
 
-def _verdict(survey: Survey) -> Verdict:
-    if survey.exposed_by_iteration[-1]:
-        return "exposed"
-    return "partial sums" if survey.dimension_by_iteration[-1] else "only the total"
+def _names() -> list[str]:
+    """Return the fields that a file holds."""
+    return [field.name for field in fields(Certificate) if field.name != "levels"]
 
 
 def _frozen(value: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.errors import RunFolderError
-from securedfl.privacy.scenario import Scenario
+from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
 
 FILE = "ledger.json"
@@ -60,7 +60,7 @@ class Attempt:
 class Ledger:
     """All attempts of a run so far. A value: `add` returns a new one."""
 
-    scenario: Scenario
+    audit: Audit
     attempts: tuple[Attempt, ...] = ()
 
     def add(self, *attempts: Attempt) -> Ledger:
@@ -70,12 +70,10 @@ class Ledger:
     @property
     def meetings(self) -> npt.NDArray[np.int64]:
         """How often each pair of peers saw each other's masked messages."""
-        n = self.scenario.n
+        n = self.audit.n
         met = np.zeros((n, n), dtype=np.int64)
-        if self.scenario.meets is None:
-            return met
         for attempt in self.attempts:
-            for row in self.scenario.meets(attempt.round):
+            for row in self.audit.averaging.used(attempt.round):
                 met += row[:, None] == row
         np.fill_diagonal(met, 0)
         return met
@@ -97,9 +95,8 @@ class Ledger:
 
         k masks uniform over a width W leave an intersection of 2 W / (k + 1) on average.
         """
-        if not self.scenario.widths:
-            return None
-        return min(self.scenario.widths) * (1.0 if meetings < 1 else 2 / (meetings + 1))
+        widths = self.audit.averaging.settled.widths
+        return min(widths) * (1.0 if meetings < 1 else 2 / (meetings + 1)) if widths else None
 
     def to_dict(self, coalition: Iterable[int] | None = None) -> dict[str, Any]:
         """Return the ledger in plain values.
@@ -110,15 +107,16 @@ class Ledger:
             Whose knowledge to add up, by default peer 0's; take the certificate's worst one.
         """
         members = tuple(coalition) if coalition is not None else (0,)
+        row, widths = self.audit.averaging.protocol, self.audit.averaging.settled.widths
         met = self.meetings
         most = int(met.max()) if met.size else 0
         off_diagonal = met[np.triu_indices(len(met), 1)]
         times, pairs = np.unique(off_diagonal, return_counts=True)
         repeated = sum(len(attempts) - 1 for attempts in self._by_content().values())
         return {
-            "peers": self.scenario.n,
-            "protocol": self.scenario.protocol,
-            "kind": self.scenario.kind,
+            "peers": self.audit.n,
+            "protocol": row.name,
+            "kind": row.masks,
             "averages": len(self._by_content()),
             "attempts": len(self.attempts),
             "retries_with_the_same_parameters": repeated,
@@ -127,7 +125,7 @@ class Ledger:
             "pairs_by_meetings": {str(t): int(p) for t, p in zip(times, pairs, strict=True)},
             "coalition": list(members),
             "exposed_so_far": list(self.exposed(members)),
-            "mask_width": self.scenario.widths[0] if self.scenario.widths else None,
+            "mask_width": widths[0] if widths else None,
             "interval_after_one_message": self.interval(1),
             "interval_after_all_meetings": self.interval(most),
             **({"meetings": met.tolist()} if len(met) <= _MOST_PEERS_LISTED else {}),
@@ -154,21 +152,22 @@ class Ledger:
         return groups
 
     def _rotation(self, round: int) -> int:
-        return round % self.scenario.rotation
+        rotation = self.audit.averaging.rotation
+        return round if rotation is None else round % rotation
 
     def _learned(self, attempts: list[Attempt], members: tuple[int, ...]) -> set[int]:
         """Stack what each attempt gives; masks are fresh, so nothing else can be combined."""
-        if self.scenario.kind == "perfect":
+        if self.audit.averaging.protocol.masks == "perfect":
             # Until its commit an attempt gives nothing that its graph does not, and the same graph twice gives no more.
             attempts = list(dict.fromkeys(a for a in attempts if a.opened))
         if len(attempts) == 1 and attempts[0].steps is None and attempts[0].members is None:
-            return set(self.scenario.learns(members, attempts[0].round).exposed)
-        n, coordinates = self.scenario.n, self.scenario.coordinates
-        ring = self.scenario.ring
+            return set(self.audit.learns(members, attempts[0].round).exposed)
+        n, coordinates = self.audit.n, self.audit.places
+        ring = self.audit.ring
         rows = [np.zeros((0, n * coordinates), dtype=ring.dtype)]
         for attempt in attempts:
             if attempt.members is None:
-                view = self.scenario.view(attempt.round)
+                view = self.audit.view(attempt.round)
                 for places, basis in view.functions(members, attempt.steps, total=attempt.steps is None):
                     wide = np.zeros((len(basis), n * coordinates), dtype=ring.dtype)
                     wide[:, places] = basis

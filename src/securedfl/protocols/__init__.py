@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from securedfl.errors import unknown
 from securedfl.protocols.admm import DEFAULT_RHO, Schedule, classic, grouped
 from securedfl.protocols.components import components, design_withstanding, strength_for, withstands
 from securedfl.protocols.fixedpoint import FixedPoint, Symbols, UnencodableError
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.plain import plain
+from securedfl.protocols.protocol import LEAST_PEERS, Averaging, Protocol, by_name
 from securedfl.protocols.randomness import InsecureSeededDraw, secret_uniform
-from securedfl.protocols.shares.resilient import resilient
-from securedfl.protocols.shares.shares import shares
-from securedfl.protocols.steps import Array, Committed, Draw, Inbox, Outbox, Steps
-
-PROTOCOLS: dict[str, Callable[..., Steps]] = {
-    "classic": classic,
-    "grouped": grouped,
-    "plain": plain,
-    "resilient": resilient,
-    "shares": shares,
-}
-
-
-def by_name(name: str) -> Callable[..., Steps]:
-    """Return the protocol of that name; an unknown one is an error that names the nearest."""
-    if name not in PROTOCOLS:
-        raise unknown("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name]
-
+from securedfl.protocols.steps import Array, Draw, Held, Inbox, Outbox, Settled, Steps
 
 __all__ = [
     "DEFAULT_RHO",
-    "PROTOCOLS",
+    "LEAST_PEERS",
     "Array",
-    "Committed",
+    "Averaging",
     "Draw",
     "FixedPoint",
+    "Held",
     "Inbox",
     "InsecureSeededDraw",
     "Mask",
     "Outbox",
+    "Protocol",
     "Schedule",
+    "Settled",
     "Steps",
     "Symbols",
     "UnencodableError",
@@ -52,9 +35,7 @@ __all__ = [
     "design_withstanding",
     "grouped",
     "plain",
-    "resilient",
     "secret_uniform",
-    "shares",
     "strength_for",
     "withstands",
 ]

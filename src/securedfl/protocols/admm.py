@@ -16,7 +16,7 @@ import numpy as np
 from securedfl.designs.design import Design, Group, Partition
 from securedfl.errors import ConfigError
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.steps import Array, Draw, Outbox, Steps, total
+from securedfl.protocols.steps import Array, Draw, Options, Outbox, Settled, Steps, total
 
 Finish = Literal["exact", "literal"]
 
@@ -42,6 +42,13 @@ class Schedule:
 
     def __getitem__(self, iteration: int) -> Any:
         return self.start * self.decay ** (iteration // self.period)
+
+    @property
+    def public(self) -> float | dict[str, float]:
+        """The schedule as JSON holds it; one that never changes is a number."""
+        if self.decay == 1:
+            return float(self.start)
+        return {"start": float(self.start), "decay": float(self.decay), "period": self.period}
 
 
 AUTHORS = {
@@ -180,3 +187,34 @@ def _collect(me: int, g: Group, pi: Partition, received: Mapping[int, Array]) ->
     """Receive the other groups' sums, each from the member that serves this peer's rank."""
     rank = g.index(me)
     return {h: received[h[rank % len(h)]] for h in pi if h != g}
+
+
+def settle(_design: Design, options: Options) -> Settled:
+    """Return what follows from the options of ADMM; two iterations reveal what connected components say, more more."""
+    completed = dict(options)
+    completed.setdefault("iterations", 2)
+    completed.setdefault("rho", DEFAULT_RHO)
+    schedule, iterations = check_options(**completed), completed["iterations"]
+    return Settled(
+        options=completed,
+        partitions=iterations,
+        parts=iterations,
+        joined=iterations == 2,
+        widths=interval_widths(schedule, iterations),
+    )
+
+
+def interval_widths(schedule: Schedule, iterations: int) -> tuple[float, ...]:
+    """Return how wide an interval each iteration's message leaves for a parameter.
+
+    Up to public terms, y^1 = c (w + lam/rho) and y^{i+1} = c (w + k y^i), k = rho_i / rho_{i+1}; lam is in [0, 1).
+    The later a message, the less of it is mask: with a small constant rho the second leaves half the first's width.
+    """
+    widths = []
+    of_w, of_mask, k = 0.0, 1 / float(schedule[0]), 1.0
+    for i in range(iterations):
+        c = float(factors(schedule[i])[0])
+        of_w, of_mask = c * (1 + k * of_w), c * k * of_mask
+        widths.append(of_mask / of_w)
+        k = float(schedule[i]) / float(schedule[i + 1])
+    return tuple(widths)

@@ -1,10 +1,11 @@
 """What a protocol is: a generator that yields what a peer sends and is sent what the peer received.
 
-A protocol does no input or output. It is called as ``protocol(me, w, design, round=..., draw=..., **options)``,
+A protocol does no input or output. It is called as ``generator(me, w, design, round=..., draw=..., **options)``,
 yields one ``{receiver: array}`` per step, is sent the ``{sender: array}`` of that step, and returns the average,
-whole or in pieces.
-Drivers (`securedfl.simulation`, `securedfl.privacy`) give it life: they move the messages, cut vectors into chunks
-and choose where random masks come from. Two rules follow for whoever writes a protocol:
+whole or in pieces. A protocol that can lose peers has two parts: the first only shares, so that nothing sent is a
+sum, and returns what it holds (`Held`); the second adds up and is begun once the members are committed.
+Drivers (`securedfl.simulation`, `securedfl.network`, `securedfl.privacy`) give protocols life: they move the
+messages, cut vectors into chunks and choose where random masks come from. Two rules follow for whoever writes one:
 
 - parameters lie along axis 0, and the arithmetic is element-wise and ignores any further axes (the audit uses one);
 - a message that was yielded or received is read-only: drivers pass references, not copies.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,35 +27,82 @@ Message = Any
 """An array, or a `securedfl.protocols.masks.Mask`: an array that can travel as a seed. Both have ``nbytes``."""
 Outbox = dict[int, Message]
 Steps = Generator[Outbox, Mapping[int, Message], Any]
-"""A running protocol; it returns the average, whole or in pieces, or `Committed` if it may go on without some peers."""
+"""A running protocol; it returns the average, whole or in pieces, or `Held` if it is in two parts."""
+PeerProtocol = Callable[..., Steps]
+"""A protocol with its design and options filled in: called as ``protocol(me, w, draw=draw)``."""
 Draw = Callable[[Array], Array]
 """Returns fresh random numbers in the shape and dtype of its argument: uniform in [0, 1) for floats, uniform over the
 whole ring for unsigned integers. A draw with a method ``seed()`` can also name 32-byte seeds for masks that travel."""
+Options = Mapping[str, Any]
+"""Keyword arguments of a protocol by name."""
 
 
-@dataclass(frozen=True)
-class Committed:
-    """An average and the peers that it is of."""
+@runtime_checkable
+class Held(Protocol):
+    """What a peer holds when all members have shared; nothing that was sent so far is a sum of anybody's parameters."""
 
-    average: Array
-    members: tuple[int, ...]
-    attempts: int = 1
+    def finish(self, lost: frozenset[int] = frozenset()) -> Steps:
+        """Add up and return the average of all members, without those that were lost since; may be repeated."""
+
+    def check_recoverable(self, lost: frozenset[int]) -> None:
+        """Raise `PeerLostError`, on all peers alike, if the average cannot be finished without the lost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """What follows from a protocol's options on a design.
+
+    Attributes
+    ----------
+    options
+        Checked, and completed where one follows from another.
+    partitions
+        How many partitions of the design an average uses, the next ones in each round; None if that is not known.
+    parts
+        How many parts of equal numbers of steps the audit reports on: ADMM's iterations.
+    joined
+        Whether the connected components of the partitions used say all that is learned (docs/privacy.md).
+    widths
+        Of bounded masks: how wide the interval is that a message of each part leaves for a parameter.
+    """
+
+    options: Options
+    partitions: int | None = None
+    parts: int = 1
+    joined: bool = False
+    widths: tuple[float, ...] = ()
+
+
+class MissingMessageError(PeerLostError):
+    """A message that the protocol needs did not arrive, and from whom."""
+
+    def __init__(self, sender: int) -> None:
+        self.sender = sender
+        super().__init__(f"nothing arrived from peer {sender}")
 
 
 class Inbox(dict[int, Message]):
-    """What a peer received in one step; reading a message that did not arrive raises `PeerLostError`."""
+    """What a peer received in one step; reading a message that did not arrive raises `MissingMessageError`."""
 
     def __missing__(self, sender: int) -> Message:
-        raise PeerLostError(f"nothing arrived from peer {sender}")
+        raise MissingMessageError(sender)
+
+
+def in_one_part(protocol: PeerProtocol, lost: frozenset[int] = frozenset()) -> PeerProtocol:
+    """Return both parts of a protocol as one, without those that are lost in between; a single part stays as it is."""
+
+    def both(me: int, w: Array, **options: Any) -> Steps:
+        held = yield from protocol(me, w, **options)
+        if not isinstance(held, Held):
+            return held
+        return None if me in lost else (yield from held.finish(lost))
+
+    return both
 
 
 def whole(average: Array | tuple[Array, ...]) -> Array:
     """Return an average as one array; protocols may return it in pieces, so that drivers put it where they want it."""
     return np.concatenate(average) if isinstance(average, tuple) else average
-
-
-class PeerExcludedError(PeerLostError):
-    """The other peers agreed to go on without this one, because something that it sent did not arrive."""
 
 
 def total(arrays: Sequence[Array]) -> Array:

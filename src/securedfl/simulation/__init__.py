@@ -1,4 +1,4 @@
-"""How messages move: drivers that run protocols."""
+"""All peers in one process: the memory driver, its faults and transcripts, and `average`."""
 
 from __future__ import annotations
 

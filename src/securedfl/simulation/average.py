@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
-from inspect import signature
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.designs import Design, best
-from securedfl.designs.sizes import AUTO_SIZES
-from securedfl.errors import DesignError, InvalidInputError, unknown
-from securedfl.parameters import Schema, Tree, flatten_all
-from securedfl.protocols import by_name
-from securedfl.protocols.components import design_withstanding, withstands
+from securedfl.designs import Design
+from securedfl.errors import InvalidInputError, unknown
+from securedfl.parameters import Schema, Tree, add_weights, flatten_all, remove_weight
 from securedfl.protocols.fixedpoint import UnencodableError
-from securedfl.protocols.shares.shares import DEFAULT_COLLUSION
-from securedfl.protocols.steps import Array
-from securedfl.simulation.driver import Draws, NotFiniteError, Outcome, run
-
-SHARING = ("shares", "resilient")
-"""Protocols whose privacy depends on the number of partitions, so that the group size follows from the wish."""
+from securedfl.protocols.protocol import Protocol, averaging, by_name
+from securedfl.simulation.driver import Draws, NotFiniteError, run
 
 
 def average(
     inputs: Iterable[Tree],
-    weights: Iterable[float] | None = None,
-    protocol: str = "grouped",
     *,
+    weights: Iterable[float] | None = None,
+    protocol: str | Protocol = "grouped",
     design: Design | None = None,
-    group_size: int | None = None,
+    group_size: int | Literal["auto"] = "auto",
+    collusion: int | None = None,
     seed: int = 0,
     round: int = 0,
     max_weight: float | None = None,
@@ -51,12 +42,13 @@ def average(
     weights
         How much each peer counts, for instance its number of samples. They stay as private as the parameters.
     protocol, **options
-        ``"grouped"`` (rho, iterations, finish), ``"classic"`` (the same), ``"plain"``, or ``"shares"`` (strength or
-        collusion, bits, range).
+        ``"grouped"`` (rho, iterations, finish), ``"classic"`` (the same), ``"plain"``, ``"shares"`` or
+        ``"resilient"`` (strength, bits, range), or a `Protocol` of your own.
+    collusion
+        Of the share protocols, instead of the strength: how many colluders must learn nothing but the total.
     design, group_size, seed
-        Who meets whom; by default the best known design for that many peers, group size and seed. The group size, if
-        not given, is 3 unless groups of 2, 4 or 5 protect peers better. All peers are in this one process, so nothing
-        is refused here; ``securedfl audit`` tells what they would learn about each other.
+        Who meets whom; by default the best known design that withstands so many colluders (1). All peers are in
+        this one process, so nothing is refused here; `certify` tells what they would learn about each other.
     round
         Which partitions are used rotates with it.
     max_weight
@@ -66,6 +58,18 @@ def average(
     draws, chunk, threads
         See `securedfl.simulation.run`.
 
+    Returns
+    -------
+    Tree
+        The average, in the structure of an input.
+
+    Raises
+    ------
+    InvalidInputError
+        Inputs that differ, are not finite, or cannot be encoded; weights that make no average.
+    ConfigError, DesignError
+        Unknown or impossible options.
+
     Examples
     --------
     >>> import numpy as np, securedfl
@@ -74,21 +78,25 @@ def average(
     """
     inputs = _one_per_peer(inputs)
     schema, vectors = flatten_all(inputs, dtype=None if dtype is None else np.dtype(dtype).name)
-    n = len(vectors)
     if weights is not None:
         vectors = add_weights(vectors, weights, max_weight)
     elif max_weight is not None:
         raise InvalidInputError("max_weight is given but weights are not; pass one weight per peer")
-    generator = by_name(protocol)
-    _check_options(protocol, generator, options)
-    if design is None and group_size is None and protocol in SHARING and options.get("strength") is None:
-        design = design_withstanding(n, options.get("collusion", DEFAULT_COLLUSION), seed=seed)
-    elif design is None and group_size is None:
-        design = _protecting_design(n, seed)
-    design = design_for(n, design, 3 if group_size is None else group_size, seed)
-    peer_protocol = partial(generator, design=design, round=round, **options)
+    row = by_name(protocol)
+    if collusion is not None and "collusion" not in row.options:
+        # it would promise nothing about them
+        raise unknown(f"option of the protocol {row.name!r}:", "collusion", row.options)
+    put_together = averaging(
+        row,
+        len(vectors),
+        design=design,
+        group_size=group_size,
+        collusion=collusion,
+        seed=seed,
+        options=options,
+    )
     try:
-        outcome = run(peer_protocol, vectors, draws=draws, chunk=chunk, threads=threads)
+        outcome = run(put_together.at(round), vectors, draws=draws, chunk=chunk, threads=threads)
     except NotFiniteError as error:
         raise NotFiniteError(error.peer, error.index, error.value, _name_at(schema, error.index)) from None
     except UnencodableError as error:
@@ -100,104 +108,14 @@ def average(
 def _one_per_peer(inputs: Any) -> list[Tree]:
     """Return what each peer has; rows of an array and what a generator gives will do."""
     if isinstance(inputs, Mapping) or not isinstance(inputs, Iterable):
+        hint = "; list(the_dict.values()) is one, if the dict has one entry per peer"
         raise InvalidInputError(
             f"pass a list with one vector or model per peer, not a {type(inputs).__name__}"
-            + (
-                "; list(the_dict.values()) is one, if the dict has one entry per peer"
-                * isinstance(inputs, Mapping)
-            )
+            + hint * isinstance(inputs, Mapping)
         )
     return list(inputs)
-
-
-def _check_options(protocol: str, generator: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    known = [
-        name for name in signature(generator).parameters if name not in ("me", "w", "design", "round", "draw")
-    ]
-    for name in options:
-        if name not in known:
-            raise unknown(f"option of the protocol {protocol!r}:", name, known)
-
-
-def _protecting_design(n: int, seed: int) -> Design | None:
-    """Return a design with which two iterations tell a lone peer nothing but the total, or None."""
-    for size in AUTO_SIZES:
-        with suppress(DesignError):
-            design = best(n, size, seed)
-            if withstands(design, 2, 1):
-                return design
-    return None
 
 
 def _name_at(schema: Schema, index: int) -> str:
     """Return the name of the parameter at an index; behind the last one stands the peer's weight."""
     return schema.name_at(index) if index < schema.size else "weight"
-
-
-def design_for(n: int, design: Design | None, group_size: int, seed: int) -> Design:
-    """Return the given design if it is for n peers, else the best known one."""
-    if design is None:
-        return best(n, group_size, seed)
-    if design.n != n:
-        raise DesignError(f"the design is for {design.n} peers, but {n} take part")
-    return design
-
-
-def add_weights(
-    vectors: Sequence[Array], weights: Iterable[float], max_weight: float | None = None
-) -> list[Array]:
-    """Turn each w into (a w, a), a = weight / max_weight, so that masks cover the weights too.
-
-    Raises `InvalidInputError` for weights that are negative, not finite, above the maximum or all zero.
-    """
-    numbers = _weights(weights)
-    if len(numbers) != len(vectors):
-        raise InvalidInputError(f"{len(numbers)} weights for {len(vectors)} peers; pass one per peer")
-    bad = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
-    if bad.size:
-        raise InvalidInputError(f"the weight of peer {bad[0]} is negative or not finite")
-    if not numbers.any():
-        raise InvalidInputError(
-            "all weights are zero, so there is no average; give at least one peer a weight"
-        )
-    largest = float(numbers.max() if max_weight is None else max_weight)
-    if not (np.isfinite(largest) and largest > 0):
-        raise InvalidInputError("max_weight must be a positive finite number")
-    above = np.flatnonzero(numbers > largest)
-    if above.size:
-        raise InvalidInputError(f"the weight of peer {above[0]} is above max_weight = {largest:g}")
-    return [weigh(w, float(weight) / largest) for w, weight in zip(vectors, numbers, strict=True)]
-
-
-def _weights(weights: Any) -> npt.NDArray[np.float64]:
-    """Return weights as one array of numbers."""
-    if not isinstance(weights, Mapping | str):
-        with suppress(TypeError, ValueError):
-            return np.array([float(weight) for weight in weights], dtype=np.float64)
-    raise InvalidInputError("weights must be a list of numbers, one per peer")
-
-
-def weigh(w: Array, a: float) -> Array:
-    """Return (a w, a) as one vector."""
-    result = np.empty(len(w) + 1, dtype=w.dtype)
-    np.multiply(w, a, out=result[:-1])
-    result[-1] = a
-    return result
-
-
-def remove_weight(mean: Array) -> Array:
-    """Turn the averages of (a w, a) into the weighted average of w."""
-    if not mean[-1] > 0:
-        raise InvalidInputError(
-            "the weights add up to zero, so there is no average; give at least one peer a weight"
-        )
-    if mean[-1] < np.sqrt(np.finfo(mean.dtype).eps):
-        raise InvalidInputError(
-            f"the weights are on average {mean[-1]:.1e} of max_weight, too little for {mean.dtype} to give a quotient; "
-            "lower max_weight, or average in float64"
-        )
-    result: Array = mean[:-1] / mean[-1]
-    return result
-
-
-__all__ = ["Outcome", "average"]

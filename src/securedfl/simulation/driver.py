@@ -8,33 +8,23 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
-from securedfl.designs.design import Design
-from securedfl.errors import ConfigError, DesignError, InvalidInputError, PeerLostError
+from securedfl.errors import ConfigError, DesignError, InvalidInputError
 from securedfl.protocols.fixedpoint import UnencodableError
-from securedfl.protocols.masks import values
+from securedfl.protocols.protocol import LEAST_PEERS, Averaging
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.shares.resilient import resilient
-from securedfl.protocols.shares.shares import shares
-from securedfl.protocols.steps import Array, Committed, Draw, Inbox, Outbox, PeerExcludedError, Steps, whole
+from securedfl.protocols.steps import Array, Draw, PeerProtocol, Steps, whole
+from securedfl.simulation.attempts import Chunk, Result, average_chunk
 from securedfl.simulation.faults import Fault, Weather
 from securedfl.simulation.transcript import Transcript
 
-PeerProtocol = Callable[..., Steps]
-"""A protocol with its design and options filled in: called as ``protocol(me, w, draw=draw)``."""
-
 Draws = Callable[[int, int], Draw]
 """Gives the draw of a peer for the chunk that starts at an offset."""
-
-Result = Array | tuple[Array, ...]
-"""An average, whole or in pieces."""
 
 CHUNK = 1 << 17
 """Parameters per chunk: 512 KiB of float32. Fewer fit a core's cache better, but each peer and chunk costs a fixed
@@ -88,13 +78,14 @@ def run(
     record: bool = False,
     faults: Sequence[Fault] = (),
     deadline: float = 60.0,
+    least_peers: int = LEAST_PEERS,
 ) -> Outcome:
     """Average the vectors of all peers and return what peers would hold at the end.
 
     Parameters
     ----------
     protocol
-        Called once per peer and chunk as ``protocol(me, w, draw=draw)``.
+        An `Averaging`, or any function that is called once per peer and chunk as ``protocol(me, w, draw=draw)``.
     vectors
         One array per peer, alike in shape and dtype; cut along axis 0.
     draws
@@ -105,7 +96,10 @@ def run(
         Keep every message. Costs as much memory as was sent.
     faults, deadline
         Faults to inject, and the simulated seconds after which a late message counts as lost. With faults the
-        vector is one chunk, so that a step is a step of the whole average.
+        vector is one chunk, so that a step is a step of the whole average. An `Averaging` that can lose peers goes on
+        without them (`securedfl.simulation.attempts`).
+    least_peers
+        Give up rather than average over fewer.
 
     Raises
     ------
@@ -117,29 +111,38 @@ def run(
     draws = draws or (lambda _peer, _offset: secret_uniform)
     vectors = [np.asarray(vector) for vector in vectors]
     size = check_alike(vectors)
-    _check_peers(protocol, len(vectors))
+    averaging = protocol if isinstance(protocol, Averaging) else None
+    if averaging is not None and averaging.n != len(vectors):
+        raise DesignError(f"the design is for {averaging.n} peers, but {len(vectors)} take part")
     if chunk is not None and chunk < 1:
         raise ConfigError(f"a chunk needs at least 1 parameter, not {chunk}")
-    chunk = max(size, 1) if faults else (chunk or _chunk_for(protocol))
+    usual = SLICED_CHUNK if averaging is not None and averaging.protocol.sliced else CHUNK
+    chunk = max(size, 1) if faults else (chunk or usual)
     starts = range(0, max(size, 1), chunk)
     weather = Weather(faults, deadline) if faults else None
     average = np.empty_like(vectors[0])
     _keep_freed_memory()
 
-    def work(start: int) -> _Chunk:
+    def work(start: int) -> Chunk:
         pieces = [vector[start : start + chunk] for vector in vectors]
-        peers = [protocol(me, w, draw=draws(me, start)) for me, w in enumerate(pieces)]
+
+        def begin(protocol: PeerProtocol, me: int, peer: int) -> Steps:
+            return protocol(me, pieces[peer], draw=draws(peer, start))
+
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                done = _lockstep(peers, weather, record=record)
+                done = average_chunk(
+                    protocol, len(vectors), begin, weather=weather, record=record, least_peers=least_peers
+                )
         except UnencodableError as error:
             raise _first_not_finite(pieces, start) or error.at(start=start) from None
-        if done.average.dtype.kind == "f" and not np.isfinite(done.average).all():
+        mean = whole(next(iter(done.results.values())))
+        if mean.dtype.kind == "f" and not np.isfinite(mean).all():
             raise _not_finite(pieces, start)
-        _check_agreement(done)
-        average[start : start + chunk] = done.average
-        done.results.clear()  # free the memory for the next chunk
-        del done.average
+        _check_agreement(done, mean)
+        average[start : start + chunk] = mean
+        # free the memory for the next chunk
+        done.results.clear()
         return done
 
     threads = threads or os.cpu_count() or 1
@@ -158,18 +161,6 @@ def run(
         holders=chunks[0].holders,
         attempts=max(done.attempts for done in chunks),
     )
-
-
-def _chunk_for(protocol: PeerProtocol) -> int:
-    generator = protocol.func if isinstance(protocol, partial) else protocol
-    return SLICED_CHUNK if generator in (shares, resilient) else CHUNK
-
-
-def _check_peers(protocol: PeerProtocol, n: int) -> None:
-    """Refuse another number of vectors than the design has peers, where the protocol tells its design."""
-    design = protocol.keywords.get("design") if isinstance(protocol, partial) else None
-    if isinstance(design, Design) and design.n != n:
-        raise DesignError(f"the design is for {design.n} peers, but {n} take part")
 
 
 def _keep_freed_memory() -> None:
@@ -196,96 +187,11 @@ def check_alike(vectors: Sequence[Array]) -> int:
     return len(first)
 
 
-@dataclass
-class _Chunk:
-    """The outcome of one chunk."""
-
-    results: dict[int, Result]
-    sent: list[int]
-    steps: int
-    transcript: Transcript
-    members: tuple[int, ...]
-    holders: tuple[int, ...]
-    attempts: int
-
-    @cached_property
-    def average(self) -> Array:
-        return whole(next(iter(self.results.values())))
-
-
-def _lockstep(peers: Sequence[Steps], weather: Weather | None, *, record: bool) -> _Chunk:
-    """Let every peer send, deliver, repeat, until all have returned."""
-    returned: dict[int, Any] = {}
-    lost: dict[int, PeerLostError] = {}
-    sent, transcript, step = [0] * len(peers), Transcript(), 0
-    inboxes: list[Inbox] = [Inbox() for _ in peers]
-    while True:
-        outboxes: dict[int, Outbox] = {}
-        for me, peer in enumerate(peers):
-            if me in returned or me in lost or (weather and weather.crashed(me, step)):
-                continue
-            try:
-                outboxes[me] = next(peer) if step == 0 else peer.send(inboxes[me])
-            except StopIteration as stop:
-                returned[me] = stop.value
-            except PeerLostError as error:
-                lost[me] = type(error)(f"peer {me}, step {step - 1}: {error}")
-            except UnencodableError as error:
-                raise error.at(peer=me) from None
-        if not outboxes:
-            break
-        inboxes = [Inbox() for _ in peers]
-        for sender, outbox in outboxes.items():
-            frozen = None  # the last message looked at: often the same one goes to many
-            for receiver, message in outbox.items():
-                if message is not frozen:
-                    frozen = message
-                    if isinstance(message, np.ndarray):
-                        message.flags.writeable = False  # the receiver gets this very array
-                sent[sender] += message.nbytes
-                if weather is None or weather.arrives(sender, receiver, step):
-                    inboxes[receiver][sender] = message
-                    if record:
-                        transcript.add(step, sender, receiver, values(message))
-        if weather:
-            weather.next_step()
-        step += 1
-    committed = {me: _committed(value, len(peers)) for me, value in returned.items()}
-    _raise_if_abandoned(lost, committed)
-    memberships = {value.members for value in committed.values()}
-    if len(memberships) > 1:
-        raise RuntimeError("the protocol let peers average over different members")
-    return _Chunk(
-        results={me: value.average for me, value in committed.items()},
-        sent=sent,
-        steps=step,
-        transcript=transcript,
-        members=memberships.pop(),
-        holders=tuple(sorted(committed)),
-        attempts=max(value.attempts for value in committed.values()),
-    )
-
-
-def _committed(value: Any, n: int) -> Committed:
-    """Name the members of an average: all, unless the protocol says otherwise."""
-    return value if isinstance(value, Committed) else Committed(value, tuple(range(n)))
-
-
-def _raise_if_abandoned(lost: Mapping[int, PeerLostError], committed: Mapping[int, Committed]) -> None:
-    """Raise if a member needed a message in vain; peers that the others agreed to go on without do not count."""
-    members = {u for result in committed.values() for u in result.members}
-    for peer, error in lost.items():
-        if not committed or (peer in members and not isinstance(error, PeerExcludedError)):
-            raise PeerLostError(f"{error}; the average is abandoned on all peers, nobody keeps a result")
-    if not committed:
-        raise PeerLostError("no peer is left that holds a result")
-
-
-def _check_agreement(done: _Chunk) -> None:
+def _check_agreement(done: Chunk, mean: Array) -> None:
     """Raise if two peers hold different bits: a protocol that lets that happen is broken."""
     first = next(iter(done.results.values()))
     for peer, result in done.results.items():
-        if not _same_objects(first, result) and not np.array_equal(whole(result), done.average):
+        if not _same_objects(first, result) and not np.array_equal(whole(result), mean):
             raise RuntimeError(f"the protocol gave peers {min(done.results)} and {peer} different averages")
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from securedfl.protocols import Symbols
+from securedfl.protocols import Symbols, by_name
 from securedfl.simulation import run
 
 
@@ -43,7 +42,7 @@ class Row:
 class SymbolicRun:
     """One average on symbols. Symbol u * size + k is coordinate k of peer u; masks follow."""
 
-    def __init__(self, protocol, n, size, *, masks=4000, faults=(), **options):
+    def __init__(self, protocol, n, size, *, design, masks=4000, faults=(), round=0, **options):
         self.n, self.size = n, size
         width = n * size + masks
         self.owners = [u for u in range(n) for _ in range(size)]
@@ -53,7 +52,7 @@ class SymbolicRun:
             w[np.arange(size), u * size + np.arange(size)] = 1
             vectors.append(w)
         self.outcome = run(
-            partial(protocol, codec=Symbols(), **options),
+            by_name(protocol).on(design, codec=Symbols(), **options).at(round),
             vectors,
             draws=lambda peer, _: SymbolDraw(self.owners, peer),
             record=True,

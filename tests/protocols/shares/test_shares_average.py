@@ -147,7 +147,7 @@ def test_partitions_rotate_with_the_round():
 def test_weights_stay_hidden_and_count():
     source = np.random.default_rng(0)
     vectors, weights = [source.normal(0, 1, 50) for _ in range(7)], [1, 2, 3, 4, 5, 6, 0]
-    found = securedfl.average(vectors, weights, protocol="shares", collusion=2)
+    found = securedfl.average(vectors, weights=weights, protocol="shares", collusion=2)
     np.testing.assert_allclose(found, np.average(vectors, axis=0, weights=weights), atol=1e-11)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -10,16 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securedfl.designs import Design, best
-from securedfl.errors import ConfigError, PeerLostError, PrivacyError
-from securedfl.protocols import design_withstanding
-from securedfl.protocols.shares.agreement import ROUNDS
-from securedfl.protocols.shares.resilient import resilient
+from securedfl.designs import best
+from securedfl.errors import ConfigError, DesignError, PeerLostError, PrivacyError
+from securedfl.protocols import Held, by_name, design_withstanding, secret_uniform, strength_for
 from securedfl.simulation import Crash, Delay, Drop, run
 from tests.protocols.shares.shares_symbols import SymbolicRun, span_of
 
-SHARING, COMMITTED = 2, 2 + ROUNDS  # steps before the first agreement, and before the commit
-STEPS = COMMITTED + 2 + ROUNDS
+RESILIENT = by_name("resilient")
+# steps before the commit, and in all
+COMMITTED, STEPS = RESILIENT.commit_step, RESILIENT.commit_step + 2
 
 
 def vectors_of(n):
@@ -45,23 +43,21 @@ def test_any_crash_at_any_step(n, step):
     for peer in range(n):
         for reached in reaches(peer, n):
             fault = Crash(peer=peer, step=step, reached=frozenset(reached))
-            outcome = run(partial(resilient, design=design), vectors, faults=[fault])
+            outcome = run(RESILIENT.on(design), vectors, faults=[fault])
             # the driver itself raises if two peers hold different results or name different members
             assert set(outcome.holders) >= set(range(n)) - {peer}
             assert_exact(outcome, vectors)
-            if step < SHARING - 1 or (step <= SHARING and not reached):
-                assert outcome.members == tuple(u for u in range(n) if u != peer), (
-                    "not all of its slices arrived"
-                )
+            if step < COMMITTED or (step == COMMITTED and not reached):
+                assert outcome.members == tuple(u for u in range(n) if u != peer), "lost before the commit"
                 assert outcome.attempts == 2
-            elif step >= SHARING and reached:
-                assert outcome.members == tuple(range(n)), "it said that all was well, so it is committed"
+            else:
+                assert outcome.members == tuple(range(n)), "it had shared, so it is committed"
                 assert outcome.attempts == 1
 
 
 def test_no_crash_costs_little():
     n, d = 9, 40_000
-    outcome = run(partial(resilient, design=best(n, 3, 0), collusion=2), [np.zeros(d, np.float32)] * n)
+    outcome = run(RESILIENT.on(best(n, 3, 0), collusion=2), [np.zeros(d, np.float32)] * n)
     assert outcome.steps == STEPS
     assert outcome.members == outcome.holders == tuple(range(n))
     assert max(outcome.sent) <= 1.6 * 2 * d * 4 * (n - 1) / n
@@ -71,9 +67,9 @@ def test_no_crash_costs_little():
 def test_two_crashes_in_a_row_of_attempts(n):
     # one before the commit, and one after the commit of the attempt that follows
     design, vectors = design_withstanding(n, 1), vectors_of(n)
-    for later in range(COMMITTED, 2 * COMMITTED + 2 + ROUNDS):
+    for later in range(COMMITTED, 2 * COMMITTED + 2):
         faults = [Crash(peer=1, step=0), Crash(peer=3, step=later)]
-        outcome = run(partial(resilient, design=design), vectors, faults=faults)
+        outcome = run(RESILIENT.on(design), vectors, faults=faults)
         assert set(outcome.holders) >= set(range(n)) - {1, 3}
         assert_exact(outcome, vectors)
 
@@ -87,7 +83,7 @@ def test_any_faults_give_the_exact_mean_or_an_error_on_all(data):
     crash = st.builds(Crash, peer=peers, step=steps, reached=st.frozensets(peers, max_size=n))
     faults = data.draw(st.lists(crash, min_size=1, max_size=3, unique_by=lambda fault: fault.peer))
     try:
-        outcome = run(partial(resilient, design=design_withstanding(n, 1)), vectors, faults=faults)
+        outcome = run(RESILIENT.on(design_withstanding(n, 1)), vectors, faults=faults)
     except (PeerLostError, PrivacyError):
         return
     crashed = {fault.peer for fault in faults}
@@ -107,7 +103,7 @@ def test_lost_and_late_messages_exclude_their_sender_or_nobody(data):
     if not faults:
         return
     try:
-        outcome = run(partial(resilient, design=best(n, 3, 0)), vectors, faults=faults)
+        outcome = run(RESILIENT.on(best(n, 3, 0)), vectors, faults=faults)
     except PeerLostError:
         return
     assert set(range(n)) - set(outcome.holders) <= {fault.sender for fault in faults}
@@ -117,9 +113,9 @@ def test_lost_and_late_messages_exclude_their_sender_or_nobody(data):
 def test_two_of_one_group_after_the_commit_is_an_error_on_all():
     design = best(9, 3, 0)
     group = design.group(0, 0)
-    faults = [Crash(peer=u, step=COMMITTED) for u in group[:2]]
+    faults = [Crash(peer=u, step=COMMITTED, reached=frozenset({8})) for u in group[:2]]
     with pytest.raises(PeerLostError, match="do not average the same parameters again among fewer peers"):
-        run(partial(resilient, design=design), vectors_of(9), faults=faults)
+        run(RESILIENT.on(design), vectors_of(9), faults=faults)
 
 
 def test_a_cut_network_never_gives_two_averages():
@@ -129,7 +125,7 @@ def test_a_cut_network_never_gives_two_averages():
     for first in range(STEPS):
         drops = [Drop(sender=a, receiver=b, step=step) for a, b in cut for step in range(first, 60)]
         try:
-            outcome = run(partial(resilient, design=best(9, 3, 0)), vectors_of(9), faults=drops)
+            outcome = run(RESILIENT.on(best(9, 3, 0)), vectors_of(9), faults=drops)
         except (PeerLostError, PrivacyError):
             continue
         assert set(outcome.members) in (set(there), set(range(9)))
@@ -138,7 +134,7 @@ def test_a_cut_network_never_gives_two_averages():
 
 def test_a_peer_that_is_not_heard_is_excluded():
     drops = [Drop(sender=2, receiver=u, step=0) for u in range(9)]
-    outcome = run(partial(resilient, design=best(9, 3, 0)), vectors_of(9), faults=drops)
+    outcome = run(RESILIENT.on(best(9, 3, 0)), vectors_of(9), faults=drops)
     assert outcome.members == outcome.holders == (0, 1, 3, 4, 5, 6, 7, 8)
     assert_exact(outcome, vectors_of(9))
 
@@ -146,18 +142,14 @@ def test_a_peer_that_is_not_heard_is_excluded():
 def test_too_few_are_an_error_before_any_sum_is_sent():
     three = design_withstanding(3, 1)
     with pytest.raises(PeerLostError, match="only 2 of 3 peers are left before the commit"):
-        run(partial(resilient, design=three), vectors_of(3), faults=[Crash(peer=0, step=0)])
+        run(RESILIENT.on(three), vectors_of(3), faults=[Crash(peer=0, step=0)])
     with pytest.raises(PeerLostError, match="only 8 of 9 peers are left"):
-        run(
-            partial(resilient, design=best(9, 3, 0), least_peers=9),
-            vectors_of(9),
-            faults=[Crash(peer=0, step=0)],
-        )
-    strong = partial(resilient, design=design_withstanding(5, 3), collusion=3)
+        run(RESILIENT.on(best(9, 3, 0)), vectors_of(9), faults=[Crash(peer=0, step=0)], least_peers=9)
+    strong = RESILIENT.on(design_withstanding(5, 3), collusion=3)
     with pytest.raises(PrivacyError, match="ask for at most 2"):
         run(strong, vectors_of(5), faults=[Crash(peer=0, step=0)])
     with pytest.raises(ConfigError, match="at least 3 peers"):
-        run(partial(resilient, design=three, least_peers=2), vectors_of(3))
+        run(RESILIENT.on(three), vectors_of(3), least_peers=2)
 
 
 @pytest.mark.parametrize("step", range(STEPS))
@@ -167,7 +159,7 @@ def test_no_crash_teaches_two_colluders_more_than_the_total(step):
     n, size = 9, 9
     for peer, reached in [(0, []), (4, [0, 1, 2, 3]), (8, [0, 1, 2, 3, 4, 5, 6, 7])]:
         crash = Crash(peer=peer, step=step, reached=frozenset(reached))
-        symbolic = SymbolicRun(resilient, n, size, design=best(n, 3, 0), collusion=2, faults=[crash])
+        symbolic = SymbolicRun("resilient", n, size, design=best(n, 3, 0), collusion=2, faults=[crash])
         members = symbolic.outcome.members
         for coalition in combinations([u for u in range(n) if u != peer], 2):
             total = span_of([[u for u in members if u not in coalition]])
@@ -175,13 +167,30 @@ def test_no_crash_teaches_two_colluders_more_than_the_total(step):
                 assert symbolic.learned(coalition, k) == total
 
 
-def test_designs_for_the_remaining_peers_can_be_given():
-    asked = []
+def test_designs_for_the_remaining_peers_withstand_as_many_colluders():
+    left = RESILIENT.on(best(9, 3, 0), seed=7, strength=3).among(8)
+    assert left.design == design_withstanding(8, 2, seed=7)
+    assert left.options["strength"] == strength_for(left.design, 2)
+    with pytest.raises(DesignError, match="grouped needs all 9 peers, but 8 take part"):
+        by_name("grouped").on(best(9, 3, 0)).among(8)
 
-    def redesign(n: int) -> Design:
-        asked.append(n)
-        return best(n, 2, 7)
 
-    protocol = partial(resilient, design=best(9, 3, 0), redesign=redesign)
-    assert run(protocol, vectors_of(9), faults=[Crash(peer=0, step=0)]).attempts == 2
-    assert set(asked) == {8}
+@pytest.mark.parametrize("name", ["shares", "resilient"])
+def test_nothing_but_masked_shares_leaves_before_the_commit_step(name):
+    steps = by_name(name).on(best(9, 3, 0))(0, np.zeros(18), draw=secret_uniform)
+    next(steps)
+    for _ in range(by_name(name).commit_step - 1):
+        assert steps.send({u: np.zeros(6, np.uint64) for u in range(9)})
+    with pytest.raises(StopIteration) as stop:
+        steps.send({u: np.zeros(6, np.uint64) for u in range(9)})
+    assert isinstance(stop.value.value, Held)
+
+
+def test_shares_start_again_without_a_peer_that_was_lost_before_the_commit():
+    vectors = vectors_of(9)
+    shares = by_name("shares").on(best(9, 3, 0))
+    outcome = run(shares, vectors, faults=[Crash(peer=3, step=0)])
+    assert outcome.members == (0, 1, 2, 4, 5, 6, 7, 8)
+    assert_exact(outcome, vectors)
+    with pytest.raises(PeerLostError, match="'resilient' survives that"):
+        run(shares, vectors, faults=[Crash(peer=3, step=1, reached=frozenset({0}))])

@@ -14,7 +14,6 @@ from securedfl.errors import PrivacyError
 from securedfl.protocols import components, strength_for, withstands
 from securedfl.protocols.components import exhaustive, exposing
 from securedfl.protocols.shares.layout import layout_for
-from securedfl.protocols.shares.resilient import resilient
 from securedfl.protocols.shares.shares import shares
 from securedfl.simulation import run
 from tests.protocols.shares.shares_symbols import SymbolicRun, eliminate, joined, span_of
@@ -55,7 +54,7 @@ def all_coalitions(n, sizes):
 def test_every_coalition_learns_exactly_its_components_at_every_coordinate(n, s, m):
     design = best(n, s, 0)
     size = 2 * n if n < 9 else n
-    symbolic = SymbolicRun(shares, n, size, design=design, strength=m)
+    symbolic = SymbolicRun("shares", n, size, design=design, strength=m)
     for coalition in all_coalitions(n, range(1, n)):
         upper = span_of(theorem(design, range(m), coalition))
         total = span_of([[u for u in range(n) if u not in coalition]])
@@ -68,7 +67,7 @@ def test_every_coalition_learns_exactly_its_components_at_every_coordinate(n, s,
 
 def test_every_coalition_of_15_learns_exactly_its_components():
     design = PROJECTIVE
-    symbolic = SymbolicRun(shares, 15, 15, design=design, strength=7)
+    symbolic = SymbolicRun("shares", 15, 15, design=design, strength=7)
     for at, coalition in enumerate(all_coalitions(15, range(1, 15))):
         # all coordinates for few colluders, one in turn for the rest of the 32,766 coalitions
         for k in range(15) if len(coalition) < 3 else [at % 15]:
@@ -79,7 +78,7 @@ def test_the_bound_is_reached_by_who_sees_whole_groups():
     # Stand-ins see more slices of their groups; were every member to see all of them, and everybody all sums, a
     # coalition would learn exactly the components of DESIGN 3.7: the certificate promises no more and no less.
     design = best(9, 3, 0)
-    symbolic = SymbolicRun(resilient, 9, 9, design=design, collusion=2)
+    symbolic = SymbolicRun("resilient", 9, 9, design=design, collusion=2)
     for coalition in all_coalitions(9, range(1, 9)):
         groups = [
             set(group) for i in range(3) for group in design.partition(i) if set(group) & set(coalition)
@@ -166,7 +165,7 @@ def test_a_peer_that_sits_out_has_fewer_shares():
 def test_gf2_is_enough():
     # the same question answered over the rationals, for coalitions of up to two
     design = best(9, 3, 0)
-    symbolic = SymbolicRun(shares, 9, 9, design=design, strength=2)
+    symbolic = SymbolicRun("shares", 9, 9, design=design, strength=2)
     for coalition in all_coalitions(9, (1, 2)):
         for k in range(0, 9, 2):
             assert rational_dimension(symbolic, coalition, k) == len(symbolic.learned(coalition, k))

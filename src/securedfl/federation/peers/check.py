@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.errors import ConfigError, SecuredFLError
+from securedfl.federation.certify import certify, choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.federation.peers.rules import certificate_of, federation_design
 from securedfl.network.core.board import Status, read_status, status_message
 from securedfl.network.wire import tls
 from securedfl.network.wire.endpoint import Answer, Endpoint
@@ -87,14 +87,14 @@ def _endpoint(
 def _privacy(federation: FederationConfig, identity: dict[str, str]) -> Sequence[Finding]:
     training = federation.training
     try:
-        design = federation_design(training)
+        design = choose_design(training)
         design.verify()
     except SecuredFLError as error:
         return [Finding("design", False, str(error))]
     identity["design"] = design.hash
     findings = [Finding("design", True, f"gap {design.gap}, hash {design.hash}")]
     try:
-        certificate = certificate_of(training, design)
+        certificate = certify(training, design)
         findings.append(Finding("privacy", True, str(certificate.get("sentence", "certified"))))
     except SecuredFLError as error:
         findings.append(Finding("privacy", False, str(error)))

@@ -17,7 +17,7 @@ from securedfl.federation.config import TrainConfig, _check_keys, _explain, read
 from securedfl.network.core.rules import Deadlines
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.tls import Member, is_loopback
-from securedfl.protocols.shares.resilient import LEAST_PEERS
+from securedfl.protocols.protocol import LEAST_PEERS
 
 _STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 NOT_SHARED = frozenset(

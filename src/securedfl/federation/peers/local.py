@@ -19,10 +19,10 @@ from typing import Any
 import tomli_w
 
 from securedfl.errors import PeerLostError, SecuredFLError
+from securedfl.federation.certify import certify, choose_design
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.files import write_text
 from securedfl.federation.peers.config import NOT_SHARED, FederationConfig
-from securedfl.federation.peers.rules import certificate_of, federation_design
 from securedfl.federation.run_folder import RunFolder
 from securedfl.network.wire import keys as certificates
 
@@ -104,8 +104,8 @@ def up(
     deadlines
         Other deadlines than the default ones.
     """
-    design = federation_design(config)
-    certificate = certificate_of(config, design)
+    design = choose_design(config)
+    certificate = certify(config, design)
     folder = RunFolder.create(path, config, design)
     peers: list[LocalPeer] = []
     try:

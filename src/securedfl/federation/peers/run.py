@@ -21,20 +21,19 @@ import numpy as np
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError, RunFolderError, SecuredFLError
-from securedfl.federation.certify import save
+from securedfl.federation.certify import certify, choose_design, save
 from securedfl.federation.files import cannot_write, replacing, write_text
 from securedfl.federation.peers.checkpoint import AGAIN, Update, load_update, save_update
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.federation.peers.rules import certificate_of, federation_design, make_rules
+from securedfl.federation.peers.rules import make_rules
 from securedfl.federation.peers.telemetry import log_to, serve_metrics
 from securedfl.federation.run_folder import METRICS, read_rows
 from securedfl.network.core.rules import Averaged
 from securedfl.network.core.session import Session
 from securedfl.network.wire.endpoint import Endpoint
 from securedfl.network.wire.keys import check_pair
-from securedfl.parameters import Schema
+from securedfl.parameters import Schema, remove_weight, weigh
 from securedfl.protocols.steps import Array, Draw
-from securedfl.simulation.average import remove_weight, weigh
 
 log = logging.getLogger("securedfl.peer")
 
@@ -111,8 +110,8 @@ def membership(
         if warning:
             log.warning("%s", warning)
     say = tell or (lambda _event: None)
-    design = federation_design(federation.training)
-    certificate = certificate_of(federation.training, design)
+    design = choose_design(federation.training)
+    certificate = certify(federation.training, design)
     say({"event": "certificate", "sentence": certificate.get("sentence", "")})
     schema = schema_of(federation, config)
     rules = make_rules(federation, design, schema)

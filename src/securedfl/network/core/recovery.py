@@ -112,7 +112,7 @@ class Recovery:
         if stale or busy or waited < GRACE:
             return None  # they may still get it, or will notice in a moment that they cannot
         left = tuple(peer for peer, phase in here.items() if phase == "recovering")
-        if not self._rules.stand_ins or not trial.recoverable(left):
+        if not trial.recoverable(left):
             return _OVER
         if self._me == left[0]:
             self._make(trial, left)

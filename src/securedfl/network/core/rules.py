@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from securedfl.errors import PeerLostError
 from securedfl.network.driver import CHUNK, Plan
-from securedfl.network.routes import PeerProtocol
-from securedfl.protocols.steps import Array
+from securedfl.protocols.steps import Array, PeerProtocol
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +42,8 @@ class Rules:
         Gives the protocol for so many members and a round, with design and options filled in.
     size, dtype
         Of the vectors.
-    commit_step
-        The first step in which sums leave.
-    can_lose
-        Whether an average may go on with fewer members.
-    stand_ins
-        Whether the protocol returns, at its commit step, a holding that can be finished without members lost since.
+    commit_step, can_lose
+        As the protocol's row says.
     least
         The fewest members; more than half of the roster, so that a cut network never gives two averages.
     retries
@@ -63,7 +58,6 @@ class Rules:
     dtype: str
     commit_step: int = 0
     can_lose: bool = False
-    stand_ins: bool = False
     least: int = 3
     retries: int = 3
     chunk: int = CHUNK
@@ -80,7 +74,6 @@ class Rules:
             self.dtype,
             commit_step=self.commit_step,
             chunk=self.chunk,
-            stand_ins=self.stand_ins,
         )
 
 

@@ -17,10 +17,7 @@ import numpy as np
 from securedfl.errors import PeerLostError, PrivacyError
 from securedfl.privacy.symbolic.algebra import Arithmetic, Matrix, PrimeField, eliminate, reduce
 from securedfl.privacy.symbolic.forms import Form, exactly
-from securedfl.protocols.steps import Array, Inbox, Outbox, Steps
-
-PeerProtocol = Callable[..., Steps]
-"""A protocol with its design and options filled in: called as ``protocol(me, w, draw=draw)``."""
+from securedfl.protocols.steps import Array, Inbox, Outbox, PeerProtocol, Steps, in_one_part
 
 
 @dataclass(frozen=True)
@@ -205,26 +202,13 @@ def symbolic(
         return draw
 
     parameters = [draw_for(peer)(np.empty(coordinates)) for peer in range(n)]
-    peers = [protocol(me, w, draw=draw_for(me)) for me, w in enumerate(parameters)]
+    whole = in_one_part(protocol)
+    peers = [whole(me, w, draw=draw_for(me)) for me, w in enumerate(parameters)]
     steps = [
         [{sender: _forms(message) for sender, message in inbox.items()} for inbox in inboxes]
         for inboxes in _lockstep(peers)
     ]
     return owners, steps
-
-
-def exact_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return protocol options with floats (also inside a schedule) replaced by the fractions they stand for."""
-    from securedfl.protocols.admm import Schedule
-
-    result = {}
-    for name, value in options.items():
-        if isinstance(value, Schedule):
-            value = Schedule(start=exactly(value.start), decay=exactly(value.decay), period=value.period)
-        elif isinstance(value, float):
-            value = exactly(value)
-        result[name] = value
-    return result
 
 
 def _lockstep(peers: Sequence[Steps]) -> Iterator[list[Inbox]]:

@@ -1,33 +1,28 @@
-"""Shares through crashes: attempts with a commit point between sharing and reducing (docs/shares.md).
+"""Shares with stand-ins: the average is finished also when members are lost after the commit (docs/shares.md).
 
-An attempt is *share, back up, agree*. If a peer is lost up to there, nobody has seen more than masked shares: the
-rest start again, with fresh masks and a design of their own. Otherwise the membership is committed, and from then on
-it never changes: *reduce, gather, agree*, repeated with stand-ins for those lost, until everybody left holds the one
-total over the committed members. A total over any other set of the same parameters is never formed, so that nothing
-can be learned by differencing.
+Every peer gives a copy of the slices that only it has to its *stand-in*, the next member of the same group. After the
+commit the total over all members can then be completed by those left: only whole sums of groups ever leave, and those
+are the same whoever adds them up, so that repeating it with fewer peers tells nobody anything new. A total over any
+other set of the same parameters is never formed, so that nothing can be learned by differencing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Generator, Mapping
 
 import numpy as np
 
-from securedfl.designs.design import Design
+from securedfl.designs.design import Design, Group
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.protocols.components import design_withstanding, strength_for
 from securedfl.protocols.fixedpoint import Codec, codec_of
+from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.shares.agreement import ROUNDS, agree
-from securedfl.protocols.shares.holding import Holding
-from securedfl.protocols.shares.layout import layout_for
-from securedfl.protocols.shares.shares import DEFAULT_COLLUSION
-from securedfl.protocols.steps import Array, Committed, Draw, Inbox, Message, Outbox, PeerExcludedError, Steps
+from securedfl.protocols.shares.layout import Interval, Layout, Reduction, union
+from securedfl.protocols.shares.shares import Decode, begin, join, total
+from securedfl.protocols.steps import Array, Draw, Message, Outbox, Steps
 
-LEAST_PEERS = 3
-"""A total over two peers gives each the other's parameters."""
+Slot = tuple[int, int]
+"""A share and the peer that owns a slice of it."""
 
 
 def resilient(
@@ -35,113 +30,128 @@ def resilient(
     w: Array,
     design: Design,
     *,
-    collusion: int = DEFAULT_COLLUSION,
-    redesign: Callable[[int], Design] | None = None,
-    least_peers: int = LEAST_PEERS,
-    rounds: int = ROUNDS,
+    strength: int | None = None,
+    collusion: int | None = None,
     bits: int | None = None,
     range: float | None = None,  # noqa: A002
     codec: Codec | None = None,
     round: int = 0,
     draw: Draw = secret_uniform,
 ) -> Steps:
-    """Average by shares among those peers that live long enough; returns `Committed`.
+    """Share and back up; return the `Holding` from which the average can be finished, also after losses.
+
+    Parameters are those of `shares`.
+    """
+    x, layout, decode = begin(w, design, strength, collusion, codec_of(codec, bits=bits, range=range), round)
+    if not layout.groups[me]:
+        raise ConfigError(
+            "every peer needs a group of at least two in the partitions used; use more strength"
+        )
+    held = Holding(me, x, layout, decode)
+    yield from held.share(draw)
+    return held
+
+
+class Holding:
+    """What one member has of an attempt; peers are numbered by their place among the members.
 
     Parameters
     ----------
-    me, w, design
-        This peer, its private parameters, and who meets whom while all are there.
-    collusion
-        How many colluders must learn nothing but the total, however many peers are left.
-    redesign
-        The design for so many remaining peers; by default the best known one that withstands the colluders.
-    least_peers
-        Give up rather than average over fewer. More than half of the peers must be left as well, so that a cut network
-        never gives two averages.
-    rounds
-        Of each agreement; see `agree`.
-    bits, range, codec, round, draw
-        As for `shares`.
-
-    Raises
-    ------
-    PeerLostError
-        On every peer left, if too few are, or if two peers of one group are lost after the commit.
-    PeerExcludedError
-        On this peer only: it lives, but what it sent did not arrive, and the others go on without it.
-    PrivacyError
-        On every peer left, if so few cannot withstand the colluders.
+    me, x, layout
+        This member, its encoded parameters (overwritten), and who owns what.
+    decode
+        Turns the total of a segment into the mean.
     """
-    codec = codec_of(codec, bits=bits, range=range)
-    if least_peers < LEAST_PEERS:
-        raise ConfigError(f"at least {LEAST_PEERS} peers must take part, not {least_peers}")
-    redesign = redesign or (lambda n: design_withstanding(n, collusion))
-    members, attempt = tuple(np.arange(design.n).tolist()), 1
-    while True:
-        at = members.index(me)
-        strength = strength_for(design, collusion)
-        layout = layout_for(design, round * strength % design.gap, strength, len(w))
-        decode = partial(codec.decode, n=len(members), like=w)
-        held = Holding(at, codec.encode(w, len(members)), layout, draw, decode)
-        lost = yield from _renumbered(members, _share(held, rounds))
-        if not lost:
-            mean = yield from _renumbered(members, _finish(held, rounds))
-            return Committed(mean, members, attempt)
-        _go_on(at, len(members), lost, least_peers, "before the commit")
-        members = tuple(u for k, u in enumerate(members) if k not in lost)
-        design, attempt = redesign(len(members)), attempt + 1
+
+    def __init__(self, me: int, x: Array, layout: Layout, decode: Decode) -> None:
+        self.me, self.x, self.layout, self._decode = me, x, layout, decode
+        self.groups = layout.groups[me]
+        # the slices of this peer's own shares, and what others contributed to the slices held here
+        self._mine: dict[Slot, Message] = {}
+        self._held: dict[Slot, dict[int, Message]] = {}
+
+    def share(self, draw: Draw) -> Generator[Outbox, Mapping[int, Message], None]:
+        """Send slices to their owners, and own slices to stand-ins."""
+        me, mine = self.me, self._split(draw)
+        received = yield {v: mine[i, v] for i, group in self.groups.items() for v in group if v != me}
+        for i, group in self.groups.items():
+            self._held[i, me] = {u: mine[i, me] if u == me else received[u] for u in group}
+        # The one slice of a share that nobody else has; without a copy, the owner's crash would lose it.
+        received = yield {_next(group, me): mine[i, me] for i, group in self.groups.items()}
+        for i, group in self.groups.items():
+            owner = _before(group, me)
+            self._held[i, owner] = {owner: received[owner]}
+        self._mine = mine
+
+    def finish(self, lost: frozenset[int] = frozenset()) -> Steps:
+        """Add up what the living hold, stand-ins included; return the mean over all members, in pieces."""
+        self.check_recoverable(lost)
+        me, layout = self.me, self.layout
+        alive = [u for u in layout.order if u not in lost]
+        if lost:
+            yield from self._hand_over(lost)
+        owned = {u: union([s for _, s in self._slots(u, lost)]) for u in alive}
+        reduction = Reduction(alive, owned, layout.size)
+        sums = np.zeros_like(self.x)
+        for slot, (first, end) in self._slots(me, lost):
+            for message in self._held[slot].values():
+                sums[first:end] += values(message, keep=False)
+
+        received = yield {q: join(sums, pieces) for q, pieces in reduction.reducing(me)}
+        segment = self._decode(total(me, sums, reduction, received))
+
+        received = yield dict.fromkeys(reduction.telling(me), segment)
+        return tuple(segment if q == me else received[q] for q in reduction.gathering) or segment
+
+    def check_recoverable(self, lost: frozenset[int]) -> None:
+        """Raise `PeerLostError`, on all peers alike, if a slice is lost with both its owner and its stand-in."""
+        for groups in self.layout.groups:
+            for group in groups.values():
+                if sum(u in lost for u in group) > 1:
+                    raise PeerLostError(
+                        "two peers of one group were lost after the commit, so the total cannot be completed. Parts of "
+                        "it may have been seen: do not average the same parameters again among fewer peers"
+                    )
+
+    def _split(self, draw: Draw) -> dict[Slot, Message]:
+        """Turn x into shares: all but one random, a seed of its own for every slice, and the rest in the last one."""
+        slots = [(i, v, *self.layout.slice_of(group, v)) for i, group in self.groups.items() for v in group]
+        remainder = min(self.groups)
+        pieces: dict[Slot, Message] = {}
+        for i, v, first, end in slots:
+            if i != remainder:
+                pieces[i, v] = sent = mask(draw, self.x[first:end])
+                self.x[first:end] -= values(sent)
+        return pieces | {(i, v): self.x[first:end] for i, v, first, end in slots if i == remainder}
+
+    def _hand_over(self, lost: frozenset[int]) -> Generator[Outbox, Mapping[int, Message], None]:
+        """Send the slices of lost owners to their stand-ins, who are of the same group and hold the owners' copies."""
+        me, outbox, expected = self.me, dict[int, Message](), dict[int, Slot]()
+        for i, group in self.groups.items():
+            for owner in lost.intersection(group):
+                stand_in = _next(group, owner)
+                if stand_in == me:
+                    expected |= {u: (i, owner) for u in group if u not in (me, owner)}
+                    self._held[i, owner][me] = self._mine[i, owner]
+                else:
+                    outbox[stand_in] = self._mine[i, owner]
+        received = yield outbox
+        for u, slot in expected.items():
+            self._held[slot][u] = received[u]
+
+    def _slots(self, u: int, lost: frozenset[int]) -> list[tuple[Slot, Interval]]:
+        """Return the slices that a peer holds for its groups: its own, and those of the lost whose stand-in it is."""
+        return [
+            ((i, owner), self.layout.slice_of(group, owner))
+            for i, group in self.layout.groups[u].items()
+            for owner in dict.fromkeys((u, _before(group, u)))
+            if owner == u or owner in lost
+        ]
 
 
-def _share(held: Holding, rounds: int) -> Generator[Outbox, Mapping[int, Message], frozenset[int]]:
-    """Share and agree on who is lost. Empty means: committed."""
-    missing = yield from held.share()
-    agreed = yield from agree(held.me, held.all, missing=missing, holding=True, rounds=rounds)
-    return agreed.lost
+def _next(group: Group, u: int) -> int:
+    return group[(group.index(u) + 1) % len(group)]
 
 
-def _finish(held: Holding, rounds: int) -> Steps:
-    """Reduce and gather until all who are left hold the total over all members, then return it."""
-    alive, holders, mean = held.all, frozenset[int](), None
-    while True:
-        if holders:
-            mean, missing = yield from _tell(held.me, alive, holders, mean)
-        else:
-            held.check_recoverable(alive)
-            mean, missing = yield from held.reduce(alive)
-        agreed = yield from agree(held.me, alive, missing=missing, holding=mean is not None, rounds=rounds)
-        _go_on(held.me, len(alive), agreed.lost, LEAST_PEERS - 1, "after the commit")
-        alive, holders = tuple(u for u in alive if u not in agreed.lost), agreed.holders
-        if len(holders) == len(alive):
-            return mean
-
-
-def _tell(
-    me: int, alive: tuple[int, ...], holders: frozenset[int], mean: Array | None
-) -> Generator[Outbox, Mapping[int, Message], tuple[Array | None, set[int]]]:
-    """Let one holder send the result to those who lack it."""
-    teller = min(holders)
-    received = yield {u: mean for u in alive if u not in holders} if me == teller else {}
-    if mean is not None:
-        return mean, set()
-    return (received[teller], set()) if teller in received else (None, {teller})
-
-
-def _go_on(me: int, before: int, lost: frozenset[int], least: int, when: str) -> None:
-    """Raise if this peer is among the lost, or if too few are left."""
-    left = before - len(lost)
-    if 2 * left <= before or left < least:
-        raise PeerLostError(f"only {left} of {before} peers are left {when}, too few to go on")
-    if me in lost:
-        raise PeerExcludedError(f"the other peers go on without this one, which they lost {when}")
-
-
-def _renumbered(members: tuple[int, ...], steps: Generator[Outbox, Mapping[int, Message], Any]) -> Any:
-    """Run steps in which peers are numbered by their place among the members."""
-    place = {u: k for k, u in enumerate(members)}
-    try:
-        outbox = next(steps)
-        while True:
-            received = yield {members[k]: message for k, message in outbox.items()}
-            outbox = steps.send(Inbox({place[u]: message for u, message in received.items() if u in place}))
-    except StopIteration as stop:
-        return stop.value
+def _before(group: Group, u: int) -> int:
+    return group[group.index(u) - 1]

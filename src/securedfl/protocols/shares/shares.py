@@ -1,25 +1,30 @@
 """The share protocol: random shares over Z_2^32 or Z_2^64, one per partition (docs/shares.md).
 
-Three steps. *Sharing*: a peer splits its encoded parameters into one share per partition; each member of the group in
-that partition owns a slice of the coordinates and is sent that slice only. *Reducing*: every peer adds up what it owns,
-over all its groups, and sends the pieces to the owners of the segments. *Gathering*: segment owners decode the totals
-and send them to everybody.
+*Sharing*: a peer splits its encoded parameters into one share per partition; each member of the group in that partition
+owns a slice of the coordinates and is sent that slice only. Then the members are committed. *Reducing*: every peer adds
+up what it owns, over all its groups, and sends the pieces to the owners of the segments. *Gathering*: segment owners
+decode the totals and send them to everybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from securedfl.designs.design import Design
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols.components import strength_for
 from securedfl.protocols.fixedpoint import Codec, codec_of
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.shares.layout import Interval, Layout, Reduction, layout_for
-from securedfl.protocols.steps import Array, Draw, Message, Outbox, Steps
+from securedfl.protocols.steps import Array, Draw, Message, Options, Outbox, Settled, Steps
+
+Decode = Callable[[Array], Array]
+"""Turns the total of a segment into its mean."""
 
 DEFAULT_COLLUSION = 1
 """Without a wish, one curious peer learns nothing but the total."""
@@ -59,22 +64,48 @@ def shares(
     draw
         Where masks come from.
     """
-    codec = codec_of(codec, bits=bits, range=range)
-    m = check_strength(design, strength, collusion)
-    layout = layout_for(design, round * m % design.gap, m, len(w))
-    n = design.n
-
-    x = codec.encode(w, n)
+    x, layout, decode = begin(w, design, strength, collusion, codec_of(codec, bits=bits, range=range), round)
     received = yield split(me, x, layout, draw)
     for u, first, end in layout.receiving(me):
         x[first:end] += values(received[u])
+    return Shared(me, x, layout.reduction, decode)
 
-    reduction = layout.reduction
-    received = yield {q: join(x, pieces) for q, pieces in reduction.reducing(me)}
-    mean = codec.decode(total(me, x, reduction, received), n, w)
 
-    received = yield dict.fromkeys(reduction.telling(me), mean)
-    return tuple(mean if q == me else received[q] for q in reduction.gathering) or mean
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What a peer holds after sharing: for each coordinate that it owns, the sum of the shares that it was sent."""
+
+    me: int
+    x: Array
+    reduction: Reduction
+    decode: Decode
+
+    def finish(self, lost: frozenset[int] = frozenset()) -> Steps:
+        """Reduce and gather; return the average, in pieces."""
+        self.check_recoverable(lost)
+        me, x, reduction = self.me, self.x, self.reduction
+        received = yield {q: join(x, pieces) for q, pieces in reduction.reducing(me)}
+        mean = self.decode(total(me, x, reduction, received))
+
+        received = yield dict.fromkeys(reduction.telling(me), mean)
+        return tuple(mean if q == me else received[q] for q in reduction.gathering) or mean
+
+    def check_recoverable(self, lost: frozenset[int]) -> None:
+        """Raise `PeerLostError` if anybody was lost: nobody else holds what it was sent."""
+        if lost:
+            raise PeerLostError(
+                f"peers {sorted(lost)} were lost after the commit, so the total cannot be completed; "
+                "the protocol 'resilient' survives that"
+            )
+
+
+def begin(
+    w: Array, design: Design, strength: int | None, collusion: int | None, codec: Codec, round: int
+) -> tuple[Array, Layout, Decode]:
+    """Return the encoded parameters, who owns what in this round, and how a segment's total becomes its mean."""
+    m, n = check_strength(design, strength, collusion), design.n
+    layout = layout_for(design, round * m % design.gap, m, len(w))
+    return codec.encode(w, n), layout, partial(codec.decode, n=n, like=w[:0])
 
 
 def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
@@ -128,3 +159,14 @@ def check_strength(design: Design, strength: int | None, collusion: int | None) 
             f"use 1 to {design.gap}, or a design with more partitions (smaller groups)"
         )
     return strength
+
+
+def settle(design: Design, options: Options) -> Settled:
+    """Return what follows from the options of a share protocol on a design.
+
+    Members own slices, so fewer shares are seen than the connected components assume; but a stand-in for a lost member
+    may see any.
+    """
+    strength = check_strength(design, options.get("strength"), options.get("collusion"))
+    others = {name: value for name, value in options.items() if name not in ("strength", "collusion")}
+    return Settled(options={"strength": strength, **others}, partitions=strength, joined=True)

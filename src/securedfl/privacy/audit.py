@@ -1,0 +1,249 @@
+"""The audit of an averaging: what coalitions learn from it, computed from the code that runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from securedfl.privacy.certificate import Certificate, Verdict
+from securedfl.privacy.components import Labels, components, knowledge, levels
+from securedfl.privacy.survey import Coalitions, Evaluate, Levels, Survey, check_size, merge, survey
+from securedfl.privacy.symbolic.algebra import Arithmetic, PrimeField, TwoAdic
+from securedfl.privacy.symbolic.forms import exactly
+from securedfl.privacy.symbolic.view import Knowledge, View, observe
+from securedfl.protocols.protocol import Averaging
+from securedfl.protocols.steps import Options
+
+FAST_LIMIT, FAST_EFFORT = 300_000, 30_000
+SLOW_LIMIT, SLOW_EFFORT = 20_000, 900
+"""How many coalitions are examined: all up to the limit, else about ``effort`` (see `survey`)."""
+
+FAST_WORK = 100_000_000
+"""Coalitions times peers times rounds up to which the fast path examines every round (some ten seconds)."""
+
+SLOW_WORK = 150
+"""Peers times rounds up to which the exact audit examines every round."""
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What coalitions learn from an averaging.
+
+    Parameters
+    ----------
+    averaging
+        What is audited: the very object that drivers run.
+    shortcut
+        Whether connected components may stand for the code where they say all; tests prove them equal.
+    coordinates
+        How many parameters the audit runs on; by default enough to tell slices apart.
+    """
+
+    averaging: Averaging
+    shortcut: bool = True
+    coordinates: int | None = None
+
+    @property
+    def n(self) -> int:
+        """The number of peers."""
+        return self.averaging.n
+
+    @property
+    def joined(self) -> bool:
+        """Whether connected components are used."""
+        return self.shortcut and self.averaging.settled.joined
+
+    @property
+    def places(self) -> int:
+        """How many parameters it runs on."""
+        if self.coordinates is not None:
+            return self.coordinates
+        return math.lcm(self.n, *self.averaging.design.sizes) if self.averaging.protocol.sliced else 1
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """The options as JSON can hold them; what it cannot hold is left out."""
+        public = {name: getattr(value, "public", value) for name, value in self.averaging.options.items()}
+        plain = (int, float, str, dict, type(None))
+        return {name: value for name, value in public.items() if isinstance(value, plain)}
+
+    @property
+    def ring(self) -> Arithmetic:
+        """The arithmetic that fits the masks."""
+        if self.averaging.protocol.masks == "perfect":
+            return TwoAdic()
+        name, content = self.averaging.protocol.name, self.averaging.design.hash
+        return PrimeField.chosen_by(f"{name} {sorted(self.options.items())} {self.n} {content}")
+
+    def view(self, round: int = 0) -> View:
+        """Run the protocol on symbols."""
+        row = self.averaging.protocol
+        options = exact_options({**self.averaging.options, **row.symbolic})
+        call = partial(row.generator, design=self.averaging.design, round=round, **options)
+        return observe(call, self.n, coordinates=self.places, ring=self.ring)
+
+    def learns(self, coalition: tuple[int, ...], round: int = 0) -> Knowledge:
+        """Return what one coalition learns in a round."""
+        if self.joined:
+            return knowledge(self.averaging.used(round), coalition)
+        return self.view(round).knowledge(coalition)
+
+    def evaluate(self, round: int = 0) -> Evaluate:
+        """Return the function that tells what many coalitions learn in a round."""
+        parts = self.averaging.settled.parts
+        if self.joined:
+            return partial(_evaluate_graph, self.averaging.used(round), parts)
+        return partial(_evaluate_view, self.view(round), parts)
+
+    def survey(
+        self, size: int, *, rounds: int = 1, seed: int = 0, thorough: bool = True
+    ) -> tuple[Survey, int, int]:
+        """Examine the coalitions of a size in the rounds of a run.
+
+        Parameters
+        ----------
+        size, rounds
+            Members of a coalition, and rounds of the run.
+        seed
+            Of the search for the worst coalition, where not all are examined.
+        thorough
+            Take some ten seconds if need be; otherwise a second must do, for suggestions.
+
+        Returns
+        -------
+        survey, round, examined
+            The worst over all examined rounds, the round in which it is worst, and how many rounds were examined.
+            Rounds with the same partitions count once; if that is all of them, it is `distinct(rounds)`.
+        """
+        check_size(self.n, size)
+        distinct, count = self.distinct(rounds), math.comb(self.n, size)
+        if self.joined:
+            work = FAST_WORK if thorough else FAST_WORK // 20
+            limit, effort = (FAST_LIMIT, FAST_EFFORT) if thorough else (work // self.n, FAST_EFFORT // 20)
+            most = max(1, work // ((count if count <= limit else effort) * self.n))
+        else:
+            limit, effort, most = SLOW_LIMIT, SLOW_EFFORT, max(1, SLOW_WORK // self.n)
+            if not thorough:
+                limit, effort, most = SLOW_LIMIT // 20, SLOW_EFFORT // 3, 1
+        chosen = range(distinct) if distinct <= most else sorted({k * distinct // most for k in range(most)})
+        found = []
+        for round in chosen:
+            labels = self.averaging.used(round) if self.averaging.settled.partitions else None
+            found.append(
+                survey(
+                    self.n, size, self.evaluate(round), limit=limit, effort=effort, labels=labels, seed=seed
+                )
+            )
+        worst = max(
+            range(len(found)),
+            key=lambda k: (found[k].exposed_by_iteration[-1], found[k].dimension_by_iteration[-1]),
+        )
+        return merge(found), list(chosen)[worst], len(found)
+
+    def certificate(
+        self, *, collusion: int = 1, rounds: int = 1, seed: int = 0, thorough: bool = True
+    ) -> Certificate:
+        """Examine the coalitions of a size over the rounds of a run, and certify what was found.
+
+        Parameters are those of `survey`.
+        """
+        survey, worst_round, examined = self.survey(collusion, rounds=rounds, seed=seed, thorough=thorough)
+        learned = self.learns(survey.worst, worst_round)
+        design, widths = self.averaging.design, self.averaging.settled.widths
+        exposed = survey.exposed_by_iteration
+        return Certificate(
+            peers=self.n,
+            protocol=self.averaging.protocol.name,
+            options=self.options,
+            design=design.hash,
+            gap=design.gap,
+            group_size=design.group_size,
+            collusion=collusion,
+            verdict=_verdict(survey),
+            kind=self.averaging.protocol.masks,
+            width=widths[0] if widths else None,
+            narrowest=min(widths, default=None),
+            rounds=rounds,
+            meetings=self.meetings(rounds),
+            worst_coalition=survey.worst,
+            exposed=learned.exposed,
+            partial_sums=learned.sums,
+            dimension=learned.dimension,
+            exposed_by_iteration=exposed,
+            dimension_by_iteration=survey.dimension_by_iteration,
+            safe_iterations=next((i for i, count in enumerate(exposed) if count), len(exposed)),
+            paper_bound=2 * design.gap - 1,
+            exhaustive=survey.exhaustive and examined == self.distinct(rounds),
+            examined=survey.examined,
+            breaking=survey.breaking,
+            rounds_examined=examined,
+            method="components" if self.joined else "symbols",
+            arithmetic="union of groups" if self.joined else self.ring.name,
+            levels=survey.levels,
+        )
+
+    def meetings(self, rounds: int) -> int | None:
+        """Return the most often that two peers see each other's messages in so many rounds."""
+        used = self.averaging.settled.partitions
+        return -(-rounds * used // self.averaging.design.gap) if used else None
+
+    def distinct(self, rounds: int) -> int:
+        """Return how many different choices of partitions occur in so many rounds; none is taken for another."""
+        rotation = self.averaging.rotation
+        return max(1, rounds if rotation is None else min(rounds, rotation))
+
+
+def exact_options(options: Options) -> dict[str, Any]:
+    """Return protocol options with floats, also inside values such as a schedule, replaced by their fractions."""
+
+    def exact(value: Any) -> Any:
+        if isinstance(value, float):
+            return exactly(value)
+        if is_dataclass(value) and not isinstance(value, type):
+            return replace(value, **{f.name: exact(getattr(value, f.name)) for f in fields(value)})
+        return value
+
+    return {name: exact(value) for name, value in options.items()}
+
+
+def _verdict(survey: Survey) -> Verdict:
+    if survey.exposed_by_iteration[-1]:
+        return "exposed"
+    return "partial sums" if survey.dimension_by_iteration[-1] else "only the total"
+
+
+def _evaluate_view(
+    view: View, iterations: int, coalitions: Coalitions
+) -> tuple[Levels, npt.NDArray[np.int64]]:
+    """Evaluate coalitions one by one with the exact audit."""
+    level = np.zeros((len(coalitions), iterations, view.n), dtype=np.int8)
+    dimension = np.zeros((len(coalitions), iterations), dtype=np.int64)
+    for k, coalition in enumerate(coalitions.tolist()):
+        for i in range(iterations):
+            learned = view.knowledge(coalition, view.steps * (i + 1) // iterations)
+            if learned.dimension:
+                level[k, i] = 1
+                level[k, i, coalition] = 0
+            level[k, i, list(learned.exposed)] = 2
+            dimension[k, i] = learned.dimension
+            if len(learned.exposed) == view.n - len(coalition):  # everybody: further messages add nothing
+                level[k, i:], dimension[k, i:] = level[k, i], dimension[k, i]
+                break
+    return level, dimension
+
+
+def _evaluate_graph(
+    labels: Labels, iterations: int, coalitions: Coalitions
+) -> tuple[Levels, npt.NDArray[np.int64]]:
+    """Evaluate coalitions all at once by components; before the last iteration only the total is known."""
+    level = np.zeros((len(coalitions), iterations, labels.shape[1]), dtype=np.int8)
+    dimension = np.zeros((len(coalitions), iterations), dtype=np.int64)
+    level[:, -1], dimension[:, -1] = levels(components(labels, coalitions), coalitions)
+    if labels.shape[1] - coalitions.shape[1] == 1:  # the total of one is that one
+        level[:] = level[:, -1:]
+    return level, dimension

@@ -1,0 +1,71 @@
+"""The question that users ask: what any coalition of so many peers can learn."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from securedfl.designs import Design
+from securedfl.errors import ConfigError
+from securedfl.privacy.audit import Audit
+from securedfl.privacy.certificate import Certificate
+from securedfl.protocols.protocol import Protocol, averaging
+
+
+def certify(
+    peers: int | None = None,
+    *,
+    protocol: str | Protocol = "grouped",
+    design: Design | None = None,
+    group_size: int | Literal["auto"] = "auto",
+    collusion: int = 1,
+    rounds: int = 1,
+    seed: int = 0,
+    **options: Any,
+) -> Certificate:
+    """Tell exactly what any coalition of peers can learn about the others, by running the protocol on symbols.
+
+    Parameters
+    ----------
+    peers
+        How many; may be left away if a design is given.
+    protocol, **options
+        As for `average`.
+    design, group_size, seed
+        Who meets whom, as for `average`.
+    collusion
+        Members of a coalition.
+    rounds
+        Of federated learning; partitions rotate.
+
+    Returns
+    -------
+    Certificate
+        The answer; its ``sentence`` is for people.
+
+    Raises
+    ------
+    ConfigError, DesignError
+        Unknown or impossible options.
+    PrivacyError
+        A protocol that is not linear, so that it cannot be audited.
+
+    Examples
+    --------
+    >>> import securedfl
+    >>> securedfl.certify(9).verdict
+    'only the total'
+    >>> securedfl.certify(9, protocol="classic").exposed
+    (1, 2, 3, 4, 5, 6, 7, 8)
+    """
+    if peers is None and design is None:
+        raise ConfigError("say how many peers there are, or give a design")
+    chosen = averaging(
+        protocol,
+        design.n if peers is None and design is not None else int(peers or 0),
+        design=design,
+        group_size=group_size,
+        collusion=None if options.get("strength") else collusion,
+        seed=seed,
+        options=options,
+    )
+    return Audit(chosen).certificate(collusion=collusion, rounds=rounds)

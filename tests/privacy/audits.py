@@ -1,0 +1,22 @@
+"""Audits of the package's own protocols and of protocols that a test makes up."""
+
+from __future__ import annotations
+
+from securedfl.designs import Design
+from securedfl.privacy import Audit
+from securedfl.protocols import Protocol, by_name
+
+
+def audit(protocol, design, options=None, **more) -> Audit:
+    """Return the audit of a known protocol."""
+    return Audit(by_name(protocol).on(design, **(options or {})), **more)
+
+
+def own(name, call, n, *, kind="bounded", coordinates=None) -> Audit:
+    """Return the audit of a protocol of the test's own, called as ``call(me, w, round=round, draw=draw)``."""
+
+    def generator(me, w, design, *, round, draw):
+        return call(me, w, round=round, draw=draw)
+
+    row = Protocol(name=name, generator=generator, masks=kind, in_groups=False)
+    return Audit(row.on(Design.everyone(n)), coordinates=coordinates)
