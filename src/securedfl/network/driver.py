@@ -76,7 +76,7 @@ class Plan:
     ) -> Plan:
         """Find the routes of every chunk; kept, because rounds come back to the same protocol."""
         plan = cls(protocol, me, n, size, dtype, commit_step, chunk, depth)
-        return replace(plan, routes=plan._find(in_one_part(protocol)))
+        return replace(plan, routes=plan._find(protocol))
 
     def routes_without(self, lost: frozenset[int]) -> tuple[Routes, ...]:
         """Return the routes of what is left to do when members were lost after the commit."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from securedfl.network.wire.frames import Spec, spec_of
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.steps import Inbox, Outbox, PeerProtocol
+from securedfl.protocols.steps import Inbox, Outbox, PeerProtocol, in_one_part
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,9 @@ def _grown(one: tuple[Routes, ...], two: tuple[Routes, ...], times: int) -> tupl
 
 
 def dry_run(protocol: PeerProtocol, n: int, length: int, dtype: str) -> tuple[Routes, ...]:
-    """Run all n peers on zeros and return the routes of each."""
-    peers = [protocol(me, np.zeros(length, dtype=dtype), draw=secret_uniform) for me in range(n)]
+    """Run all n peers on zeros, both parts if there are two, and return the routes of each."""
+    whole = in_one_part(protocol)
+    peers = [whole(me, np.zeros(length, dtype=dtype), draw=secret_uniform) for me in range(n)]
     incoming: list[list[Mapping[int, Spec]]] = [[] for _ in peers]
     sent: list[list[int]] = [[] for _ in peers]
     running = set(range(n))

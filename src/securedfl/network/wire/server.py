@@ -10,8 +10,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import grpc
 import msgpack
@@ -19,12 +19,9 @@ import msgpack
 from securedfl.errors import PeerLostError, SecuredFLError
 from securedfl.network.wire import tls
 from securedfl.network.wire.control import read_control
-from securedfl.network.wire.frames import FrameError, unbundle
+from securedfl.network.wire.frames import FrameError, Place, unbundle
 from securedfl.network.wire.mailbox import Mailbox
 from securedfl.network.wire.tls import IdentityError
-
-if TYPE_CHECKING:
-    from securedfl.network.wire.endpoint import Endpoint
 
 log = logging.getLogger("securedfl.network")
 
@@ -33,10 +30,28 @@ CALLS_PER_SECOND = 200.0
 STREAMS_PER_PEER = 3
 
 
+class Served(Protocol):
+    """What the server needs of the endpoint that it serves."""
+
+    roster: tuple[tls.Member, ...]
+    insecure: bool
+    answer: Callable[[int, dict[str, Any]], dict[str, Any]]
+    models: Callable[[int, dict[str, Any]], Iterator[bytes]]
+
+    def count(self, what: str) -> None:
+        """Note something that was refused or dropped."""
+
+    def count_in(self, nbytes: int) -> None:
+        """Note bytes that arrived."""
+
+    def await_mailbox(self, place: Place, patience: float) -> tuple[Mailbox, tuple[int, ...]] | None:
+        """Return the mailbox of an attempt and its members, or None."""
+
+
 class Methods(grpc.GenericRpcHandler):  # type: ignore[misc]
     """What the server answers to whom."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Served) -> None:
         self._endpoint = endpoint
         self._buckets = {peer: Bucket(CALLS_PER_SECOND) for peer in range(len(endpoint.roster))}
         self._streams: Counter[int] = Counter()
