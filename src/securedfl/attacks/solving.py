@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import PrivacyError
-from securedfl.privacy.symbolic.algebra import Vector
+from securedfl.privacy.symbolic.algebra import Native, Vector
 from securedfl.privacy.symbolic.view import symbolic
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
@@ -175,7 +175,7 @@ def two_messages(first: Array, second: Array, between: Sequence[Array], rho: flo
     return result
 
 
-class Reals:
+class Reals(Native):
     """Coefficients in float64, as an attacker calculates."""
 
     dtype = np.float64
@@ -184,21 +184,6 @@ class Reals:
     def element(self, value: Fraction) -> Any:
         """Return the nearest float."""
         return float(value)
-
-    def add(self, a: Vector, b: Vector) -> Vector:
-        """Return a + b."""
-        total: Vector = a + b
-        return total
-
-    def subtract(self, a: Vector, b: Vector) -> Vector:
-        """Return a - b."""
-        difference: Vector = a - b
-        return difference
-
-    def multiply(self, a: Vector, b: Vector) -> Vector:
-        """Return a * b."""
-        product: Vector = a * b
-        return product
 
     def pivot(self, column: Vector) -> tuple[int, int, int] | None:
         """Refuse: rank over floats is a matter of tolerance, which `solve` takes care of."""

@@ -127,20 +127,9 @@ def grouped(
     return z
 
 
-def classic(
-    me: int,
-    w: Array,
-    design: Design,
-    *,
-    rho: float | Schedule = DEFAULT_RHO,
-    iterations: int = 2,
-    finish: Finish = "exact",
-    round: int = 0,
-    draw: Draw = secret_uniform,
-) -> Steps:
+def classic(me: int, w: Array, design: Design, **options: Any) -> Steps:
     """Average by ADMM with everybody in one group (Algorithm 1). Two iterations reveal all parameters to everybody."""
-    everyone = Design.everyone(design.n)
-    return grouped(me, w, everyone, rho=rho, iterations=iterations, finish=finish, round=round, draw=draw)
+    return grouped(me, w, Design.everyone(design.n), **options)
 
 
 def factors(rho: Any) -> tuple[Any, Any]:

@@ -188,7 +188,7 @@ GROUPED = Protocol(
     symbolic={"finish": "literal"},
     settle=admm.settle,
 )
-CLASSIC = replace(GROUPED, name="classic", label="Classic ADMM", generator=admm.classic, in_groups=False)
+CLASSIC = replace(GROUPED, name="classic", label="Classic ADMM", in_groups=False)
 PLAIN = Protocol(
     name="plain",
     label="FedAvg",

@@ -114,17 +114,8 @@ class PrimeField:
         return column, self.multiply(row, np.full(1, inverse, dtype=self.dtype))
 
 
-class TwoAdic:
-    """The integers modulo 2^64, in uint64."""
-
-    dtype = np.uint64
-    name = "integers modulo 2^64"
-
-    def element(self, value: Fraction) -> int:
-        """Return the ring's element for a fraction with an odd denominator."""
-        if value.denominator % 2 == 0:
-            raise PrivacyError(f"{value} does not exist in Z_2^b: its denominator is even")
-        return value.numerator * pow(value.denominator, -1, 1 << 64) % (1 << 64)
+class Native:
+    """Arithmetic that the machine's own operators do."""
 
     def add(self, a: Vector, b: Vector) -> Vector:
         """Return a + b."""
@@ -140,6 +131,19 @@ class TwoAdic:
         """Return a * b."""
         product: Vector = a * b
         return product
+
+
+class TwoAdic(Native):
+    """The integers modulo 2^64, in uint64."""
+
+    dtype = np.uint64
+    name = "integers modulo 2^64"
+
+    def element(self, value: Fraction) -> int:
+        """Return the ring's element for a fraction with an odd denominator."""
+        if value.denominator % 2 == 0:
+            raise PrivacyError(f"{value} does not exist in Z_2^b: its denominator is even")
+        return value.numerator * pow(value.denominator, -1, 1 << 64) % (1 << 64)
 
     def pivot(self, column: Vector) -> tuple[int, int, int] | None:
         """Return the entry with the fewest factors of two, which divides all the others."""
