@@ -34,6 +34,7 @@ class Served(Protocol):
     """What the server needs of the endpoint that it serves."""
 
     roster: tuple[tls.Member, ...]
+    stopping: threading.Event
     insecure: bool
     answer: Callable[[int, dict[str, Any]], dict[str, Any]]
     models: Callable[[int, dict[str, Any]], Iterator[bytes]]
