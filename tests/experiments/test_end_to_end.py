@@ -11,6 +11,7 @@ from securedfl import average
 from securedfl.designs import best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.experiments import groups
+from securedfl.experiments.figures import Counted
 from securedfl.experiments.presets import read_preset
 from securedfl.federation.train import train
 from securedfl.protocols.admm import AUTHORS
@@ -176,12 +177,9 @@ def test_groups_counts_partitions(reproduce, tmp_path):
 
 
 def test_partitions_that_fall_are_told():
-    rows = [
-        {"group_size": 3, "peers": n, "randomized": [gap], "best": 1, "bound": 2}
-        for n, gap in ((6, 5), (9, 4), (12, 3))
-    ]
-    exhibit = groups.present({"rows": rows, "seeds": [0], "most": 12})
-    assert [finding.verdict for finding in exhibit.findings] == ["differs", "holds", "differs"]
+    rows = [Counted(3, n, [gap], best=1, bound=2) for n, gap in ((6, 5), (9, 4), (12, 3))]
+    result = groups.present(groups.GroupsData(rows, seeds=[0], most=12))
+    assert [finding.verdict for finding in result.findings] == ["differs", "holds", "differs"]
 
 
 def test_all_shows_what_is_there_without_training(reproduce, tmp_path, monkeypatch):

@@ -1,0 +1,128 @@
+"""Pages of HTML: what they are made of, and the templates that turn it into one file for any browser."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securedfl.errors import MissingDependencyError
+from securedfl.reporting.figures import GRID, INK
+from securedfl.reporting.methods import palette
+from securedfl.reporting.svg import inline_svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A key figure and what it is."""
+
+    value: str
+    about: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What stands around the sections of a page.
+
+    Attributes
+    ----------
+    title, result
+        The heading, and the sentence below it.
+    tiles
+        The key figures.
+    contents
+        The sections' headings by anchor.
+    source
+        What the page was written from.
+    """
+
+    title: str
+    result: str
+    tiles: Sequence[Tile]
+    contents: Mapping[str, str]
+    source: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column holds the heads of its rows.
+
+    Attributes
+    ----------
+    columns, rows, caption
+        What it says.
+    colours
+        Of a dot before each row's head, if there are any.
+    best
+        The numbers of the rows whose first value is the best.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    colours: Sequence[str] = ()
+    best: Collection[int] = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure as part of the page, with its title and what to see in it."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Picture(Chart):
+    """An SVG file as an image on the page, and what a screen reader says instead."""
+
+    description: str
+
+    @property
+    def address(self) -> str:
+        """The whole file as the address of an image."""
+        return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode("utf-8")).decode("ascii")
+
+
+def chart(title: str, caption: str, figure: Figure, prefix: str, description: str) -> Chart:
+    """Return a figure as part of a page; `inline_svg` tells about prefix and description."""
+    colours = {colour: themed(colour) for colour in palette()}
+    colours |= {INK: "currentColor", GRID: f"var(--line, {GRID})"}
+    return Chart(title, caption, inline_svg(figure, prefix=prefix, description=description, colours=colours))
+
+
+def themed(colour: str) -> str:
+    """Return a method's colour in such a way that the page's dark theme can restate it."""
+    return f"var(--c{colour.removeprefix('#')}, {colour})"
+
+
+def render(template: str, page: Page, *, package: str = "securedfl.reporting", **values: object) -> str:
+    """Return a page as text.
+
+    Parameters
+    ----------
+    template, package
+        A template that extends ``page.html``, and the package whose folder ``templates`` holds it.
+    page, values
+        What stands around its sections, and what they show.
+    """
+    try:
+        import jinja2
+    except ImportError:
+        raise MissingDependencyError(
+            "reports need jinja2; install it with: pip install 'securedfl[learn]'"
+        ) from None
+    places = dict.fromkeys((package, "securedfl.reporting"))
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(place) for place in places]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(page=page, palette=palette(), **values)
