@@ -10,7 +10,7 @@ from pathlib import Path
 
 from securedfl.experiments import figures, paper
 from securedfl.experiments.figures import Curve, Panel
-from securedfl.experiments.found_runs import Accuracies, Cell, accuracies, find, grouped, mean
+from securedfl.experiments.found_runs import NOTHING, Accuracies, ByIterations, ByPlace, Cell, cells, mean
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import (
     Check,
@@ -45,16 +45,7 @@ class MethodsCell(Cell):
 
     def curve(self, method: str) -> list[float]:
         """Return a method's accuracy per round, as the mean over the seeds."""
-        found = self.methods[method].accuracy if method in self.methods else []
-        return [mean(values) for values in zip(*found, strict=True)]
-
-
-@dataclass(frozen=True)
-class MethodsData:
-    """The accuracies of all runs found, and the data sets and peers that the paper has."""
-
-    cells: list[MethodsCell]
-    wanted: list[tuple[str, int]]
+        return self.methods.get(method, NOTHING).curve
 
 
 @dataclass(frozen=True)
@@ -63,72 +54,56 @@ class IterationsCell(Cell):
 
     series: Mapping[str, Accuracies]
 
-    def curves(self, key: int | str) -> list[list[float]]:
-        """Return the accuracies with a number of iterations, one list for each seed."""
-        return self.series[str(key)].accuracy if str(key) in self.series else []
-
     def best(self, iterations: int) -> float:
         """Return the best accuracy over the seeds; NaN if it has not finished."""
-        return mean([max(curve) for curve in self.curves(iterations)])
+        return mean(self.series.get(str(iterations), NOTHING).best)
 
 
-@dataclass(frozen=True)
-class IterationsData:
-    """The accuracies of all runs found, and the numbers of iterations that the paper has."""
-
-    cells: list[IterationsCell]
-    iterations: list[int]
-
-    @property
-    def keys(self) -> list[str]:
-        """The numbers of iterations, and our exact finish."""
-        return [*map(str, self.iterations), EXACT]
+MethodsData = ByPlace[MethodsCell]
+IterationsData = ByIterations[IterationsCell]
 
 
 def collect_by_method(preset: Preset, out: Path, _tell: Tell) -> MethodsData:
     """Return the accuracies per round of all runs found, by method."""
-    cells = [
-        MethodsCell(**vars(cell), methods=accuracies(runs, preset.train["methods"]))
-        for cell, runs in grouped(find(preset, out))
-    ]
-    return MethodsData(cells, preset.places)
+    found = []
+    for cell, runs in cells(preset, out):
+        methods = Accuracies.by_name(runs, lambda _run, method: method, preset.train["methods"])
+        found.append(MethodsCell(**vars(cell), methods=methods))
+    return MethodsData(found, preset.places)
 
 
 def collect_by_iterations(preset: Preset, out: Path, _tell: Tell) -> IterationsData:
     """Return the accuracies per round of all runs found, by number of iterations."""
-    cells = [
-        IterationsCell(
-            **vars(cell),
-            series=accuracies(
-                runs, name=lambda run, method: EXACT if method == "secured" else str(run.config.iterations)
-            ),
+    found = []
+    for cell, runs in cells(preset, out):
+        series = Accuracies.by_name(
+            runs, lambda run, method: EXACT if method == "secured" else str(run.config.iterations)
         )
-        for cell, runs in grouped(find(preset, out))
-    ]
-    return IterationsData(cells, list(preset.iterations))
+        found.append(IterationsCell(**vars(cell), series=series))
+    return IterationsData(found, list(preset.iterations))
 
 
 def present_by_method(data: MethodsData) -> Result:
     """Return the curves as panels, and whether they run as the paper says."""
-    panels = _panels(data)
+    panels = [
+        panel for (dataset, peers), own in data.places.items() for panel in _panels(dataset, peers, own)
+    ]
     drawn = [panel for panel in panels if panel.curves]
     described = "Line charts of test accuracy per round: " + "; ".join(panel.title for panel in drawn) + "."
     make = partial(figures.panels, panels, columns=_columns(data))
     near = "Within 1 point of best from round"
     limit = f"on average over the rounds within {paper.ANY_POINTS:g} point"
+    follows = [
+        Finding.of(f"{COLUMNS[method]} follows FedAvg, {limit}", _follows(data.cells, method))
+        for method in AVERAGING
+    ]
     return Result(
         table=Table(
             ["Data set", "Peers", "Method", "Final", "Best", near, "Scale"],
             [_row(cell, method) for cell in data.cells for method in cell.methods],
         ),
         records=[row for cell in data.cells for row in round_records(cell, "method", cell.methods)],
-        findings=[
-            *(
-                Finding.of(f"{COLUMNS[method]} follows FedAvg, {limit}", _follows(data.cells, method))
-                for method in AVERAGING
-            ),
-            Finding.of("Local-Only ends below FedAvg", _lower(data.cells)),
-        ],
+        findings=[*follows, Finding.of("Local-Only ends below FedAvg", _lower(data.cells))],
         notes=[READING, ONLY_COURSE],
         cells=data.cells,
         figure=Plot(make, "Test accuracy per round", READING, described) if drawn else None,
@@ -146,24 +121,19 @@ def present_by_method(data: MethodsData) -> Result:
 
 def present_by_iterations(data: IterationsData) -> Result:
     """Return the curves and whether the number of iterations matters."""
-    rows = [
-        [
-            cell.place,
-            _key(key),
-            with_spread([max(curve) for curve in cell.curves(key)]),
-            with_spread([curve[-1] for curve in cell.curves(key)]),
-            cell.scale,
-        ]
-        for cell in data.cells
-        for key in data.keys
-    ]
-    # One iteration squeezes all others, so they are also drawn without it.
-    charts = [
-        _plot(cell, shown)
-        for cell in data.cells
-        for shown in (data.keys, data.keys[1:])
-        if set(shown) & set(cell.series)
-    ]
+    keys = [*map(str, data.iterations), EXACT]
+    rows, charts, missing = [], [], []
+    for cell in data.cells:
+        for key in keys:
+            found = cell.series.get(key, NOTHING)
+            rows.append(
+                [cell.place, _key(key), with_spread(found.best), with_spread(found.final), cell.scale]
+            )
+        # One iteration squeezes all others, so they are also drawn without it.
+        charts += [_plot(cell, shown) for shown in (keys, keys[1:]) if set(shown) & set(cell.series)]
+        absent = [_key(key) for key in keys if key not in cell.series]
+        if absent:
+            missing.append(f"Not finished for {cell.place}: {', '.join(absent)} iterations.")
     same = "More than one iteration makes no difference to the best accuracy (two standard errors)"
     return Result(
         table=Table(["Data set", "Iterations", "Best", "Final", "Scale"], rows),
@@ -172,42 +142,35 @@ def present_by_iterations(data: IterationsData) -> Result:
             Finding.of(same, _same(data.cells, data.iterations)),
             Finding.of("One iteration is worse than two", _one(data.cells)),
         ],
-        notes=[ONLY_COURSE, *_missing(data)],
+        notes=[ONLY_COURSE, *(missing if data.cells else ["Not run."])],
         cells=data.cells,
         figure=charts[0] if charts else None,
         charts=charts,
     )
 
 
-def _panels(data: MethodsData) -> list[Panel]:
-    """Return a panel for each cell, and an empty one for each that the paper has and nobody ran."""
+def _panels(dataset: str, peers: int, cells: Sequence[MethodsCell]) -> list[Panel]:
+    """Return a panel for each cell, or an empty one if the paper has it and nobody ran it."""
+    title = f"{paper.name(dataset)} ({peers} peers)"
     panels = []
-    places = [*data.wanted, *((cell.dataset, cell.peers) for cell in data.cells)]
-    for dataset, peers in dict.fromkeys(places):
-        title = f"{paper.name(dataset)} ({peers} peers)"
-        own = [cell for cell in data.cells if (cell.dataset, cell.peers) == (dataset, peers)]
-        panels += [Panel(title, cell.scaled, _curves(cell)) for cell in own] or [Panel(title, "", ())]
-    return panels
-
-
-def _curves(cell: MethodsCell) -> list[Curve]:
-    found = cell.methods.items()
-    return [Curve(method, COLUMNS[method], own.accuracy) for method, own in found if own.accuracy]
+    for cell in cells:
+        found = [(name, own.accuracy) for name, own in cell.methods.items() if own.accuracy]
+        curves = [Curve(name, COLUMNS[name], accuracy) for name, accuracy in found]
+        panels.append(Panel(title, cell.scaled, curves))
+    return panels or [Panel(title, "", ())]
 
 
 def _columns(data: MethodsData) -> int:
     """Return how many panels stand side by side: one for each data set, if all were run once, as in the paper."""
-    places = [(cell.dataset, cell.peers) for cell in data.cells]
-    known = set(places) <= set(data.wanted) and len(set(places)) == len(places)
-    return len({dataset for dataset, _ in data.wanted}) if known else 3
+    as_paper = set(data.places) == set(data.wanted) and all(len(own) < 2 for own in data.places.values())
+    return len({dataset for dataset, _ in data.wanted}) if as_paper else 3
 
 
 def _row(cell: MethodsCell, method: str) -> list[str]:
-    curve = cell.curve(method)
+    curve, peers = cell.curve(method), str(cell.peers)
     best = max(curve, default=math.nan)
     near = next((str(r) for r, value in enumerate(curve) if value >= best - 0.01), NONE)
     final = percent(curve[-1] if curve else math.nan)
-    peers = str(cell.peers)
     return [paper.name(cell.dataset), peers, COLUMNS[method], final, percent(best), near, cell.scale]
 
 
@@ -234,11 +197,8 @@ def _key(key: str) -> str:
 
 
 def _plot(cell: IterationsCell, keys: Sequence[str]) -> Plot:
-    curves = [
-        Curve(key, "exact finish" if key == EXACT else key, cell.curves(key))
-        for key in keys
-        if key in cell.series
-    ]
+    found = [(key, cell.series[key].accuracy) for key in keys if key in cell.series]
+    curves = [Curve(key, "exact finish" if key == EXACT else key, accuracy) for key, accuracy in found]
     return Plot(
         partial(figures.by_iterations, curves, exact=EXACT),
         "Test accuracy per round by number of iterations" + ("" if keys[0] == "1" else ", without 1"),
@@ -251,7 +211,7 @@ def _plot(cell: IterationsCell, keys: Sequence[str]) -> Plot:
 def _same(cells: Sequence[IterationsCell], iterations: Sequence[int]) -> Iterator[Check]:
     """Check that from two iterations on their number makes no difference to the best accuracy."""
     for cell in cells:
-        bests = {n: cell.best(n) for n in iterations if n > 1 and cell.curves(n)}
+        bests = {n: cell.best(n) for n in iterations if n > 1 and str(n) in cell.series}
         if len(bests) > 1:
             low, high = min(bests.values()), max(bests.values())
             counts = f"{cell.place}, {min(bests)} to {max(bests)} iterations"
@@ -267,12 +227,3 @@ def _one(cells: Sequence[IterationsCell]) -> Iterator[Check]:
         if math.isfinite(difference):
             numbers = f"{cell.place}: {signed(difference)} points against two iterations"
             yield Check(numbers, difference < -cell.clearly(cell.best(2)))
-
-
-def _missing(data: IterationsData) -> Iterator[str]:
-    for cell in data.cells:
-        missing = [_key(key) for key in data.keys if key not in cell.series]
-        if missing:
-            yield f"Not finished for {cell.place}: {', '.join(missing)} iterations."
-    if not data.cells:
-        yield "Not run."

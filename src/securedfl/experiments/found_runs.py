@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from securedfl.errors import RunFolderError
 from securedfl.experiments import paper
@@ -22,14 +22,10 @@ SEQUENCE = 50
 
 @dataclass(frozen=True)
 class FoundRun:
-    """One run of an experiment.
+    """One run of an experiment, and how it is smaller than the paper's, in words.
 
     Attributes
     ----------
-    folder, config
-        Where it is and what it ran.
-    scaled
-        How it is smaller than the paper's, in words.
     curves
         Test accuracy from round 0 on, of each method that has finished all its rounds.
     predictions
@@ -50,17 +46,51 @@ class Accuracies:
     seeds: list[int]
     accuracy: list[list[float]]
 
+    @property
+    def curve(self) -> list[float]:
+        """Accuracy per round, as the mean over the seeds."""
+        return [mean(values) for values in zip(*self.accuracy, strict=True)]
+
+    @property
+    def best(self) -> list[float]:
+        """The best accuracy, for each seed."""
+        return [max(values) for values in self.accuracy]
+
+    @property
+    def best_round(self) -> list[int]:
+        """The round of the best accuracy, for each seed."""
+        return [values.index(max(values)) for values in self.accuracy]
+
+    @property
+    def final(self) -> list[float]:
+        """The accuracy after the last round, for each seed."""
+        return [values[-1] for values in self.accuracy]
+
+    @classmethod
+    def by_name(
+        cls, runs: Iterable[FoundRun], name: Callable[[FoundRun, str], str], known: Iterable[str] = ()
+    ) -> dict[str, Accuracies]:
+        """Return those of runs by the name that a run and a method give them; known names are always there."""
+        found = {key: cls([], []) for key in known}
+        for run in runs:
+            for method, curve in run.curves.items():
+                own = found.setdefault(name(run, method), cls([], []))
+                own.seeds.append(run.config.seed)
+                own.accuracy.append(curve)
+        return found
+
+
+NOTHING = Accuracies([], [])
+
 
 @dataclass(frozen=True)
 class Cell:
-    """Runs that differ in nothing but seed (and iterations): a cell of the paper's table, or what is drawn of it.
+    """Runs that differ in nothing but seed (and iterations): a cell of the paper's table.
 
     Attributes
     ----------
-    dataset, peers, rounds, users, width, seeds
-        What was trained, with which shares of all users and of the model's width.
-    scaled
-        How that is smaller than the paper's, in words.
+    scaled, users, width
+        How they are smaller than the paper's: in words, and the shares of all users and of the model's width.
     predictions
         How many test predictions each accuracy is over, for each seed; None if unknown.
     """
@@ -103,6 +133,33 @@ class Cell:
         return 2 * error if math.isfinite(error) else 0.0
 
 
+C = TypeVar("C", bound=Cell)
+
+
+@dataclass(frozen=True)
+class ByPlace(Generic[C]):
+    """What was found, and all data sets and numbers of peers that the paper has."""
+
+    cells: list[C]
+    wanted: list[tuple[str, int]]
+
+    @property
+    def places(self) -> dict[tuple[str, int], list[C]]:
+        """The cells of each place that the paper has or somebody ran."""
+        found: dict[tuple[str, int], list[C]] = {place: [] for place in self.wanted}
+        for cell in self.cells:
+            found.setdefault((cell.dataset, cell.peers), []).append(cell)
+        return found
+
+
+@dataclass(frozen=True)
+class ByIterations(Generic[C]):
+    """What was found, and all numbers of iterations that the paper has."""
+
+    cells: list[C]
+    iterations: list[int]
+
+
 def find(preset: Preset, out: Path) -> list[FoundRun]:
     """Return all runs of an experiment in a folder, of whatever scale, in the preset's order.
 
@@ -120,27 +177,15 @@ def find(preset: Preset, out: Path) -> list[FoundRun]:
     return sorted(found, key=lambda run: _order(run, preset))
 
 
-def grouped(runs: Iterable[FoundRun]) -> list[tuple[Cell, list[FoundRun]]]:
-    """Return the cells that runs belong to, each with its runs."""
+def cells(preset: Preset, out: Path, *, method: str | None = None) -> list[tuple[Cell, list[FoundRun]]]:
+    """Return the cells of an experiment in a folder, each with its runs; only those that have finished a method."""
     groups: dict[tuple[Any, ...], list[FoundRun]] = {}
-    for run in runs:
+    for run in find(preset, out):
         config = run.config
-        key = (config.dataset, config.peers, config.rounds, config.fraction, config.width)
-        groups.setdefault(key, []).append(run)
+        if method is None or method in run.curves:
+            key = (config.dataset, config.peers, config.rounds, config.fraction, config.width)
+            groups.setdefault(key, []).append(run)
     return [(_cell(group), group) for group in groups.values()]
-
-
-def accuracies(
-    runs: Sequence[FoundRun], names: Iterable[str] = (), name: Callable[[FoundRun, str], str] = lambda _, m: m
-) -> dict[str, Accuracies]:
-    """Return the accuracies of runs by name: the names that must be there, and those that a run and method give."""
-    found = {known: Accuracies([], []) for known in names}
-    for run in runs:
-        for method, curve in run.curves.items():
-            own = found.setdefault(name(run, method), Accuracies([], []))
-            own.seeds.append(run.config.seed)
-            own.accuracy.append(curve)
-    return found
 
 
 def mean(values: Sequence[float]) -> float:

@@ -20,7 +20,7 @@ import numpy as np
 from securedfl.designs import best
 from securedfl.errors import RunFolderError
 from securedfl.experiments import figures, paper
-from securedfl.experiments.found_runs import Cell, FoundRun, find, grouped, mean, spread
+from securedfl.experiments.found_runs import ByIterations, Cell, FoundRun, cells, find, mean, spread
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Plot, Result, Tell
 from securedfl.federation.files import write_text
@@ -85,30 +85,24 @@ class ErrorCell(Cell):
         return mean(self.errors(kind, iterations))
 
 
-@dataclass(frozen=True)
-class ErrorData:
-    """The errors of all runs found, and the numbers of iterations that the paper has."""
-
-    cells: list[ErrorCell]
-    iterations: list[int]
+ErrorData = ByIterations[ErrorCell]
 
 
 def collect(preset: Preset, out: Path, tell: Tell) -> ErrorData:
     """Measure, or recall, the errors of all runs found."""
-    cells = []
-    for cell, runs in grouped(run for run in find(preset, out) if METHOD in run.curves):
+    found = []
+    for cell, runs in cells(preset, out, method=METHOD):
         measured = [_measured(run, preset, tell) for run in runs]
-        errors = [entry.mse for entry in measured]
-        cells.append(ErrorCell(**vars(cell), parameters=measured[0].parameters, mse=errors))
-    return ErrorData(cells, list(preset.iterations))
+        mse = [own.mse for own in measured]
+        found.append(ErrorCell(**vars(cell), parameters=measured[0].parameters, mse=mse))
+    return ErrorData(found, list(preset.iterations))
 
 
 def present(data: ErrorData) -> Result:
     """Return the errors beside the authors', and whether they fall as the paper says."""
-    cells = data.cells
     rows, compact = [], []
-    for cell in cells:
-        if len(cells) > 1:
+    for cell in data.cells:
+        if len(data.cells) > 1:
             compact.append([cell.place] + [""] * 5)
         for count in data.iterations:
             known = paper.MSE.get(count, math.nan)
@@ -120,15 +114,15 @@ def present(data: ErrorData) -> Result:
         rows.append([cell.place, "shares", NONE, shares, NONE, NONE, NONE, cell.scale])
         compact.append(["shares", NONE, _short(cell.error(SHARES)), NONE, NONE, NONE])
     names = KINDS.values()
-    where = cells[0].place if len(cells) == 1 else "by data set"
+    where = data.cells[0].place if len(data.cells) == 1 else "by data set"
     return Result(
         table=Table(["Data set", "Iterations", "Paper", *(f"Ours: {name}" for name in names), "Scale"], rows),
         compact=Table(["Iterations", "Paper", *(n.replace(", ", ",\n") for n in names)], compact, where),
-        records=[record for cell in cells for record in _records(cell)],
-        findings=_findings(cells),
-        notes=[*NOTES, *([] if cells else ["Not run."])],
-        cells=cells,
-        figure=_plot(cells[0], data.iterations) if cells else None,
+        records=[record for cell in data.cells for record in _records(cell)],
+        findings=_findings(data.cells),
+        notes=[*NOTES, *([] if data.cells else ["Not run."])],
+        cells=data.cells,
+        figure=_plot(data.cells[0], data.iterations) if data.cells else None,
     )
 
 
@@ -158,15 +152,10 @@ def tidy(preset: Preset, out: Path) -> int:
     return freed
 
 
-def checkpoints(rounds: int, every: int) -> list[int]:
-    """Return the rounds whose parameters are kept; a short training keeps at least its last."""
-    return list(range(every, rounds + 1, every))
-
-
 def errors(
     parameters: Array, *, iterations: Sequence[int], seed: int, round: int
-) -> dict[str, dict[str, float]]:
-    """Average one set of parameters in every way and return the mean squared errors by kind and iterations.
+) -> Iterator[tuple[str, str, float]]:
+    """Average one set of parameters in every way; give the kind, the iterations and the mean squared error of each.
 
     Parameters
     ----------
@@ -179,7 +168,6 @@ def errors(
     """
     design = best(len(parameters), GROUP_SIZE, seed)
     truth = np.mean(parameters, axis=0, dtype=np.float64)
-    result: dict[str, dict[str, float]] = {kind: {} for kind in (*KINDS, SHARES)}
 
     def measure(rows: Array, protocol: str, **options: Any) -> float:
         outcome = memory.run(
@@ -193,12 +181,11 @@ def errors(
         rows = parameters.astype(dtype)
         for count in iterations:
             literal = {"iterations": count, "finish": "literal", "rho": AUTHORS[count]}
-            result[f"literal {dtype}"][str(count)] = measure(rows, "grouped", **literal)
+            yield f"literal {dtype}", str(count), measure(rows, "grouped", **literal)
             # One iteration cannot be solved for the mean.
             if count > 1:
-                result[f"exact {dtype}"][str(count)] = measure(rows, "grouped", iterations=count)
-    result[SHARES][""] = measure(parameters, "shares", collusion=COLLUSION)
-    return result
+                yield f"exact {dtype}", str(count), measure(rows, "grouped", iterations=count)
+    yield SHARES, "", measure(parameters, "shares", collusion=COLLUSION)
 
 
 def _measured(run: FoundRun, preset: Preset, tell: Tell) -> Measured:
@@ -207,7 +194,9 @@ def _measured(run: FoundRun, preset: Preset, tell: Tell) -> Measured:
     from securedfl.federation.checkpoint import load_parameters
 
     path = run.folder / MEASURED
-    rounds = checkpoints(run.config.rounds, min(int(preset.train["keep_updates"]), run.config.rounds))
+    # A short training keeps at least its last round.
+    every = min(int(preset.train["keep_updates"]), run.config.rounds)
+    rounds = list(range(every, run.config.rounds + 1, every))
     try:
         kept = Measured(**json.loads(path.read_text(encoding="utf-8")))
         if (kept.version, kept.iterations, kept.rounds) == (VERSION, list(preset.iterations), rounds):
@@ -220,16 +209,15 @@ def _measured(run: FoundRun, preset: Preset, tell: Tell) -> Measured:
             f"{run.folder} does not hold the peers' parameters before the average of round {missing[0]}; "
             "delete that folder to train it again, or choose another --out"
         )
-    mse: Errors = {}
+    mse: Errors = {kind: {} for kind in (*KINDS, SHARES)}
     size = 0
     for number, r in enumerate(rounds, start=1):
         tell(f"Averaging checkpoint {number} of {len(rounds)} (round {r}) in every way")
         parameters = load_parameters(updates_file(run.folder, METHOD, r))
         size = parameters.shape[1]
         each = errors(parameters, iterations=preset.iterations, seed=run.config.seed, round=r)
-        for kind, by_iterations in each.items():
-            for count, value in by_iterations.items():
-                mse.setdefault(kind, {}).setdefault(count, []).append(value)
+        for kind, count, value in each:
+            mse[kind].setdefault(count, []).append(value)
     measured = Measured(VERSION, list(preset.iterations), rounds, size, mse)
     write_text(path, json.dumps(asdict(measured), indent=2) + "\n")
     return measured

@@ -6,17 +6,15 @@ import math
 import tomllib
 from dataclasses import dataclass, fields
 from importlib import resources
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from securedfl.errors import ConfigError, unknown
 from securedfl.federation.config import TrainConfig
 
 NAMES = ("table", "curves", "iterations", "accuracy", "groups")
 """All experiments, in the paper's order."""
-
-Tuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 
 
 class Preset(BaseModel):
@@ -28,10 +26,8 @@ class Preset(BaseModel):
         What it shows, and where the paper has it.
     datasets, peers, seeds
         What is trained: one run for each combination.
-    iterations
-        ADMM iterations that are compared.
-    train_by_iterations
-        Whether each number of iterations needs a training of its own.
+    iterations, train_by_iterations
+        ADMM iterations that are compared, and whether each number of them needs a training of its own.
     group_sizes, most
         Of ``groups``: the sizes, and the largest number of peers.
     runs
@@ -45,12 +41,12 @@ class Preset(BaseModel):
     name: str
     title: str
     place: str
-    datasets: Annotated[tuple[str, ...], Tuple] = ()
-    peers: Annotated[tuple[int, ...], Tuple] = ()
-    seeds: Annotated[tuple[int, ...], Tuple] = (0,)
-    iterations: Annotated[tuple[int, ...], Tuple] = ()
+    datasets: tuple[str, ...] = ()
+    peers: tuple[int, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    iterations: tuple[int, ...] = ()
     train_by_iterations: bool = False
-    group_sizes: Annotated[tuple[int, ...], Tuple] = ()
+    group_sizes: tuple[int, ...] = ()
     most: int = 0
     runs: str = ""
     train: dict[str, Any] = Field(default_factory=dict)
@@ -100,9 +96,7 @@ class Scale:
             if name not in names:
                 raise unknown(f"part of --scale {text}:", name, names)
             if not equals or name in shares:
-                raise ConfigError(
-                    f"--scale {text}: give each of {', '.join(names)} once, as in {names[0]}=0.4"
-                )
+                raise ConfigError(f"--scale {text}: give each of {', '.join(names)} once, as in rounds=0.4")
             shares[name] = _share(value, text)
         return cls(**shares)
 

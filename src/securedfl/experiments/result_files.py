@@ -8,7 +8,7 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,8 @@ from securedfl.experiments.found_runs import Cell
 from securedfl.experiments.presets import NAMES, Preset, read_preset
 from securedfl.experiments.results import Finding, Result, Tell, Verdict
 from securedfl.federation.files import cannot_write, write_text
-from securedfl.reporting.page import Chart, Page, Table, Tile, chart, render
+from securedfl.reporting.page import Chart, Page, chart, render
 from securedfl.reporting.svg import save_figure
-from securedfl.reporting.units import NONE
-
-BADGES: dict[Verdict, str] = {"holds": "", "within noise": "warn", "differs": "bad", "not measured": "warn"}
-"""How each verdict's badge looks."""
 
 TILES: dict[Verdict, str] = {
     "holds": "claims hold",
@@ -35,9 +31,6 @@ TILES: dict[Verdict, str] = {
     "differs": "claims differ",
     "not measured": "claims are not measured",
 }
-
-SHORT = 12
-"""Rows up to which a table is shown before the figures; longer ones are folded up behind them."""
 
 ADVICE = "free some space or check the permissions, then run the command again"
 
@@ -67,17 +60,12 @@ class Record:
 
     Attributes
     ----------
-    experiment, title, paper
-        Its name, what it shows, and where the paper has it.
-    scaled
-        What is smaller than the paper's, in words.
     command, commands
-        The command line that wrote it. Results hold whatever runs the folder has, so there is also a command for each
-        of them.
-    chosen, settings, seeds, versions
-        What the user chose instead of the preset's settings, these, and what computed the numbers.
-    findings, data
-        The paper's claims, and all that the result is made of.
+        The command line that wrote it; and one for each cell, as results hold whatever runs the folder has.
+    chosen, settings
+        What the user chose instead of the preset's settings, and these.
+    data
+        What the experiment collected.
     """
 
     experiment: str
@@ -92,18 +80,6 @@ class Record:
     versions: dict[str, str]
     findings: list[Finding]
     data: Any
-
-
-@dataclass(frozen=True)
-class Shown:
-    """One experiment as its section shows it: a table, perhaps too long to come first, charts, and how to repeat it."""
-
-    record: Record
-    result: Result
-    table: Table
-    long: bool
-    charts: Sequence[Chart]
-    about: Mapping[str, str]
 
 
 def make_record(
@@ -186,7 +162,7 @@ def write_report(out: Path) -> Path:
     page = Page(
         title="The paper's evaluation, repeated",
         result=_sentence(verdicts),
-        tiles=[Tile(str(verdicts[kind]), about) for kind, about in TILES.items() if verdicts[kind]],
+        tiles={about: str(verdicts[kind]) for kind, about in TILES.items() if verdicts[kind]},
         contents={record.experiment: record.title for record, _ in found},
         source="the results in this folder",
     )
@@ -194,9 +170,8 @@ def write_report(out: Path) -> Path:
         "evaluation.html",
         page,
         package="securedfl.experiments",
-        experiments=[_shown(record, result) for record, result in found],
-        scaled=list(dict.fromkeys(text for _, result in found for text in result.scaled)),
-        badges=BADGES,
+        experiments=[(record, result, _charts(record.experiment, result)) for record, result in found],
+        scaled=dict.fromkeys(text for _, result in found for text in result.scaled),
     )
     path = out / "report.html"
     write_text(path, text, ADVICE)
@@ -261,19 +236,6 @@ def _sentence(verdicts: Counter[Verdict]) -> str:
     return f"{told} and {verdicts['differs'] or 'none'} differ{'s' * (verdicts['differs'] < 2)}."
 
 
-def _shown(record: Record, result: Result) -> Shown:
-    name = record.experiment
+def _charts(name: str, result: Result) -> list[Chart]:
     plots = result.charts or ([result.figure] if result.figure else [])
-    table = result.compact or result.table
-    return Shown(
-        record,
-        result,
-        replace(table, caption=table.caption[:1].upper() + table.caption[1:]),
-        len(result.table.rows) > SHORT,
-        [chart(p.title, p.caption, p.make(), f"{name}{n}", p.description) for n, p in enumerate(plots)],
-        {
-            "Seeds": ", ".join(map(str, record.seeds)) or NONE,
-            **record.versions,
-            "Numbers": f"{name}.csv, {name}.json",
-        },
-    )
+    return [chart(p.title, p.caption, p.make(), f"{name}{n}", p.description) for n, p in enumerate(plots)]

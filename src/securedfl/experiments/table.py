@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from securedfl.experiments import paper
-from securedfl.experiments.found_runs import Cell, accuracies, find, grouped, mean
+from securedfl.experiments.found_runs import Accuracies, ByPlace, Cell, cells, mean
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Result, Tell, signed, with_spread
 from securedfl.federation.methods import METHODS
@@ -53,29 +53,17 @@ class TableCell(Cell):
         return mean(self.methods[method].best) if method in self.methods else math.nan
 
 
-@dataclass(frozen=True)
-class TableData:
-    """The best accuracies of all runs found, and the data sets and peers that the paper has."""
-
-    cells: list[TableCell]
-    wanted: list[tuple[str, int]]
+TableData = ByPlace[TableCell]
 
 
 def collect(preset: Preset, out: Path, _tell: Tell) -> TableData:
-    """Return the best accuracies of all runs found, and what is wanted."""
-    cells = []
-    for cell, runs in grouped(find(preset, out)):
-        methods = {
-            method: Bests(
-                found.seeds,
-                [max(curve) for curve in found.accuracy],
-                [curve.index(max(curve)) for curve in found.accuracy],
-                [curve[-1] for curve in found.accuracy],
-            )
-            for method, found in accuracies(runs, preset.train["methods"]).items()
-        }
-        cells.append(TableCell(**vars(cell), methods=methods))
-    return TableData(cells, preset.places)
+    """Return the best accuracies of all runs found."""
+    found = []
+    for cell, runs in cells(preset, out):
+        own = Accuracies.by_name(runs, lambda _run, method: method, preset.train["methods"])
+        bests = {method: Bests(a.seeds, a.best, a.best_round, a.final) for method, a in own.items()}
+        found.append(TableCell(**vars(cell), methods=bests))
+    return TableData(found, preset.places)
 
 
 def present(data: TableData) -> Result:
@@ -84,10 +72,9 @@ def present(data: TableData) -> Result:
     for method, name in COLUMNS.items():
         columns += [f"{name}: paper", f"{name}: ours"] if method in PUBLISHED else [f"{name}: ours"]
     rows, compact = [], []
-    places = dict.fromkeys([*data.wanted, *((cell.dataset, cell.peers) for cell in data.cells)])
-    for dataset, peers in sorted(places, key=lambda place: place[1]):
-        own: list[TableCell | None] = [c for c in data.cells if (c.dataset, c.peers) == (dataset, peers)]
-        for cell in own or [None]:
+    for (dataset, peers), own in sorted(data.places.items(), key=lambda place: place[0][1]):
+        shown: list[TableCell | None] = [*own]
+        for cell in shown or [None]:
             pairs = [_pair(method, dataset, peers, cell) for method in COLUMNS]
             values = [value for pair in pairs for value in pair]
             rows.append([str(peers), paper.name(dataset), *values, cell.scale if cell else NONE])
@@ -188,8 +175,7 @@ def _notes(data: TableData) -> list[str]:
         "percentage points; the standard error is that of a difference between two models on a test set of this size.",
         "SecureD-FL as published averages with two iterations and the authors' rho, which the paper does not state.",
     ]
-    ran = {(cell.dataset, cell.peers) for cell in data.cells}
-    missing = [f"{paper.name(d)} with {p} peers" for d, p in data.wanted if (d, p) not in ran]
+    missing = [f"{paper.name(d)} with {p} peers" for (d, p), own in data.places.items() if not own]
     if missing:
         notes.append(f"Not run: {', '.join(missing)}.")
     if any(len(cell.seeds) > 1 for cell in data.cells):

@@ -24,16 +24,12 @@ State = Literal["absent", "unfinished", "finished"]
 
 @dataclass(frozen=True)
 class NeededRun:
-    """One run that an experiment needs.
+    """One run that an experiment needs, and where it is or will be.
 
     Attributes
     ----------
-    config, folder
-        Its settings, and where it is, or will be.
-    scaled
-        How it is smaller than the paper's, in words; empty if it is not.
-    variant
-        What sets it apart from other runs of the same data set, peers and seed, in words.
+    scaled, variant
+        How it is smaller than the paper's, and what sets it apart from other runs of its data set, peers and seed.
     """
 
     config: TrainConfig
@@ -51,18 +47,12 @@ class NeededRun:
 
 @dataclass(frozen=True)
 class Turn:
-    """The run whose turn it is.
+    """The run whose turn it is, and which one it is of those that need training.
 
     Attributes
     ----------
-    run, state
-        What is trained or continued.
-    number, count
-        Which one it is of those that need training.
-    seconds_after
-        How long the runs after this one will take, as far as others tell; None if nothing is known yet.
-    unknown
-        Data sets of later runs that nothing is known of.
+    seconds_after, unknown
+        How long the runs after it will take, as far as others tell, and the data sets that nothing is known of yet.
     """
 
     run: NeededRun
@@ -92,12 +82,10 @@ def needed_runs(
 
     Parameters
     ----------
-    preset
-        The experiment.
+    preset, scale
+        The experiment, and how much of it to run.
     out
         The folder of all results; runs go into ``runs/`` there.
-    scale
-        How much of it to run.
     datasets, peers, seeds, rounds
         Instead of the preset's.
     machine
@@ -203,10 +191,8 @@ def train_missing(runs: Sequence[NeededRun], *, resume: bool = False, watch: Wat
 
     Parameters
     ----------
-    runs
-        What an experiment needs.
-    resume
-        Continue unfinished runs; else they are an error.
+    runs, resume
+        What an experiment needs, and whether unfinished runs are continued; else they are an error.
     watch
         Told whose turn it is; gives the observer of the training.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from securedfl.reporting.methods import looks
-from securedfl.reporting.page import Table, Tile, themed
+from securedfl.reporting.page import Table, themed
 from securedfl.reporting.runs import MethodResult, Run
 from securedfl.reporting.units import data_size, duration, percent, points, scientific
 
@@ -26,24 +26,24 @@ def result(run: Run) -> str:
     return told + "."
 
 
-def key_figures(run: Run) -> list[Tile]:
-    """Return the large figures below the title."""
+def key_figures(run: Run) -> dict[str, str]:
+    """Return the large figures below the title, by what they are."""
     lead = _leading(run)
     if lead is None:
-        return []
-    tiles = [Tile(percent(lead.best_accuracy), f"best test accuracy, {lead.label}")]
+        return {}
+    figures = {f"best test accuracy, {lead.label}": percent(lead.best_accuracy)}
     for rival in _rivals(run, lead):
         difference = 100 * (lead.best_accuracy - rival.best_accuracy)
         sign = "±" if abs(difference) < 5e-3 else "+" if difference > 0 else "−"
-        tiles.append(Tile(f"{sign}{abs(difference):.2f}", f"percentage points against {rival.label}"))
+        figures[f"percentage points against {rival.label}"] = f"{sign}{abs(difference):.2f}"
     if math.isfinite(lead.mean_error):
-        tiles.append(Tile(scientific(lead.mean_error), "mean squared error of the average"))
+        figures["mean squared error of the average"] = scientific(lead.mean_error)
     if math.isfinite(lead.bytes_per_peer_per_round):
-        tiles.append(Tile(data_size(lead.bytes_per_peer_per_round), "sent per peer and round"))
+        figures["sent per peer and round"] = data_size(lead.bytes_per_peer_per_round)
     busy = lead.train_seconds + lead.average_seconds
     if math.isfinite(busy) and busy > 0:
-        tiles.append(Tile(percent(lead.average_seconds / busy, 1), "of the time spent on averaging"))
-    return tiles
+        figures["of the time spent on averaging"] = percent(lead.average_seconds / busy, 1)
+    return figures
 
 
 def results_table(run: Run) -> Table:

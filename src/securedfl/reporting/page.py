@@ -16,24 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Tile:
-    """A key figure and what it is."""
-
-    value: str
-    about: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Page:
     """What stands around the sections of a page.
 
     Attributes
     ----------
-    title, result
-        The heading, and the sentence below it.
-    tiles
-        The key figures.
+    title, result, tiles
+        The heading, the sentence below it, and key figures by what they are.
     contents
         The sections' headings by anchor.
     source
@@ -42,7 +32,7 @@ class Page:
 
     title: str
     result: str
-    tiles: Sequence[Tile]
+    tiles: Mapping[str, str]
     contents: Mapping[str, str]
     source: str
 
@@ -53,12 +43,8 @@ class Table:
 
     Attributes
     ----------
-    columns, rows, caption
-        What it says.
-    colours
-        Of a dot before each row's head, if there are any.
-    best
-        The numbers of the rows whose first value is the best.
+    colours, best
+        Of a dot before each row's head, if there are any; and the numbers of the rows whose first value is the best.
     """
 
     columns: Sequence[str]
