@@ -209,38 +209,30 @@ def report(out: Annotated[Path, OPTIONS["out"]] = OUT) -> None:
 
 def _run(wish: Wish) -> None:
     """Make one experiment, or all of them."""
-    if wish.name != "all":
-        record = _experiment(wish.name, wish)
-        if wish.as_json:
-            typer.echo(json.dumps(record, indent=2))
-        return
+    chosen = NAMES if wish.name == "all" else (wish.name,)
+    # Hours of training must not end in an error that was there from the start.
+    needed = [run for name in chosen if name != "groups" for run in wish.runs(name)]
     if not wish.no_train:
-        # Hours of training must not end in an error that was there from the start.
-        needed = [run for name in NAMES if name != "groups" for run in wish.runs(name)]
         examine_all(needed, resume=wish.resume)
-    only_groups = Wish(name="all", out=wish.out, as_json=wish.as_json)
-    records = [_experiment(name, only_groups if name == "groups" else wish) for name in NAMES]
+    # The seeds of all are those of the trainings.
+    groups = wish if wish.name == "groups" else Wish(name="all", out=wish.out, as_json=wish.as_json)
+    records = [_experiment(name, groups if name == "groups" else wish) for name in chosen]
     if wish.as_json:
-        typer.echo(json.dumps(records, indent=2))
+        typer.echo(json.dumps(records if wish.name == "all" else records[0], indent=2))
 
 
 def _experiment(name: str, wish: Wish) -> dict[str, Any]:
     """Train what an experiment needs, collect, write everything, and show the table."""
-    console = Console(stderr=wish.as_json, highlight=False)
-    if name != "groups":
-        runs = wish.runs(name)
-        if not wish.no_train:
-            _train(runs, wish, console)
-    from securedfl.experiments import result_files
+    from securedfl.experiments import result_files as files
 
+    console = Console(stderr=wish.as_json, highlight=False)
+    if name != "groups" and not wish.no_train:
+        _train(wish.runs(name), wish, console)
     with console.status("Collecting results ...") as status:
-        quiet = name == "groups" or console.is_terminal
-        data = result_files.EXPERIMENTS[name].collect(
-            wish.preset(name), wish.out, status.update if quiet else console.print
-        )
-    record, result = result_files.make_record(name, data, command=wish.command(name), chosen=wish.chosen)
-    paths = result_files.write(wish.out, record, result)
-    page = result_files.write_report(wish.out)
+        tell = status.update if name == "groups" or console.is_terminal else console.print
+        data = files.EXPERIMENTS[name].collect(wish.preset(name), wish.out, tell)
+    record, result = files.make_record(name, data, command=wish.command(name), chosen=wish.chosen)
+    paths, page = files.write(wish.out, record, result), files.write_report(wish.out)
     if not wish.as_json:
         show(f"{record.title} (the paper's {record.paper})", result, console)
     if name == "iterations":
@@ -277,10 +269,10 @@ def _train(runs: list[NeededRun], wish: Wish, console: Console) -> None:
 def _tell_updates(wish: Wish, console: Console) -> None:
     from securedfl.experiments import iterations
 
-    size = sum(iterations.sizes(wish.preset("iterations"), wish.out).values())
+    preset = wish.preset("iterations")
+    size = sum(iterations.sizes(preset, wish.out).values())
     if wish.tidy:
-        freed = iterations.tidy(wish.preset("iterations"), wish.out)
-        console.print(f"Deleted {data_size(freed)} of peers' parameters")
+        console.print(f"Deleted {data_size(iterations.tidy(preset, wish.out))} of peers' parameters")
     elif size:
         console.print(f"The peers' parameters take {data_size(size)}; --tidy deletes them, the results stay")
 

@@ -35,17 +35,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """One of several small figures; without curves it says that nothing was run.
-
-    Attributes
-    ----------
-    title
-        What it is about.
-    scaled
-        How its runs are smaller than the paper's, in words.
-    curves
-        What it shows.
-    """
+    """One of several small figures, and how its runs are scaled; without curves it says that nothing was run."""
 
     title: str
     scaled: str
@@ -54,17 +44,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Counted:
-    """Partitions into groups of some size that were found for so many peers.
-
-    Attributes
-    ----------
-    group_size, peers
-        What was to be found.
-    randomized
-        What Algorithm 2 finds, for each seed.
-    best, bound
-        What the best known design has, and what counting allows.
-    """
+    """Numbers of partitions: what Algorithm 2 finds with each seed, what is best known, and what counting allows."""
 
     group_size: int
     peers: int
@@ -76,8 +56,11 @@ class Counted:
 @style()
 def panels(shown: Sequence[Panel], *, columns: int, titles: bool = True) -> Figure:
     """Accuracy per round in small multiples."""
+    from matplotlib.figure import Figure
+
     rows = -(-len(shown) // columns)
-    figure = blank(WIDTH, 3.3) if columns == 1 else blank(3.6 * columns, 0.5 + 2.9 * rows)
+    size = (WIDTH, 3.3) if columns == 1 else (3.6 * columns, 0.5 + 2.9 * rows)
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     labels = {curve.name: curve.label for panel in shown for curve in panel.curves}
     drawn = looks(labels)
@@ -106,8 +89,7 @@ def panels(shown: Sequence[Panel], *, columns: int, titles: bool = True) -> Figu
 @style()
 def by_iterations(curves: Sequence[Curve], *, exact: str) -> Figure:
     """Accuracy per round, one line for each number of iterations."""
-    figure = blank(WIDTH, 3.6)
-    axes = figure.subplots()
+    figure, axes = blank(3.6)
     entries = []
     for layer, curve in enumerate(curves):
         look = _iteration_line(curve.name, exact, layer, len(curve.percent))
@@ -125,8 +107,7 @@ def errors(
     """Mean squared error by number of iterations on a logarithmic scale, and one that has no iterations as a level."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
-    figure = blank(WIDTH, 4.2)
-    axes = figure.subplots()
+    figure, axes = blank(4.2)
     entries = list(zip(lines, itertools.cycle(_ERROR_LINES), strict=False))
     for name, look in entries:
         shown = [(x, y) for x, y in lines[name] if y > 0]
@@ -148,8 +129,7 @@ def errors(
 @style()
 def partitions(rows: Sequence[Counted]) -> Figure:
     """Partitions by number of peers: Algorithm 2 with a band over seeds, the best known, and the bound."""
-    figure = blank(WIDTH, 3.9)
-    axes = figure.subplots()
+    figure, axes = blank(3.9)
     entries = []
     for size in dict.fromkeys(row.group_size for row in rows):
         colour = _SIZE_COLOURS.get(size, COLOURS[5])
@@ -191,28 +171,16 @@ _ERROR_LINES: tuple[dict[str, Any], ...] = (
     {"color": INK, "linestyle": "none", "marker": "x", "markersize": 9, "markeredgewidth": 2.2},
 )
 
-
 _LEVEL: dict[str, Any] = {"color": COLOURS[4], "linestyle": (0, (1.2, 1.8)), "linewidth": 1.6}
 
-_EXACT: dict[str, Any] = {
-    "color": COLOURS[3],
-    "linewidth": 1.4,
-    "linestyle": "-",
-    "marker": "o",
-    "markersize": 4,
-}
+_EXACT: dict[str, Any] = {"color": COLOURS[3], "linewidth": 1.4, "marker": "o", "markersize": 4}
 
 _ITERATION_COLOURS = (*COLOURS[:3], *COLOURS[4:])
 
-_ITERATION_DASHES: tuple[Any, ...] = (
-    "-",
-    "-",
-    (0, (5, 1.5)),
-    (0, (2.5, 1.2)),
-    (0, (1.2, 1.5)),
-    (0, (6, 1.5, 1.2, 1.5)),
-    (0, (8, 2)),
-)
+_ITERATION_DASHES: Sequence[Any] = [
+    *("-", "-"),
+    *((0, dashes) for dashes in ((5, 1.5), (2.5, 1.2), (1.2, 1.5), (6, 1.5, 1.2, 1.5), (8, 2))),
+]
 
 
 def _draw(axes: Axes, curve: Curve, layer: int, look: Mapping[str, Any]) -> None:

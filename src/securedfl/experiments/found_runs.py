@@ -22,15 +22,7 @@ SEQUENCE = 50
 
 @dataclass(frozen=True)
 class FoundRun:
-    """One run of an experiment, and how it is smaller than the paper's, in words.
-
-    Attributes
-    ----------
-    curves
-        Test accuracy from round 0 on, of each method that has finished all its rounds.
-    predictions
-        How many test predictions each accuracy is over; None while the run is unfinished.
-    """
+    """One run: the accuracies from round 0 on of each method that has finished, and over how many test predictions."""
 
     folder: Path
     config: TrainConfig

@@ -20,9 +20,9 @@ from securedfl.errors import RunFolderError
 from securedfl.experiments import curves, groups, iterations, table
 from securedfl.experiments.found_runs import Cell
 from securedfl.experiments.presets import NAMES, Preset, read_preset
-from securedfl.experiments.results import Finding, Result, Tell, Verdict
+from securedfl.experiments.results import Finding, Plot, Result, Tell, Verdict
 from securedfl.federation.files import cannot_write, write_text
-from securedfl.reporting.page import Chart, Page, chart, render
+from securedfl.reporting.page import Page, inline, render
 from securedfl.reporting.svg import save_figure
 
 TILES: dict[Verdict, str] = {
@@ -236,6 +236,7 @@ def _sentence(verdicts: Counter[Verdict]) -> str:
     return f"{told} and {verdicts['differs'] or 'none'} differ{'s' * (verdicts['differs'] < 2)}."
 
 
-def _charts(name: str, result: Result) -> list[Chart]:
+def _charts(name: str, result: Result) -> list[tuple[Plot, str]]:
+    """Return what the page draws, with its SVG."""
     plots = result.charts or ([result.figure] if result.figure else [])
-    return [chart(p.title, p.caption, p.make(), f"{name}{n}", p.description) for n, p in enumerate(plots)]
+    return [(plot, inline(plot.make(), f"{name}{n}", plot.description)) for n, plot in enumerate(plots)]

@@ -34,14 +34,7 @@ class Check:
 class Finding:
     """One claim of the paper, or of ours, and what the runs say.
 
-    Attributes
-    ----------
-    claim
-        What is claimed, in one sentence.
-    verdict
-        ``"within noise"``: not as claimed, but by less than two standard errors of the test set.
-    numbers
-        What was measured.
+    ``"within noise"`` is not as claimed, but by less than two standard errors of the test set.
     """
 
     claim: str
@@ -74,22 +67,15 @@ class Result:
 
     Attributes
     ----------
-    table
-        For people, as text; a column "Scale" comes last where runs can be scaled.
-    compact
-        A narrower one with a remark as its caption, for terminals and pages.
+    table, compact
+        For people, as text; a column "Scale" comes last where runs can be scaled. A narrower one, with a remark as its
+        caption, for terminals and pages.
     records
         The numbers, one flat row each, for CSV.
-    findings
-        The paper's claims.
-    notes
-        What a reader must know.
     cells
         The runs behind it, if it needs any.
-    figure
-        The paper's figure, written as SVG and PNG; None if there is nothing to draw.
-    charts
-        What the report draws; by default the figure.
+    figure, charts
+        The paper's figure, written as SVG and PNG; and what the report draws, by default the figure.
     """
 
     table: Table

@@ -38,20 +38,17 @@ _STYLE: dict[str, Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.unicode_minus": True,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    "axes.linewidth": 0.8,
     "grid.color": GRID,
     "grid.linewidth": 0.8,
-    "axes.linewidth": 0.8,
     "svg.fonttype": "none",
     "svg.hashsalt": "securedfl",
+    **dict.fromkeys(["axes.facecolor", "figure.facecolor", "savefig.facecolor"], "none"),
+    **dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], INK),
 }
+
+_ABOVE: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "borderaxespad": 0}
+"""Where a legend stands."""
 
 
 @contextmanager
@@ -85,9 +82,8 @@ def accuracy_curves(curves: Mapping[str, Series], *, closeup: bool = False) -> F
 
     def finish(axes: Axes) -> None:
         low, high = axes.get_ylim()
-        floor = _closeup_floor(percent) if closeup else max(low, 0)
         # Accuracies that are all 100 % need some room too.
-        floor = min(floor, 99.0)
+        floor = min(_closeup_floor(percent) if closeup else max(low, 0), 99.0)
         axes.set_ylim(floor, min(high, 100 + 0.03 * (100 - floor)))
 
     return _curves(percent, "test accuracy, %", finish)
@@ -96,10 +92,7 @@ def accuracy_curves(curves: Mapping[str, Series], *, closeup: bool = False) -> F
 def has_closeup(curves: Mapping[str, Series]) -> bool:
     """Tell whether the ends of the curves are squeezed into the upper third, so that a close-up helps."""
     values = [v for _, y in curves.values() for v in y]
-    if len(values) < 6:
-        return False
-    low, high = min(values), max(values)
-    return (high - _closeup_floor(curves)) < 0.4 * (high - low)
+    return len(values) >= 6 and max(values) - _closeup_floor(curves) < 0.4 * (max(values) - min(values))
 
 
 def loss_curves(curves: Mapping[str, Series]) -> Figure:
@@ -108,14 +101,18 @@ def loss_curves(curves: Mapping[str, Series]) -> Figure:
     logarithmic = bool(values) and min(values) > 0 and max(values) > 20 * min(values)
 
     def finish(axes: Axes) -> None:
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
         if logarithmic:
             axes.set_yscale("log")
-            _few_log_ticks(axes)
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
 
     return _curves(curves, "test loss", finish)
 
 
-def error_curves(curves: Mapping[str, Series], *, quantity: str = "mean squared error") -> Figure:
+def error_curves(curves: Mapping[str, Series]) -> Figure:
     """Error of the average per round on a logarithmic scale; an error of exactly zero lies on the line "0"."""
     positive = [v for _, y in curves.values() for v in y if v > _TINY]
     has_zero = any(v <= _TINY for _, y in curves.values() for v in y)
@@ -133,7 +130,7 @@ def error_curves(curves: Mapping[str, Series], *, quantity: str = "mean squared 
         axes.set_yticklabels((["0"] if has_zero else []) + [power_of_ten(t) for t in ticks])
         axes.minorticks_off()
 
-    return _curves(drawn, quantity, finish, height=4.2)
+    return _curves(drawn, "mean squared error", finish, height=4.2)
 
 
 @style()
@@ -160,15 +157,14 @@ def time_bars(train: Mapping[str, float], average: Mapping[str, float]) -> Figur
         Patch(facecolor=GRID, edgecolor=INK, label="training"),
         Patch(facecolor="none", edgecolor=INK, hatch="/////", label="averaging"),
     ]
-    figure.legend(handles=kinds, loc="outside upper left", ncols=2, frameon=False, borderaxespad=0)
+    figure.legend(handles=kinds, ncols=2, **_ABOVE)
     return figure
 
 
 @style()
 def peer_strip(accuracy: Mapping[str, Sequence[float]]) -> Figure:
     """Each peer's own test accuracy as one dot, by method, with the median as a bar."""
-    figure = blank(WIDTH, 0.85 + 0.66 * max(len(accuracy), 1))
-    axes = figure.subplots()
+    figure, axes = blank(0.85 + 0.66 * max(len(accuracy), 1))
     dots: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 6.5, "markeredgecolor": "none"}
     for row, (method, look) in enumerate(looks(accuracy).items()):
         values = sorted(100 * v for v in accuracy[method] if math.isfinite(v))
@@ -190,8 +186,7 @@ def peer_strip(accuracy: Mapping[str, Sequence[float]]) -> Figure:
 def _curves(
     curves: Mapping[str, Series], ylabel: str, finish: Callable[[Axes], None], *, height: float = 3.3
 ) -> Figure:
-    figure = blank(WIDTH, height)
-    axes = figure.subplots()
+    figure, axes = blank(height)
     axes.set_ylabel(ylabel)
     rounds_axis(axes, ticks=8)
     drawn = looks(curves)
@@ -227,16 +222,9 @@ def legend(figure: Figure, entries: Sequence[tuple[str, dict[str, Any]]], *, col
 
     if not entries:
         return
-    shown = figure.legend(
-        [Line2D([], [], **look) for _, look in entries],
-        ["?"] * len(entries),
-        loc="outside upper left",
-        ncols=columns,
-        frameon=False,
-        handlelength=2.6,
-        columnspacing=1.4,
-        borderaxespad=0,
-    )
+    handles = [Line2D([], [], **look) for _, look in entries]
+    names = ["?"] * len(handles)
+    shown = figure.legend(handles, names, ncols=columns, handlelength=2.6, columnspacing=1.4, **_ABOVE)
     for text, (name, _) in zip(shown.get_texts(), entries, strict=True):
         _literal(text, name)
 
@@ -250,17 +238,17 @@ def rounds_axis(axes: Axes, *, ticks: int) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
-def blank(width: float, height: float) -> Figure:
-    """Return an empty figure that belongs to no global state, in inches."""
+def blank(height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of so many inches that belongs to no global state, and its only axes."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots()
 
 
 def _bars(values: Mapping[str, float], unit: Callable[[float], str]) -> tuple[Figure, Axes]:
     """Return an empty bar chart with the method's name and its value written above each bar to come."""
-    figure = blank(WIDTH, 0.35 + 0.56 * max(len(values), 1))
-    axes = figure.subplots()
+    figure, axes = blank(0.35 + 0.56 * max(len(values), 1))
     _name_rows(axes, list(looks(values)), offset=-0.27, values=[unit(values[m]) for m in looks(values)])
     axes.set_ylim(max(len(values), 1) - 0.7, -0.72)
     axes.set_xlim(0, max([*values.values(), 0.0]) or 1)
@@ -293,14 +281,6 @@ def _closeup_floor(curves: Mapping[str, Series]) -> float:
     late = [v for x, y in curves.values() for r, v in zip(x, y, strict=True) if r >= last / 3]
     everything = [v for _, y in curves.values() for v in y]
     return min(late, default=0.0) - 0.05 * (max(everything, default=0.0) - min(late, default=0.0))
-
-
-def _few_log_ticks(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _stacked(values: Sequence[float]) -> list[float]:

@@ -54,32 +54,11 @@ class Table:
     best: Collection[int] = ()
 
 
-@dataclass(frozen=True)
-class Chart:
-    """A figure as part of the page, with its title and what to see in it."""
-
-    title: str
-    caption: str
-    svg: str
-
-
-@dataclass(frozen=True)
-class Picture(Chart):
-    """An SVG file as an image on the page, and what a screen reader says instead."""
-
-    description: str
-
-    @property
-    def address(self) -> str:
-        """The whole file as the address of an image."""
-        return "data:image/svg+xml;base64," + base64.b64encode(self.svg.encode("utf-8")).decode("ascii")
-
-
-def chart(title: str, caption: str, figure: Figure, prefix: str, description: str) -> Chart:
-    """Return a figure as part of a page; `inline_svg` tells about prefix and description."""
+def inline(figure: Figure, name: str, description: str) -> str:
+    """Return a figure as a part of a page whose theme decides its colours; its name is the beginning of its ids."""
     colours = {colour: themed(colour) for colour in palette()}
     colours |= {INK: "currentColor", GRID: f"var(--line, {GRID})"}
-    return Chart(title, caption, inline_svg(figure, prefix=prefix, description=description, colours=colours))
+    return inline_svg(figure, prefix=name, description=description, colours=colours)
 
 
 def themed(colour: str) -> str:
@@ -111,4 +90,10 @@ def render(template: str, page: Page, *, package: str = "securedfl.reporting", *
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["image"] = _image
     return environment.get_template(template).render(page=page, palette=palette(), **values)
+
+
+def _image(svg: str) -> str:
+    """Return an SVG file as the address of an image."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode("utf-8")).decode("ascii")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from securedfl.reporting.methods import PROTOCOL_LABELS, label
-from securedfl.reporting.page import Picture, Table
+from securedfl.reporting.page import Table
 from securedfl.reporting.runs import Run
 from securedfl.reporting.units import NONE
 
@@ -52,23 +52,11 @@ def assurances(run: Run) -> list[Assurance]:
     return [_assurance(method, certificate) for method, certificate in found]
 
 
-def exposure_picture(run: Run) -> Picture | None:
-    """Return the picture of the exposure with the first private method."""
-    if run.exposure_svg is None:
-        return None
-    first = next((assurance.method for assurance in assurances(run)), "")
-    title = f"Exposure with {first}" if first else "Exposure"
-    caption = "Computed from the messages that the protocol really sends."
-    return Picture(title, caption, run.exposure_svg, "Heat map of which peers can learn about which.")
-
-
-def ledger_table(run: Run) -> Table | None:
-    """Return what all averages together gave away, one column per method; None if the ledger does not say."""
+def ledger_table(run: Run) -> Table:
+    """Return what all averages together gave away, one column per method; without rows if the ledger does not say."""
     known = _by_method(run.ledger, "averages")
-    if not known:
-        return None
-    told = [_told(ledger) for _, ledger in known]
-    rows = [[name, *(column[name] for column in told)] for name in told[0]]
+    columns = [_told(ledger) for _, ledger in known]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]] if known else []
     return Table(["So far", *(method for method, _ in known)], rows)
 
 
@@ -110,32 +98,25 @@ def _essence(certificate: Mapping[str, Any]) -> dict[str, str]:
 
 def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
     averages, attempts = ledger.get("averages"), ledger.get("attempts")
-    exposed = ledger.get("exposed_so_far")
-    computed = NONE
-    if isinstance(exposed, list):
-        computed = f"parameters of {_peers(exposed)}" if exposed else "nobody's parameters"
-    counted = NONE
-    if isinstance(averages, int):
-        counted = str(averages) if attempts in (None, averages) else f"{averages} in {attempts} attempts"
+    counted = str(averages) if attempts in (None, averages) else f"{averages} in {attempts} attempts"
+    exposed = _peers(ledger.get("exposed_so_far"))
+    computed = f"parameters of {exposed}" if exposed else "nobody's parameters"
     return {
-        "Averages": counted,
+        "Averages": counted if isinstance(averages, int) else NONE,
         "Any two peers met": _meetings(ledger.get("pairs_by_meetings")),
         "Worst coalition": _peers(ledger.get("coalition")) or NONE,
-        "It has computed": computed,
+        "It has computed": computed if isinstance(ledger.get("exposed_so_far"), list) else NONE,
         "Narrowest interval of a value, on average": _interval(ledger),
     }
 
 
 def _meetings(pairs: object) -> str:
     """Say how often pairs met, from how many pairs met how often."""
-    if not isinstance(pairs, Mapping):
-        return NONE
-    times = sorted(int(key) for key in pairs if str(key).isdecimal())
+    times = [int(key) for key in pairs if str(key).isdecimal()] if isinstance(pairs, Mapping) else []
     if not times:
         return NONE
-    low, high = times[0], times[-1]
-    unit = "time" if high == 1 else "times"
-    return f"{high} {unit}" if low == high else f"{low} to {high} {unit}"
+    low, high = min(times), max(times)
+    return (f"{low} to {high}" if low < high else str(high)) + (" time" if high == 1 else " times")
 
 
 def _interval(ledger: Mapping[str, Any]) -> str:

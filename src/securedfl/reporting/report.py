@@ -6,14 +6,15 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from securedfl.designs import Design
+from securedfl.designs.drawing import draw_svg
 from securedfl.federation.files import write_text
-from securedfl.reporting import charts, comparison, privacy
+from securedfl.reporting import comparison, privacy
+from securedfl.reporting.charts import charts
 from securedfl.reporting.page import Page, render
 from securedfl.reporting.runs import Run, read_run
 from securedfl.reporting.units import NONE
 
-MOST_PARTITIONS_LISTED = 60
+MOST_PEERS_DRAWN, MOST_PARTITIONS_DRAWN, MOST_PARTITIONS_LISTED = 120, 12, 60
 
 _CONTENTS = {
     "accuracy": "Accuracy",
@@ -64,21 +65,23 @@ def report(run: Run) -> str:
     )
     elsewhere = f" --out ../{shlex.quote(run.name + '-again')}" if "out" in run.settings else ""
     versions = run.summary.get("versions")
+    drawn = (
+        min(run.design.gap, MOST_PARTITIONS_DRAWN) if run.design and run.design.n <= MOST_PEERS_DRAWN else 0
+    )
+    exact = run.settings.get("finish") == "exact" and run.settings.get("protocol") in ("grouped", "classic")
     return render(
         "run.html",
         page,
         run=run,
         results=comparison.results_table(run),
         rounds=comparison.rounds_table(run),
-        learning=charts.learning_charts(run) if run.started else [],
-        errors=charts.error_charts(run) if run.started else [],
-        costs=charts.cost_charts(run) if run.started else [],
-        design_lead=_lead(run.design) if run.design else "",
-        design_picture=charts.design_picture(run.design) if run.design else None,
-        groups=_groups(run.design) if run.design else {},
+        charts=charts(run),
+        exact_finish=exact,
+        drawn=drawn,
+        drawing=draw_svg(run.design.first(drawn)) if run.design and drawn else "",
+        listed=range(min(run.design.gap, MOST_PARTITIONS_LISTED)) if run.design else (),
         assurances=privacy.assurances(run),
         exposure_allowed=privacy.exposure_allowed(run),
-        exposure_picture=privacy.exposure_picture(run),
         ledger=privacy.ledger_table(run),
         ledger_facts=privacy.ledger_facts(run),
         command=f"securedfl train config.toml{elsewhere}",
@@ -87,18 +90,3 @@ def report(run: Run) -> str:
             **(versions if isinstance(versions, Mapping) else {}),
         },
     )
-
-
-def _lead(design: Design) -> str:
-    sizes = " and ".join(str(size) for size in design.sizes)
-    counted = "1 partition" if design.gap == 1 else f"{design.gap} partitions"
-    return f"{design.n} peers meet in groups of {sizes}. In {counted} no two peers meet twice."
-
-
-def _groups(design: Design) -> dict[str, str]:
-    """Return the groups of each partition in words."""
-    partitions = (design.partition(i) for i in range(min(design.gap, MOST_PARTITIONS_LISTED)))
-    return {
-        f"Partition {number}": "; ".join(" ".join(map(str, group)) for group in partition)
-        for number, partition in enumerate(partitions, start=1)
-    }
