@@ -165,8 +165,12 @@ def test_groups_counts_partitions(reproduce, tmp_path):
         assert row["randomized"] == [randomized(n, s, seed).gap for seed in range(3)]
         assert row["best"] == best(n, s, 0).gap <= row["bound"] <= (n - 1) // (s - 1)
     assert [(r["group_size"], r["peers"]) for r in record["data"]["rows"]] == [
-        (3, 6), (3, 9), (3, 12), (4, 8), (4, 12),
-    ]  # fmt: skip
+        (3, 6),
+        (3, 9),
+        (3, 12),
+        (4, 8),
+        (4, 12),
+    ]
     assert record == json.loads((tmp_path / "groups.json").read_text())
     assert len(read_csv(tmp_path / "groups.csv")) == 15
     assert files(tmp_path, "groups") == {".csv", ".json", ".md", ".svg", ".png"}
@@ -186,8 +190,12 @@ def test_all_shows_what_is_there_without_training(reproduce, tmp_path, monkeypat
     monkeypatch.setattr("securedfl.cli.reproduce.read_preset", _few_peers)
     result = reproduce("all", "--no-train", "--out", tmp_path, "--json")
     assert [record["experiment"] for record in json.loads(result.stdout)] == [
-        "table", "curves", "iterations", "accuracy", "groups",
-    ]  # fmt: skip
+        "table",
+        "curves",
+        "iterations",
+        "accuracy",
+        "groups",
+    ]
     assert (tmp_path / "report.html").read_text().count("<section") == 5
 
 

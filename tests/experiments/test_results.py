@@ -43,11 +43,26 @@ def test_the_papers_own_accuracies_satisfy_every_claim(tmp_path):
     assert set(verdicts(result).values()) == {"holds"}
     assert result.scaled == []
     assert result.table.rows[0] == [
-        "9", "FEMNIST", "99.01 %", "99.01 %", "99.52 %", "99.52 %", "99.53 %", "99.53 %", "99.53 %", "99.52 %", "full",
-    ]  # fmt: skip
+        "9",
+        "FEMNIST",
+        "99.01 %",
+        "99.01 %",
+        "99.52 %",
+        "99.52 %",
+        "99.53 %",
+        "99.53 %",
+        "99.53 %",
+        "99.52 %",
+        "full",
+    ]
     assert result.compact.rows[5] == [
-        "CIFAR-10, 15 peers", "48.68 (48.68)", "76.64 (76.64)", "76.08 (76.08)", "76.08", "76.64",
-    ]  # fmt: skip
+        "CIFAR-10, 15 peers",
+        "48.68 (48.68)",
+        "76.64 (76.64)",
+        "76.08 (76.08)",
+        "76.08",
+        "76.64",
+    ]
     drawn = shown("curves", out)
     assert set(verdicts(drawn).values()) == {"holds"}
     assert len(drawn.charts) == 6
@@ -97,8 +112,9 @@ def test_what_was_not_run_is_missing_and_not_invented(tmp_path):
     panels = shown("curves", tmp_path)
     assert len(panels.charts) == 1
     assert [axes.get_title() for axes in panels.figure.make().axes if not axes.lines][:2] == [
-        "Shakespeare (9 peers)", "CIFAR-10 (9 peers)",
-    ]  # fmt: skip
+        "Shakespeare (9 peers)",
+        "CIFAR-10 (9 peers)",
+    ]
 
 
 def test_nothing_at_all_is_no_error(tmp_path):

@@ -54,18 +54,7 @@ def present(data: GroupsData) -> Result:
             ["Group size", "Peers", "Paper's text", "Algorithm 2", "Best known", "Bound"],
             [_row(row) for row in data.rows],
         ),
-        records=[
-            {
-                "group_size": row.group_size,
-                "peers": row.peers,
-                "seed": seed,
-                "randomized": found,
-                "best": row.best,
-                "bound": row.bound,
-            }
-            for row in data.rows
-            for seed, found in zip(data.seeds, row.randomized, strict=True)
-        ],
+        records=[record for row in data.rows for record in _records(row, data.seeds)],
         findings=list(_findings(data.rows)),
         notes=[f"Algorithm 2 with {len(data.seeds)} seeds; our best designs need none of them."],
         figure=Plot(
@@ -87,6 +76,13 @@ def _row(row: Counted) -> list[str]:
     found = f"{mean(row.randomized):.1f}{deviation}"
     known = str(_known(row) or NONE)
     return [str(row.group_size), str(row.peers), known, found, str(row.best), str(row.bound)]
+
+
+def _records(row: Counted, seeds: Sequence[int]) -> Iterator[dict[str, object]]:
+    columns = ("group_size", "peers", "seed", "randomized", "best", "bound")
+    for seed, found in zip(seeds, row.randomized, strict=True):
+        values = (row.group_size, row.peers, seed, found, row.best, row.bound)
+        yield dict(zip(columns, values, strict=True))
 
 
 def _findings(rows: Sequence[Counted]) -> Iterator[Finding]:

@@ -157,14 +157,7 @@ def errors(
 ) -> Iterator[tuple[str, str, float]]:
     """Average one set of parameters in every way; give the kind, the iterations and the mean squared error of each.
 
-    Parameters
-    ----------
-    parameters
-        One float32 row per peer.
-    iterations
-        Numbers of ADMM iterations.
-    seed, round
-        What the masks are derived from.
+    Parameters are one float32 row per peer; masks are derived from seed and round.
     """
     design = best(len(parameters), GROUP_SIZE, seed)
     truth = np.mean(parameters, axis=0, dtype=np.float64)

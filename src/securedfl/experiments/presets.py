@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from importlib import resources
 from typing import Any
@@ -87,17 +87,20 @@ class Scale:
     def parse(cls, text: str) -> Scale:
         """Read "0.2", which scales everything alike, or "rounds=0.4,users=0.25,width=0.5"; what is not named is 1."""
         names = [field.name for field in fields(cls)]
-        if "=" not in text:
-            share = _share(text, text)
-            return cls(rounds=share, users=share, width=share)
         shares: dict[str, float] = {}
-        for part in text.split(","):
+        for part in text.split(",") if "=" in text else [f"{name}={text}" for name in names]:
             name, equals, value = (piece.strip() for piece in part.partition("="))
             if name not in names:
                 raise unknown(f"part of --scale {text}:", name, names)
             if not equals or name in shares:
                 raise ConfigError(f"--scale {text}: give each of {', '.join(names)} once, as in rounds=0.4")
-            shares[name] = _share(value, text)
+            with suppress(ValueError):
+                shares[name] = float(value)
+            if not 0 < shares.get(name, 0) <= 1:
+                raise ConfigError(
+                    f"--scale {text}: {value!r} is no share from above 0 to 1; give one, such as 0.2, or "
+                    "rounds=0.4,users=0.25,width=0.5"
+                )
         return cls(**shares)
 
     @property
@@ -121,19 +124,6 @@ def scaled_in_words(config: TrainConfig, full_rounds: int) -> str:
     if config.width != 1:
         parts.append(f"layers {config.width:.3g} times as wide")
     return ", ".join(parts)
-
-
-def _share(value: str, text: str) -> float:
-    try:
-        share = float(value)
-    except ValueError:
-        share = math.nan
-    if not 0 < share <= 1:
-        raise ConfigError(
-            f"--scale {text}: {value!r} is no share from above 0 to 1; give one, such as 0.2, or "
-            "rounds=0.4,users=0.25,width=0.5"
-        )
-    return share
 
 
 def whole_numbers(text: str, option: str) -> tuple[int, ...]:

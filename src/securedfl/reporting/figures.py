@@ -69,15 +69,7 @@ def style() -> Iterator[None]:
 
 
 def accuracy_curves(curves: Mapping[str, Series], *, closeup: bool = False) -> Figure:
-    """Test accuracy per round (the paper's Figure 3).
-
-    Parameters
-    ----------
-    curves
-        Rounds and accuracies (0 to 1) by method.
-    closeup
-        Show only the upper part, where the methods end; see `has_closeup`.
-    """
+    """Test accuracy per round (the paper's Figure 3); a close-up shows only the upper part, where the methods end."""
     percent = {m: (x, [100 * v for v in y]) for m, (x, y) in curves.items()}
 
     def finish(axes: Axes) -> None:
