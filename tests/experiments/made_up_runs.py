@@ -5,8 +5,8 @@ import json
 from typer.testing import CliRunner
 
 from securedfl.cli import app
-from securedfl.experiments.plan import make_plan
 from securedfl.experiments.presets import read_preset
+from securedfl.experiments.training import needed_runs
 
 
 def curve(rounds, best):
@@ -43,7 +43,7 @@ def write_run(cell, best, *, done=None, test=10_000):
 
 def write_runs(out, experiment, best, **options):
     """Write all runs of an experiment; ``best`` gives the accuracies by method for each run's settings."""
-    for cell in make_plan(read_preset(experiment), out, **options):
+    for cell in needed_runs(read_preset(experiment), out, **options):
         write_run(cell, best(cell.config) if callable(best) else best)
     return out
 

@@ -11,6 +11,7 @@ from securedfl import average
 from securedfl.designs import best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.experiments import groups
+from securedfl.experiments.figures import Counted
 from securedfl.experiments.presets import read_preset
 from securedfl.federation.train import train
 from securedfl.protocols.admm import AUTHORS
@@ -164,8 +165,12 @@ def test_groups_counts_partitions(reproduce, tmp_path):
         assert row["randomized"] == [randomized(n, s, seed).gap for seed in range(3)]
         assert row["best"] == best(n, s, 0).gap <= row["bound"] <= (n - 1) // (s - 1)
     assert [(r["group_size"], r["peers"]) for r in record["data"]["rows"]] == [
-        (3, 6), (3, 9), (3, 12), (4, 8), (4, 12),
-    ]  # fmt: skip
+        (3, 6),
+        (3, 9),
+        (3, 12),
+        (4, 8),
+        (4, 12),
+    ]
     assert record == json.loads((tmp_path / "groups.json").read_text())
     assert len(read_csv(tmp_path / "groups.csv")) == 15
     assert files(tmp_path, "groups") == {".csv", ".json", ".md", ".svg", ".png"}
@@ -176,20 +181,21 @@ def test_groups_counts_partitions(reproduce, tmp_path):
 
 
 def test_partitions_that_fall_are_told():
-    rows = [
-        {"group_size": 3, "peers": n, "randomized": [gap], "best": 1, "bound": 2}
-        for n, gap in ((6, 5), (9, 4), (12, 3))
-    ]
-    exhibit = groups.present({"rows": rows, "seeds": [0], "most": 12})
-    assert [finding.verdict for finding in exhibit.findings] == ["differs", "holds", "differs"]
+    rows = [Counted(3, n, [gap], best=1, bound=2) for n, gap in ((6, 5), (9, 4), (12, 3))]
+    result = groups.present(groups.GroupsData(rows, seeds=[0], most=12))
+    assert [finding.verdict for finding in result.findings] == ["differs", "holds", "differs"]
 
 
 def test_all_shows_what_is_there_without_training(reproduce, tmp_path, monkeypatch):
     monkeypatch.setattr("securedfl.cli.reproduce.read_preset", _few_peers)
     result = reproduce("all", "--no-train", "--out", tmp_path, "--json")
     assert [record["experiment"] for record in json.loads(result.stdout)] == [
-        "table", "curves", "iterations", "accuracy", "groups",
-    ]  # fmt: skip
+        "table",
+        "curves",
+        "iterations",
+        "accuracy",
+        "groups",
+    ]
     assert (tmp_path / "report.html").read_text().count("<section") == 5
 
 

@@ -2,18 +2,17 @@
 
 import json
 import math
+from dataclasses import replace
 from statistics import stdev
 
 import pytest
 
 from securedfl.errors import RunFolderError
-from securedfl.experiments import accuracy, curves, iterations, paper, table
-from securedfl.experiments.output import csv_text, make_record, markdown
-from securedfl.experiments.plan import make_plan
-from securedfl.experiments.presets import read_preset
-from securedfl.experiments.results import find, mean, noise, spread
-from securedfl.experiments.running import examine, forecast, run_cells
-from securedfl.experiments.scale import Scale
+from securedfl.experiments import paper, table
+from securedfl.experiments.found_runs import Cell, find, mean, spread
+from securedfl.experiments.presets import Scale, read_preset
+from securedfl.experiments.result_files import EXPERIMENTS, csv_text, make_record, markdown
+from securedfl.experiments.training import examine, forecast, needed_runs, train_missing
 from tests.experiments.made_up_runs import curve, invoke, write_run, write_runs
 
 TABLE = read_preset("table")
@@ -26,22 +25,45 @@ def as_published(config):
     return {**known, "paper": known["secured"], "shares": known["fedavg"]}
 
 
-def verdicts(exhibit):
-    return {finding.claim: finding.verdict for finding in exhibit.findings}
+def collected(experiment, out):
+    return EXPERIMENTS[experiment].collect(read_preset(experiment), out, print)
+
+
+def shown(experiment, out):
+    return EXPERIMENTS[experiment].present(collected(experiment, out))
+
+
+def verdicts(result):
+    return {finding.claim: finding.verdict for finding in result.findings}
 
 
 def test_the_papers_own_accuracies_satisfy_every_claim(tmp_path):
     out = write_runs(tmp_path, "table", as_published)
-    exhibit = table.present(table.collect(TABLE, out))
-    assert set(verdicts(exhibit).values()) == {"holds"}
-    assert exhibit.scaled == []
-    assert exhibit.rows[0] == [
-        "9", "FEMNIST", "99.01 %", "99.01 %", "99.52 %", "99.52 %", "99.53 %", "99.53 %", "99.53 %", "99.52 %", "full",
-    ]  # fmt: skip
-    assert exhibit.compact[2][5] == [
-        "CIFAR-10, 15 peers", "48.68 (48.68)", "76.64 (76.64)", "76.08 (76.08)", "76.08", "76.64",
-    ]  # fmt: skip
-    drawn = curves.present(curves.collect(read_preset("curves"), out))
+    result = shown("table", out)
+    assert set(verdicts(result).values()) == {"holds"}
+    assert result.scaled == []
+    assert result.table.rows[0] == [
+        "9",
+        "FEMNIST",
+        "99.01 %",
+        "99.01 %",
+        "99.52 %",
+        "99.52 %",
+        "99.53 %",
+        "99.53 %",
+        "99.53 %",
+        "99.52 %",
+        "full",
+    ]
+    assert result.compact.rows[5] == [
+        "CIFAR-10, 15 peers",
+        "48.68 (48.68)",
+        "76.64 (76.64)",
+        "76.08 (76.08)",
+        "76.08",
+        "76.64",
+    ]
+    drawn = shown("curves", out)
     assert set(verdicts(drawn).values()) == {"holds"}
     assert len(drawn.charts) == 6
 
@@ -56,9 +78,9 @@ def test_seeds_give_mean_and_spread(tmp_path):
         peers=[9],
         seeds=[0, 1, 2],
     )
-    data = table.collect(TABLE, tmp_path)
-    assert data["cells"][0]["methods"]["local"]["best"] == [0.98, 0.97, 0.99]
-    row = table.present(data).rows[0]
+    data = collected("table", tmp_path)
+    assert data.cells[0].methods["local"].best == [0.98, 0.97, 0.99]
+    row = table.present(data).table.rows[0]
     assert row[3] == f"98.00 ± {100 * stdev(bests.values()):.2f} %"
     records = table.present(data).records
     assert [r["best_accuracy"] for r in records if r["method"] == "shares"] == [0.98, 0.97, 0.99]
@@ -70,72 +92,69 @@ def test_mean_and_spread_of_few():
     assert spread([1.0, 3.0]) == pytest.approx(math.sqrt(2))
     assert math.isnan(spread([1.0]))
     assert math.isnan(mean([]))
-    assert noise(0.5, {"predictions": 5_000, "seeds": [0, 1]}) == pytest.approx(100 * math.sqrt(0.5 / 10_000))
-    assert math.isnan(noise(0.5, {"predictions": None, "seeds": [0]}))
+
+
+def test_noise_is_that_of_the_test_set():
+    cell = Cell("femnist", 9, "", 50, 1.0, 1.0, seeds=[0, 1], predictions=5_000)
+    assert cell.noise(0.5) == pytest.approx(100 * math.sqrt(0.5 / 10_000))
+    assert math.isnan(replace(cell, predictions=None).noise(0.5))
 
 
 def test_what_was_not_run_is_missing_and_not_invented(tmp_path):
     write_runs(tmp_path, "table", OURS, datasets=["femnist"], peers=[9])
-    exhibit = table.present(table.collect(TABLE, tmp_path))
-    assert len(exhibit.rows) == 6
-    assert exhibit.rows[1][2:] == ["50.54 %", "–", "52.70 %", "–", "52.71 %", "–", "–", "–", "–"]
-    found = verdicts(exhibit)
+    result = shown("table", tmp_path)
+    assert len(result.table.rows) == 6
+    assert result.table.rows[1][2:] == ["50.54 %", "–", "52.70 %", "–", "52.71 %", "–", "–", "–", "–"]
+    found = verdicts(result)
     assert found["SecureD-FL as published is within 0.6 points of FedAvg on CIFAR-10"] == "not measured"
     assert found["More peers hurt Local-Only on FEMNIST"] == "not measured"
-    assert any(note.startswith("Not run: Shakespeare with 9 peers") for note in exhibit.notes)
-    panels = curves.present(curves.collect(read_preset("curves"), tmp_path))
+    assert any(note.startswith("Not run: Shakespeare with 9 peers") for note in result.notes)
+    panels = shown("curves", tmp_path)
     assert len(panels.charts) == 1
-    assert [axes.get_title() for axes in panels.figure.draw().axes if not axes.lines][:2] == [
-        "Shakespeare (9 peers)", "CIFAR-10 (9 peers)",
-    ]  # fmt: skip
+    assert [axes.get_title() for axes in panels.figure.make().axes if not axes.lines][:2] == [
+        "Shakespeare (9 peers)",
+        "CIFAR-10 (9 peers)",
+    ]
 
 
 def test_nothing_at_all_is_no_error(tmp_path):
-    for module, name in (
-        (table, "table"),
-        (curves, "curves"),
-        (accuracy, "accuracy"),
-        (iterations, "iterations"),
-    ):
-        data = module.collect(read_preset(name), tmp_path)
-        record, exhibit = make_record(name, data, command="x", chosen={})
-        assert set(verdicts(exhibit).values()) == {"not measured"}
-        assert exhibit.figure is None
-        assert "not measured" in markdown(record, exhibit)
+    for name in ("table", "curves", "accuracy", "iterations"):
+        record, result = make_record(name, collected(name, tmp_path), command="x", chosen={})
+        assert set(verdicts(result).values()) == {"not measured"}
+        assert result.figure is None
+        assert "not measured" in markdown(record, result)
 
 
 def test_methods_of_an_unfinished_run_count_once_they_have_all_rounds(tmp_path):
-    cell = make_plan(TABLE, tmp_path, datasets=["femnist"], peers=[9], rounds=4)[0]
+    cell = needed_runs(TABLE, tmp_path, datasets=["femnist"], peers=[9], rounds=4)[0]
     write_run(cell, {"local": 0.9, "fedavg": 0.95}, done=3)
     with (cell.folder / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"method": "local", "round": 4, "accuracy": 0.93}) + "\n")
     run = find(TABLE, tmp_path)[0]
     assert run.curves == {"local": [*curve(4, 0.9)[:4], 0.93]}
     assert run.predictions is None
-    exhibit = table.present(table.collect(TABLE, tmp_path))
-    assert exhibit.rows[0][2:6] == ["99.01 %", "93.00 %", "99.52 %", "–"]
+    result = shown("table", tmp_path)
+    assert result.table.rows[0][2:6] == ["99.01 %", "93.00 %", "99.52 %", "–"]
 
 
 def test_scaled_runs_are_told_apart_and_labelled_everywhere(tmp_path):
     scale = Scale(rounds=0.4, users=0.25)
     write_runs(tmp_path, "table", OURS, datasets=["cifar10"], peers=[9], scale=scale)
     write_runs(tmp_path, "table", OURS, datasets=["cifar10"], peers=[9])
-    data = table.collect(TABLE, tmp_path)
-    record, exhibit = make_record("table", data, command="c", chosen={})
-    scales = [row[-1] for row in exhibit.rows if row[1] == "CIFAR-10"]
+    data = collected("table", tmp_path)
+    record, result = make_record("table", data, command="c", chosen={})
+    scales = [row[-1] for row in result.table.rows if row[1] == "CIFAR-10"]
     assert scales == ["full", "20 of 50 rounds, 25 % of users", "–"]
-    assert record["commands"] == [
+    assert record.commands == [
         "securedfl reproduce table --datasets cifar10 --peers 9 --seeds 0",
         "securedfl reproduce table --datasets cifar10 --peers 9 --seeds 0 --rounds 20 --scale users=0.25",
     ]
-    assert record["scaled"] == ["CIFAR-10 (9 peers): 20 of 50 rounds, 25 % of users"]
-    assert "**Scaled, not the paper's size:**" in markdown(record, exhibit)
-    assert "20 of 50 rounds" in csv_text(exhibit.records)
-    assert any("scaled" in finding.numbers for finding in exhibit.findings)
-    record, exhibit = make_record(
-        "curves", curves.collect(read_preset("curves"), tmp_path), command="c", chosen={}
-    )
-    titles = [axes.get_title() for axes in exhibit.figure.draw().axes]
+    assert record.scaled == ["CIFAR-10 (9 peers): 20 of 50 rounds, 25 % of users"]
+    assert "**Scaled, not the paper's size:**" in markdown(record, result)
+    assert "20 of 50 rounds" in csv_text(result.records)
+    assert any("scaled" in finding.numbers for finding in result.findings)
+    record, result = make_record("curves", collected("curves", tmp_path), command="c", chosen={})
+    titles = [axes.get_title() for axes in result.figure.make().axes]
     assert "CIFAR-10 (9 peers)\nscaled: 20 of 50 rounds, 25 % of users" in titles
 
 
@@ -143,14 +162,14 @@ def test_scales_that_read_alike_are_not_mixed(tmp_path):
     for users, best in ((0.3333, 0.9), (0.33333, 0.8)):
         values = dict.fromkeys(OURS, best)
         write_runs(tmp_path, "table", values, datasets=["femnist"], peers=[9], scale=Scale(users=users))
-    cells = table.collect(TABLE, tmp_path)["cells"]
-    assert [cell["methods"]["local"]["best"] for cell in cells] == [[0.9], [0.8]]
+    cells = collected("table", tmp_path).cells
+    assert [cell.methods["local"].best for cell in cells] == [[0.9], [0.8]]
 
 
 def test_runs_with_other_settings_do_not_count(tmp_path):
-    cell = make_plan(TABLE, tmp_path, datasets=["femnist"], peers=[9])[0]
+    cell = needed_runs(TABLE, tmp_path, datasets=["femnist"], peers=[9])[0]
     other = cell.config.model_copy(update={"learning_rate": 0.1})
-    write_run(type(cell)(other, ""), OURS)
+    write_run(replace(cell, config=other), OURS)
     (tmp_path / "runs" / "damaged").mkdir()
     (tmp_path / "runs" / "damaged" / "config.toml").write_text("what = [")
     assert find(TABLE, tmp_path) == []
@@ -175,14 +194,14 @@ def test_a_difference_is_judged_against_the_claim_and_the_noise_of_the_test_set(
 ):
     best = {**OURS, "fedavg": fedavg, "paper": ours}
     write_runs(tmp_path, "table", best, datasets=["femnist"], peers=[9])
-    found = verdicts(table.present(table.collect(TABLE, tmp_path)))
+    found = verdicts(shown("table", tmp_path))
     assert found["SecureD-FL as published is within 0.02 points of FedAvg on FEMNIST"] == verdict
 
 
 def test_local_only_that_is_not_below_differs(tmp_path):
     best = {9: {**OURS, "local": 0.995}, 15: {**OURS, "local": 0.999}}
     write_runs(tmp_path, "table", lambda config: best[config.peers], datasets=["femnist"])
-    found = verdicts(table.present(table.collect(TABLE, tmp_path)))
+    found = verdicts(shown("table", tmp_path))
     assert found["Local-Only is clearly below FedAvg"] == "differs"
     assert found["More peers hurt Local-Only on FEMNIST"] == "differs"
 
@@ -193,18 +212,17 @@ def test_accuracy_by_iterations(tmp_path):
         "accuracy",
         lambda config: {"paper": 0.2 if config.iterations == 1 else 0.99, "secured": 0.991},
     )
-    data = accuracy.collect(read_preset("accuracy"), tmp_path)
-    exhibit = accuracy.present(data)
-    assert set(verdicts(exhibit).values()) == {"holds"}
-    assert [row[1] for row in exhibit.rows] == [*"1234567", "2, exact finish"]
-    assert [row[2] for row in exhibit.rows] == ["20.00 %", *["99.00 %"] * 6, "99.10 %"]
-    assert len(exhibit.figure.draw().axes[0].lines) == 8
-    assert len(exhibit.charts) == 2
+    result = shown("accuracy", tmp_path)
+    assert set(verdicts(result).values()) == {"holds"}
+    assert [row[1] for row in result.table.rows] == [*"1234567", "2, exact finish"]
+    assert [row[2] for row in result.table.rows] == ["20.00 %", *["99.00 %"] * 6, "99.10 %"]
+    assert len(result.figure.make().axes[0].lines) == 8
+    assert len(result.charts) == 2
 
 
 def test_accuracy_that_depends_on_the_iterations_differs(tmp_path):
     write_runs(tmp_path, "accuracy", lambda c: {"paper": 0.9 + 0.01 * c.iterations, "secured": 0.9})
-    found = verdicts(accuracy.present(accuracy.collect(read_preset("accuracy"), tmp_path)))
+    found = verdicts(shown("accuracy", tmp_path))
     assert (
         found["More than one iteration makes no difference to the best accuracy (two standard errors)"]
         == "differs"
@@ -212,18 +230,18 @@ def test_accuracy_that_depends_on_the_iterations_differs(tmp_path):
 
 
 def test_a_finished_run_is_reused_and_an_unfinished_one_needs_resume(tmp_path):
-    cells = make_plan(TABLE, tmp_path, datasets=["femnist"])
+    cells = needed_runs(TABLE, tmp_path, datasets=["femnist"])
     write_run(cells[0], OURS)
     assert (examine(cells[0]), examine(cells[1])) == ("finished", "absent")
-    assert run_cells(cells[:1]) == 0
+    assert train_missing(cells[:1]) == 0
     write_run(cells[1], OURS, done=7)
     assert examine(cells[1]) == "unfinished"
     with pytest.raises(RunFolderError, match=r"femnist-15-seed0 is unfinished.*--resume.*--no-train"):
-        run_cells(cells)
+        train_missing(cells)
 
 
 def test_all_rounds_without_a_summary_are_not_finished(tmp_path):
-    cell = make_plan(TABLE, tmp_path, datasets=["femnist"], peers=[9])[0]
+    cell = needed_runs(TABLE, tmp_path, datasets=["femnist"], peers=[9])[0]
     folder = write_run(cell, OURS)
     (folder / "summary.json").write_text('{"finished": false}')
     assert examine(cell) == "unfinished"
@@ -232,7 +250,7 @@ def test_all_rounds_without_a_summary_are_not_finished(tmp_path):
 
 
 def test_what_is_left_is_estimated_from_the_rounds_of_the_same_data_set(tmp_path):
-    cells = make_plan(TABLE, tmp_path)
+    cells = needed_runs(TABLE, tmp_path)
     assert forecast(cells, cells) == (None, ("femnist", "shakespeare", "cifar10"))
     write_run(cells[0], OURS)
     seconds, unknown = forecast([cells[1], cells[2]], cells)

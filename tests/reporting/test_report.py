@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from securedfl.errors import MissingDependencyError
 from securedfl.reporting.report import write_report
 
 MakeRun = Callable[..., Path]
@@ -60,7 +62,7 @@ class Page(HTMLParser):
             assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
+        if data.strip() and self.open[-1] != "style":
             self.words += " " + " ".join(data.split())
 
 
@@ -143,6 +145,12 @@ def test_escapes_whatever_the_user_wrote(make_run: MakeRun, evil: str) -> None:
     assert page.tags["script"] == 0
     assert page.tags["img"] == sum(link.startswith("data:") for link in page.links)
     assert evil[:9] in page.words
+
+
+def test_missing_jinja2_is_a_clear_error(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'securedfl\[learn\]'"):
+        write_report(make_run())
 
 
 def test_repeating_never_writes_into_the_same_folder(make_run: MakeRun) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -125,33 +126,24 @@ def _show(about: dict[str, Any], console: Console) -> None:
 
 def _classes(about: dict[str, Any]) -> str:
     """Return the classes and how often they occur; of many only the most frequent."""
-    names = (
-        [repr(character) for character in about["alphabet"]] if about["alphabet"] else map(str, range(10**6))
-    )
-    counted = list(zip(names, about["labels"], strict=False))
+    names = map(repr, about["alphabet"]) if about["alphabet"] else map(str, itertools.count())
+    counted, start = list(zip(names, about["labels"], strict=False)), ": "
     if len(counted) > MOST_CLASSES:
-        counted = sorted(counted, key=lambda pair: -pair[1])[:MOST_CLASSES]
-        start = f"{about['classes']}, most often "
-    else:
-        start = f"{about['classes']}: "
-    return start + ", ".join(f"{name} ({count:,})" for name, count in counted)
+        counted, start = sorted(counted, key=lambda pair: -pair[1])[:MOST_CLASSES], ", most often "
+    return f"{about['classes']}{start}" + ", ".join(f"{name} ({count:,})" for name, count in counted)
 
 
 def _amounts(about: dict[str, Any]) -> Table:
     """Return users and samples beside the paper's."""
+    paper = about["paper"] or {}
+    columns = ["", "here", "paper"] if paper else ["", "here"]
     table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False)
-    table.add_column("")
-    table.add_column("here", justify="right")
-    paper, samples = about["paper"], about["samples"]
-    if paper:
-        table.add_column("paper", justify="right")
-    for title, count, key in (
-        ("users", about["users"] or None, "users"),
-        ("training", samples["train"], "train"),
-        ("testing", samples["test"], "test"),
-    ):
-        row = [title, "unknown" if count is None else f"{count:,}"]
-        table.add_row(*row, *([f"{paper[key]:,}"] if paper else []))
+    for column in columns:
+        table.add_column(column, justify="right" if column else "left")
+    here = {**about["samples"], "users": about["users"] or None}
+    for title, key in (("users", "users"), ("training", "train"), ("testing", "test")):
+        count = "unknown" if here[key] is None else f"{here[key]:,}"
+        table.add_row(title, count, *([f"{paper[key]:,}"] if paper else []))
     return table
 
 

@@ -7,9 +7,9 @@ import json
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -17,11 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from securedfl.cli.progress import progress_on
-from securedfl.experiments.exhibit import Exhibit
-from securedfl.experiments.plan import RUNS, Cell, make_plan, names, whole_numbers
-from securedfl.experiments.presets import NAMES, Preset, read_preset
-from securedfl.experiments.running import Turn, examine_all, run_cells
-from securedfl.experiments.scale import Scale
+from securedfl.experiments.presets import NAMES, Preset, Scale, names, read_preset, whole_numbers
+from securedfl.experiments.results import Result
+from securedfl.experiments.training import RUNS, NeededRun, Turn, examine_all, needed_runs, train_missing
 from securedfl.federation.observer import Observer
 from securedfl.reporting.units import data_size, duration
 
@@ -33,56 +31,13 @@ reproduce = typer.Typer(
 
 OUT = Path("runs/reproduce")
 
-OutOption = Annotated[
-    Path, typer.Option(metavar="DIR", help="Folder of all results; runs are shared between experiments.")
-]
-ScaleOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SHARE|rounds=..,users=..,width=..",
-        help="Run a share of the rounds, users and model width; everything is labelled as scaled.",
-    ),
-]
-SeedsOption = Annotated[
-    str | None,
-    typer.Option(metavar="0,1,2|0-4", help="Seeds; several give mean and spread.", show_default=False),
-]
-DatasetsOption = Annotated[
-    str | None, typer.Option(metavar="NAME,...", help="Only these data sets.", show_default=False)
-]
-PeersOption = Annotated[
-    str | None, typer.Option(metavar="9,15", help="Only these numbers of peers.", show_default=False)
-]
-RoundsOption = Annotated[
-    int | None, typer.Option(min=1, help="Rounds instead of 50; labelled as scaled.", show_default=False)
-]
-DataOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder that holds the data sets; or SECUREDFL_DATA_DIR."),
-]
-WorkersOption = Annotated[
-    str | None,
-    typer.Option(metavar="auto|NUMBER", help="Processes that train peers.", show_default=False),
-]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue runs that were stopped.")]
-NoTrainOption = Annotated[
-    bool, typer.Option("--no-train", help="Train nothing: show what is there, and what is missing.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and progress to stderr.")]
-TidyOption = Annotated[
-    bool, typer.Option("--tidy", help="Delete the kept parameters of all peers once they are measured.")
-]
-MostOption = Annotated[
-    int | None, typer.Option(metavar="N", help="The largest number of peers.", show_default="60")
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What the user asked for."""
+    """What the user asked for: the name of the command, and all options that commands have."""
 
     name: str
-    out: Path
+    out: Path = OUT
     scale: str | None = None
     seeds: str | None = None
     datasets: str | None = None
@@ -96,46 +51,65 @@ class Wish:
     as_json: bool = False
     tidy: bool = False
 
-    def plan(self, preset: Preset) -> list[Cell]:
+    def preset(self, name: str) -> Preset:
+        """Return an experiment's settings with the seeds, and the largest number of peers, that were chosen."""
+        seeds = whole_numbers(self.seeds, "--seeds") if self.seeds is not None else None
+        chosen = {"seeds": seeds, "most": self.most}
+        return read_preset(name).model_copy(update={k: v for k, v in chosen.items() if v is not None})
+
+    def runs(self, name: str) -> list[NeededRun]:
         """Return the runs that an experiment needs."""
         machine: dict[str, Any] = {} if self.data_dir is None else {"data_dir": self.data_dir}
         if self.workers is not None:
             machine["workers"] = int(self.workers) if self.workers.isdecimal() else self.workers
-        return make_plan(
-            preset,
+        return needed_runs(
+            self.preset(name),
             self.out,
             scale=Scale.parse(self.scale) if self.scale is not None else None,
             datasets=names(self.datasets, "--datasets") if self.datasets is not None else None,
             peers=whole_numbers(self.peers, "--peers") if self.peers is not None else None,
-            seeds=self.seed_list,
             rounds=self.rounds,
             machine=machine,
         )
 
     @property
-    def seed_list(self) -> tuple[int, ...] | None:
-        """The seeds, if any are given."""
-        return whole_numbers(self.seeds, "--seeds") if self.seeds is not None else None
-
-    @property
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> dict[str, object]:
         """What was chosen instead of the preset's settings."""
         keys = ("scale", "seeds", "datasets", "peers", "rounds", "most")
         return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
 
-    @property
-    def command(self) -> str:
-        """The command line that gives the same numbers, wherever data and results are."""
+    def command(self, name: str) -> str:
+        """Return the command line that gives the same numbers, wherever data and results are."""
         options = [part for key, value in self.chosen.items() for part in (f"--{key}", str(value))]
-        return shlex.join(["securedfl", "reproduce", self.name, *options])
+        return shlex.join(["securedfl", "reproduce", name, *options])
 
     @property
     def again(self) -> str:
         """The command line that continues what was stopped."""
         places = {"--out": self.out if self.out != OUT else None, "--data-dir": self.data_dir}
         options = [part for key, value in places.items() if value is not None for part in (key, str(value))]
-        return shlex.join([*shlex.split(self.command), *options, "--resume"])
+        return shlex.join([*shlex.split(self.command(self.name)), *options, "--resume"])
 
+
+OPTIONS: dict[str, Any] = {
+    "out": typer.Option(metavar="DIR", help="Folder of all results; runs are shared between experiments."),
+    "scale": typer.Option(
+        metavar="SHARE|rounds=..,users=..,width=..",
+        help="Run a share of the rounds, users and model width; everything is labelled as scaled.",
+    ),
+    "seeds": typer.Option(metavar="0,1,2|0-4", help="Seeds; several give mean and spread."),
+    "datasets": typer.Option(metavar="NAME,...", help="Only these data sets."),
+    "peers": typer.Option(metavar="9,15", help="Only these numbers of peers."),
+    "rounds": typer.Option(min=1, help="Rounds instead of 50; labelled as scaled."),
+    "most": typer.Option(metavar="N", help="The largest number of peers.", show_default="60"),
+    "data_dir": typer.Option(metavar="DIR", help="Folder that holds the data sets; or SECUREDFL_DATA_DIR."),
+    "workers": typer.Option(metavar="auto|NUMBER", help="Processes that train peers."),
+    "resume": typer.Option("--resume", help="Continue runs that were stopped."),
+    "no_train": typer.Option("--no-train", help="Train nothing: show what is there, and what is missing."),
+    "as_json": typer.Option("--json", help="Print the result as JSON, and progress to stderr."),
+    "tidy": typer.Option("--tidy", help="Delete the kept parameters of all peers once they are measured."),
+}
+"""How ``--help`` explains each field of a `Wish`."""
 
 HELP = {
     "table": """Best test accuracy of every method (Table 2): 3 data sets, 9 and 15 peers.
@@ -168,193 +142,134 @@ HELP = {
     - `securedfl reproduce accuracy --data-dir data`
     - `securedfl reproduce accuracy --data-dir data --scale rounds=0.4,users=0.25`
     """,
-}
-"""What ``--help`` says of the experiments that train."""
-
-
-def _training(name: str) -> Callable[..., None]:
-    """Return the command of an experiment that trains."""
-
-    def command(
-        out: OutOption = OUT,
-        scale: ScaleOption = None,
-        seeds: SeedsOption = None,
-        datasets: DatasetsOption = None,
-        peers: PeersOption = None,
-        rounds: RoundsOption = None,
-        data_dir: DataOption = None,
-        workers: WorkersOption = None,
-        resume: ResumeOption = False,
-        no_train: NoTrainOption = False,
-        as_json: JsonOption = False,
-        **more: Any,
-    ) -> None:
-        _one(
-            Wish(
-                name=name, out=out, scale=scale, seeds=seeds, datasets=datasets, peers=peers, rounds=rounds,
-                data_dir=data_dir, workers=workers, resume=resume, no_train=no_train, as_json=as_json, **more,
-            )
-        )  # fmt: skip
-
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[:-1]
-    if name == "iterations":
-        own.append(
-            inspect.Parameter("tidy", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=TidyOption)
-        )
-    command.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
-    command.__doc__ = HELP[name]
-    return command
-
-
-for _name in HELP:
-    reproduce.command(_name)(_training(_name))
-
-
-@reproduce.command()
-def groups(
-    out: OutOption = OUT,
-    most: MostOption = None,
-    seeds: SeedsOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Partitions found by number of peers (Figure 6): Algorithm 2, our best designs, the bound.
+    "groups": """Partitions found by number of peers (Figure 6): Algorithm 2, our best designs, the bound.
 
     **Examples**
 
     - `securedfl reproduce groups` : up to 60 peers, in half a minute, without any data
     - `securedfl reproduce groups --most 150 --seeds 0-19`
-    """
-    _one(Wish(name="groups", out=out, seeds=seeds, most=most, as_json=as_json))
-
-
-@reproduce.command(name="all")
-def everything(
-    out: OutOption = OUT,
-    scale: ScaleOption = None,
-    seeds: SeedsOption = None,
-    data_dir: DataOption = None,
-    workers: WorkersOption = None,
-    resume: ResumeOption = False,
-    no_train: NoTrainOption = False,
-    as_json: JsonOption = False,
-    tidy: TidyOption = False,
-) -> None:
-    """Every experiment, one after the other; scale and seeds are those of the trainings.
+    """,
+    "all": """Every experiment, one after the other; scale and seeds are those of the trainings.
 
     **Examples**
 
     - `securedfl reproduce all --data-dir data --scale 0.1`
     - `securedfl reproduce all --data-dir data --resume` : continue after Ctrl-C
-    """
-    wish = Wish(
-        name="all", out=out, scale=scale, seeds=seeds, data_dir=data_dir, workers=workers, resume=resume,
-        no_train=no_train, as_json=as_json, tidy=tidy,
-    )  # fmt: skip
-    if not no_train:  # hours of training must not end in an error that was there from the start
-        examine_all([cell for name in HELP for cell in wish.plan(read_preset(name))], resume=resume)
-    records = []
-    for name in NAMES:
-        own = wish if name != "groups" else Wish(name="all", out=out, as_json=as_json)
-        records.append(_run(name, own))
-    if as_json:
-        typer.echo(json.dumps(records, indent=2))
+    """,
+}
+"""What ``--help`` says of each command."""
+
+WITHOUT = {
+    "iterations": {"most"},
+    "groups": OPTIONS.keys() - {"out", "most", "seeds", "as_json"},
+    "all": {"datasets", "peers", "rounds", "most"},
+}
+"""Options that a command has no use for; those that are not named here train, and keep no parameters."""
+
+
+def _command(name: str) -> Callable[..., None]:
+    """Return a command that takes its share of the options."""
+    types, left_out = get_type_hints(Wish), WITHOUT.get(name, {"most", "tidy"})
+
+    def command(**values: Any) -> None:
+        _run(Wish(name=name, **values))
+
+    command.__doc__ = HELP[name]
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                option,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=getattr(Wish, option),
+                annotation=Annotated[types[option], about],
+            )
+            for option, about in OPTIONS.items()
+            if option not in left_out
+        ]
+    )
+    return command
+
+
+for _name in HELP:
+    reproduce.command(_name)(_command(_name))
 
 
 @reproduce.command()
-def report(out: OutOption = OUT) -> None:
+def report(out: Annotated[Path, OPTIONS["out"]] = OUT) -> None:
     """Write report.html again, from the results that the folder holds.
 
     **Example**
 
     - `securedfl reproduce report --out runs/reproduce`
     """
-    from securedfl.experiments.report import write_report
+    from securedfl.experiments.result_files import write_report
 
     typer.echo(write_report(out))
 
 
-def _one(wish: Wish) -> None:
-    record = _run(wish.name, wish)
+def _run(wish: Wish) -> None:
+    """Make one experiment, or all of them."""
+    chosen = NAMES if wish.name == "all" else (wish.name,)
+    # Hours of training must not end in an error that was there from the start.
+    needed = [run for name in chosen if name != "groups" for run in wish.runs(name)]
+    if not wish.no_train:
+        examine_all(needed, resume=wish.resume)
+    # The seeds of all are those of the trainings.
+    groups = wish if wish.name == "groups" else Wish(name="all", out=wish.out, as_json=wish.as_json)
+    records = [_experiment(name, groups if name == "groups" else wish) for name in chosen]
     if wish.as_json:
-        typer.echo(json.dumps(record, indent=2))
+        typer.echo(json.dumps(records if wish.name == "all" else records[0], indent=2))
 
 
-def _run(name: str, wish: Wish) -> dict[str, Any]:
+def _experiment(name: str, wish: Wish) -> dict[str, Any]:
     """Train what an experiment needs, collect, write everything, and show the table."""
-    console = Console(stderr=wish.as_json, highlight=False)
-    preset = read_preset(name)
-    if preset.datasets:
-        cells = wish.plan(preset)
-        if not wish.no_train:
-            _train(cells, wish, console)
-    from securedfl.experiments import output
-    from securedfl.experiments.report import write_report
+    from securedfl.experiments import result_files as files
 
-    data = _collect(preset, wish, console)
-    command = replace(wish, name=name).command
-    record, exhibit = output.make_record(name, data, command=command, chosen=wish.chosen)
-    paths = output.write(wish.out, record, exhibit)
-    page = write_report(wish.out)
+    console = Console(stderr=wish.as_json, highlight=False)
+    if name != "groups" and not wish.no_train:
+        _train(wish.runs(name), wish, console)
+    with console.status("Collecting results ...") as status:
+        tell = status.update if name == "groups" or console.is_terminal else console.print
+        data = files.EXPERIMENTS[name].collect(wish.preset(name), wish.out, tell)
+    record, result = files.make_record(name, data, command=wish.command(name), chosen=wish.chosen)
+    paths, page = files.write(wish.out, record, result), files.write_report(wish.out)
     if not wish.as_json:
-        show(record, exhibit, console)
+        show(f"{record.title} (the paper's {record.paper})", result, console)
     if name == "iterations":
-        _tell_updates(preset, wish, console)
+        _tell_updates(wish, console)
     written = ", ".join(path.name for path in paths)
     console.print(f"Written to {wish.out}: {written}", markup=False, soft_wrap=True)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
-    return record
+    return asdict(record)
 
 
-def _train(cells: list[Cell], wish: Wish, console: Console) -> None:
+def _train(runs: list[NeededRun], wish: Wish, console: Console) -> None:
     @contextmanager
     def watch(turn: Turn) -> Iterator[Observer]:
         word = "continuing" if turn.state == "unfinished" else "training"
         after = f"; the runs after it take about {duration(turn.seconds_after)}" if turn.seconds_after else ""
         if after and turn.unknown:
             after += f", without {', '.join(turn.unknown)}, of which nothing is known yet"
-        text = f"Run {turn.number} of {turn.count}: {word} {turn.cell.about}{after}"
+        text = f"Run {turn.number} of {turn.count}: {word} {turn.run.about}{after}"
         console.print(text, markup=False, soft_wrap=True)
         with progress_on(console) as progress:
             yield progress
 
     try:
-        trained = run_cells(cells, resume=wish.resume, watch=watch)
+        trained = train_missing(runs, resume=wish.resume, watch=watch)
     except KeyboardInterrupt:
         console.print(f"Continue with: {wish.again}", markup=False, soft_wrap=True)
         raise
-    reused = len(cells) - trained
+    reused = len(runs) - trained
     if reused:
-        runs = "1 finished run" if reused == 1 else f"{reused} finished runs"
-        console.print(f"Reused {runs} in {wish.out / RUNS}", markup=False, soft_wrap=True)
+        finished = "1 finished run" if reused == 1 else f"{reused} finished runs"
+        console.print(f"Reused {finished} in {wish.out / RUNS}", markup=False, soft_wrap=True)
 
 
-def _collect(preset: Preset, wish: Wish, console: Console) -> dict[str, Any]:
-    """Read, or compute, what an experiment shows."""
-    from securedfl.experiments import accuracy, curves, groups, iterations, table
-
-    if preset.name == "groups":
-        with console.status("Building designs ...") as status:
-
-            def step(done: int, every: int) -> None:
-                status.update(f"Building designs: {done} of {every}")
-
-            return groups.collect(preset, most=wish.most, seeds=wish.seed_list, step=step)
-    if preset.name == "iterations":
-        with console.status("Measuring averages ...") as status:
-
-            def tell(text: str) -> None:
-                status.update(text)
-                if not console.is_terminal:
-                    console.print(text)
-
-            return iterations.collect(preset, wish.out, tell)
-    collectors = {"table": table.collect, "curves": curves.collect, "accuracy": accuracy.collect}
-    return collectors[preset.name](preset, wish.out)
-
-
-def _tell_updates(preset: Preset, wish: Wish, console: Console) -> None:
+def _tell_updates(wish: Wish, console: Console) -> None:
     from securedfl.experiments import iterations
 
+    preset = wish.preset("iterations")
     size = sum(iterations.sizes(preset, wish.out).values())
     if wish.tidy:
         console.print(f"Deleted {data_size(iterations.tidy(preset, wish.out))} of peers' parameters")
@@ -362,42 +277,27 @@ def _tell_updates(preset: Preset, wish: Wish, console: Console) -> None:
         console.print(f"The peers' parameters take {data_size(size)}; --tidy deletes them, the results stay")
 
 
-def show(record: dict[str, Any], exhibit: Exhibit, console: Console) -> None:
+def show(title: str, result: Result, console: Console) -> None:
     """Print the table, the paper's values beside ours, and the claims."""
-    title = f"{record['title']} (the paper's {record['paper']})"
-    columns, rows = exhibit.columns, exhibit.rows
-    if exhibit.compact is not None:
-        remark, columns, rows = exhibit.compact
-        title += f", {remark}"
-    elif columns[-1] == "Scale":
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    shown = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for number, column in enumerate(columns):
-        shown.add_column(column, justify="right" if number else "left")
-    for row in rows:
-        shown.add_row(*row)
-    console.print(shown)
-    claims = Table(
-        title="Claims",
-        title_justify="left",
-        box=None,
-        padding=(0, 2, 0, 0),
-        pad_edge=False,
-        show_header=False,
-    )
+    table = result.compact or result.table
+    # The scales are told below the table.
+    shown = len(table.columns) - (table.columns[-1] == "Scale")
+    look: dict[str, Any] = {"title_justify": "left", "box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
+    printed = Table(title=f"{title}, {table.caption}" if table.caption else title, **look)
+    for number, column in enumerate(table.columns[:shown]):
+        printed.add_column(column, justify="right" if number else "left")
+    for row in table.rows:
+        printed.add_row(*row[:shown])
+    console.print(printed)
+    claims = Table(title="Claims", show_header=False, **look)
     claims.add_column(no_wrap=True)
     claims.add_column()
-    for finding in exhibit.findings:
+    for finding in result.findings:
         numbers = f": {finding.numbers}" if finding.numbers else ""
-        claims.add_row(COLOURS[finding.verdict], Text(finding.claim + numbers))
+        claims.add_row(f"[{COLOURS[finding.verdict]}]{finding.verdict}[/]", Text(finding.claim + numbers))
     console.print(claims)
-    for text in (*(f"Scaled: {text}" for text in exhibit.scaled), *exhibit.notes):
+    for text in (*(f"Scaled: {text}" for text in result.scaled), *result.notes):
         console.print(text, markup=False, soft_wrap=True)
 
 
-COLOURS = {
-    "holds": "[green]holds[/]",
-    "within noise": "[yellow]within noise[/]",
-    "differs": "[red]differs[/]",
-    "not measured": "[dim]not measured[/]",
-}
+COLOURS = {"holds": "green", "within noise": "yellow", "differs": "red", "not measured": "dim"}

@@ -1,1 +1,1 @@
-"""Experiments: the paper's evaluation repeated, its numbers beside ours."""
+"""Experiments: the paper's evaluation repeated, its numbers beside ours; `result_files.EXPERIMENTS` lists them all."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 DATASETS = {
@@ -24,25 +23,6 @@ BEST_ACCURACY: Mapping[tuple[str, int], Mapping[str, float]] = MappingProxyType(
     }
 )
 """Table 2, "Best Test Accuracy Over Training", by data set and peers."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """How large a data set is."""
-
-    users: int
-    train: int
-    test: int
-
-
-SIZES: Mapping[str, Size] = MappingProxyType(
-    {
-        "femnist": Size(3_483, 351_333, 40_668),
-        "shakespeare": Size(715, 37_986, 5_464),
-        "cifar10": Size(1_000, 50_000, 10_000),
-    }
-)
-"""Table 1, "Dataset details"."""
 
 MSE: Mapping[int, float] = MappingProxyType(
     {1: 6.5e-3, 2: 1.6e-9, 3: 6.6e-12, 4: 3.7e-14, 5: 3.4e-16, 6: 3.9e-16, 7: 1.1e-16}

@@ -1,19 +1,20 @@
-"""The experiments' settings, one TOML file each in this package: what is trained, and where the paper shows it."""
+"""The experiments' settings, one TOML file each in this package, and scales that run less than all of it."""
 
 from __future__ import annotations
 
 import tomllib
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from importlib import resources
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from securedfl.errors import ConfigError, unknown
+from securedfl.federation.config import TrainConfig
 
 NAMES = ("table", "curves", "iterations", "accuracy", "groups")
 """All experiments, in the paper's order."""
-
-Tuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 
 
 class Preset(BaseModel):
@@ -25,10 +26,8 @@ class Preset(BaseModel):
         What it shows, and where the paper has it.
     datasets, peers, seeds
         What is trained: one run for each combination.
-    iterations
-        ADMM iterations that are compared.
-    train_by_iterations
-        Whether each number of iterations needs a training of its own.
+    iterations, train_by_iterations
+        ADMM iterations that are compared, and whether each number of them needs a training of its own.
     group_sizes, most
         Of ``groups``: the sizes, and the largest number of peers.
     runs
@@ -42,12 +41,12 @@ class Preset(BaseModel):
     name: str
     title: str
     place: str
-    datasets: Annotated[tuple[str, ...], Tuple] = ()
-    peers: Annotated[tuple[int, ...], Tuple] = ()
-    seeds: Annotated[tuple[int, ...], Tuple] = (0,)
-    iterations: Annotated[tuple[int, ...], Tuple] = ()
+    datasets: tuple[str, ...] = ()
+    peers: tuple[int, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    iterations: tuple[int, ...] = ()
     train_by_iterations: bool = False
-    group_sizes: Annotated[tuple[int, ...], Tuple] = ()
+    group_sizes: tuple[int, ...] = ()
     most: int = 0
     runs: str = ""
     train: dict[str, Any] = Field(default_factory=dict)
@@ -56,6 +55,11 @@ class Preset(BaseModel):
     def rounds(self) -> int:
         """Rounds of federated learning at full size."""
         return int(self.train.get("rounds", 0))
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Data sets and numbers of peers, in the paper's order."""
+        return [(dataset, peers) for peers in self.peers for dataset in self.datasets]
 
 
 def read_preset(name: str) -> Preset:
@@ -69,3 +73,76 @@ def read_preset(name: str) -> Preset:
         raise ConfigError(
             f"the preset {name}.toml of this installation is damaged ({error}); install again"
         ) from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Shares of the full size, from above 0 to 1; 1 is the paper's."""
+
+    rounds: float = 1.0
+    users: float = 1.0
+    width: float = 1.0
+
+    @classmethod
+    def parse(cls, text: str) -> Scale:
+        """Read "0.2", which scales everything alike, or "rounds=0.4,users=0.25,width=0.5"; what is not named is 1."""
+        names = [field.name for field in fields(cls)]
+        shares: dict[str, float] = {}
+        for part in text.split(",") if "=" in text else [f"{name}={text}" for name in names]:
+            name, equals, value = (piece.strip() for piece in part.partition("="))
+            if name not in names:
+                raise unknown(f"part of --scale {text}:", name, names)
+            if not equals or name in shares:
+                raise ConfigError(f"--scale {text}: give each of {', '.join(names)} once, as in rounds=0.4")
+            with suppress(ValueError):
+                shares[name] = float(value)
+            if not 0 < shares.get(name, 0) <= 1:
+                raise ConfigError(
+                    f"--scale {text}: {value!r} is no share from above 0 to 1; give one, such as 0.2, or "
+                    "rounds=0.4,users=0.25,width=0.5"
+                )
+        return cls(**shares)
+
+    @property
+    def suffix(self) -> str:
+        """What the names of scaled run folders end with; nothing for the full size."""
+        shares = {field.name: getattr(self, field.name) for field in fields(self)}
+        return "".join(f"-{name}{share:g}" for name, share in shares.items() if share != 1)
+
+    def of_rounds(self, full: int) -> int:
+        """Return the scaled number of rounds; at least one."""
+        return max(1, round(self.rounds * full))
+
+
+def scaled_in_words(config: TrainConfig, full_rounds: int) -> str:
+    """Say in numbers how a run is smaller than the paper's; nothing if it is not."""
+    parts = []
+    if config.rounds != full_rounds:
+        parts.append(f"{config.rounds} of {full_rounds} rounds")
+    if config.fraction != 1:
+        parts.append(f"{100 * config.fraction:.3g} % of users")
+    if config.width != 1:
+        parts.append(f"layers {config.width:.3g} times as wide")
+    return ", ".join(parts)
+
+
+def whole_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Read "0,1,2" or "0-4"."""
+    numbers: list[int] = []
+    try:
+        for part in text.split(","):
+            first, dash, last = part.strip().partition("-")
+            numbers += range(int(first), int(last) + 1) if dash else [int(first)]
+    except ValueError:
+        numbers = []
+    if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0:
+        raise ConfigError(f"{option} {text}: give different whole numbers, such as 0,1,2 or 0-4")
+    return tuple(numbers)
+
+
+def names(text: str, option: str) -> tuple[str, ...]:
+    """Read "femnist,shakespeare"."""
+    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not found or len(set(found)) < len(found):
+        raise ConfigError(f"{option} {text}: give different names, such as femnist,shakespeare")
+    return found

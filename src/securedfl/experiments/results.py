@@ -1,147 +1,120 @@
-"""What the runs of an experiment gave, read from their folders; what is not finished is left out, never guessed."""
+"""What an experiment shows: a table for people, rows of numbers, figures, and the paper's claims checked."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
-from securedfl.errors import RunFolderError
-from securedfl.experiments.plan import RUNS, differences, settings
-from securedfl.experiments.presets import Preset
-from securedfl.experiments.running import read_config
-from securedfl.experiments.scale import told
-from securedfl.federation.config import TrainConfig
-from securedfl.federation.run_folder import CONFIG, read_rows
+from securedfl.experiments import paper
+from securedfl.experiments.found_runs import Accuracies, Cell, mean, spread
+from securedfl.reporting.page import Table
+from securedfl.reporting.units import percent
 
-SEQUENCE = 50
-"""Characters that a sample of Shakespeare asks for, so that the test set counts so many predictions per sample."""
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Verdict = Literal["holds", "within noise", "differs", "not measured"]
+
+Tell = Callable[[str], None]
+"""Told what is being done while it takes its time."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """One run of an experiment.
+class Check:
+    """What one case says about a claim: the numbers, whether it holds, and else whether by no more than noise."""
+
+    numbers: str
+    holds: bool
+    noise: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One claim of the paper, or of ours, and what the runs say.
+
+    ``"within noise"`` is not as claimed, but by less than two standard errors of the test set.
+    """
+
+    claim: str
+    verdict: Verdict
+    numbers: str = ""
+
+    @classmethod
+    def of(cls, claim: str, checks: Iterable[Check]) -> Finding:
+        """Judge a claim by its least favourable case; without any it is not measured."""
+        cases = list(checks)
+        found = {"holds" if case.holds else "within noise" if case.noise else "differs" for case in cases}
+        order: tuple[Verdict, ...] = ("differs", "within noise", "holds")
+        verdict: Verdict = next((verdict for verdict in order if verdict in found), "not measured")
+        return cls(claim, verdict, "; ".join(case.numbers for case in cases))
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One figure, made when asked for, with what it shows, how to read it and what a screen reader says instead."""
+
+    make: Callable[[], Figure]
+    title: str
+    caption: str
+    description: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """An experiment's result.
 
     Attributes
     ----------
-    folder, config
-        Where it is and what it ran.
-    scaled
-        How it is smaller than the paper's, in words.
-    curves
-        Test accuracy from round 0 on, of each method that has finished all its rounds.
-    predictions
-        How many test predictions each accuracy is over; None while the run is unfinished.
+    table, compact
+        For people, as text; a column "Scale" comes last where runs can be scaled. A narrower one, with a remark as its
+        caption, for terminals and pages.
+    records
+        The numbers, one flat row each, for CSV.
+    cells
+        The runs behind it, if it needs any.
+    figure, charts
+        The paper's figure, written as SVG and PNG; and what the report draws, by default the figure.
     """
 
-    folder: Path
-    config: TrainConfig
-    scaled: str
-    curves: Mapping[str, list[float]]
-    predictions: int | None
+    table: Table
+    compact: Table | None = None
+    records: Sequence[Mapping[str, object]]
+    findings: Sequence[Finding]
+    notes: Sequence[str]
+    cells: Sequence[Cell] = ()
+    figure: Plot | None = None
+    charts: Sequence[Plot] = ()
+
+    @property
+    def scaled(self) -> list[str]:
+        """What is smaller than the paper's, in words: each scale, with what it applies to."""
+        found: dict[str, dict[str, None]] = {}
+        for cell in self.cells:
+            if cell.scaled:
+                found.setdefault(cell.scaled, {})[f"{paper.name(cell.dataset)} ({cell.peers} peers)"] = None
+        return [f"{', '.join(names)}: {scaled}" for scaled, names in found.items()]
 
 
-def find(preset: Preset, out: Path) -> list[Found]:
-    """Return all runs of an experiment in a folder, of whatever scale, in the preset's order.
-
-    A run belongs to the experiment if its settings are the preset's but for data set, peers, seed and scale, whatever
-    its folder is called. Folders whose settings cannot be read are somebody else's and are passed over.
-    """
-    found = []
-    for path in sorted((out / RUNS).glob(f"*/{CONFIG}")):
-        try:
-            config = read_config(path.parent)
-        except RunFolderError:
-            continue
-        if belongs(config, preset):
-            found.append(_read(path.parent, config, preset))
-    return sorted(found, key=lambda run: _order(run, preset))
+def round_records(cell: Cell, key: str, found: Mapping[str, Accuracies]) -> list[dict[str, object]]:
+    """Return a record for every accuracy of every seed and round; ``key`` is the column of their names."""
+    return [
+        cell.record(**{key: name}, seed=seed, round=number, accuracy=value)
+        for name, own in found.items()
+        for seed, curve in zip(own.seeds, own.accuracy, strict=True)
+        for number, value in enumerate(curve)
+    ]
 
 
-def belongs(config: TrainConfig, preset: Preset) -> bool:
-    """Tell whether a run's settings are an experiment's, apart from data set, peers, seed and scale."""
-    iterations = config.iterations if preset.train_by_iterations else None
-    if iterations is not None and iterations not in preset.iterations:
-        return False
-    values = settings(preset, config.dataset, config.peers, config.seed, iterations)
-    values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width}
-    return not differences(config, TrainConfig.resolve(values))
+def with_spread(values: Sequence[float]) -> str:
+    """Return the mean over seeds as "97.53 %", or as "97.53 ± 0.12 %" if there are several."""
+    deviation = spread(values)
+    several = math.isfinite(deviation)
+    return f"{100 * mean(values):.2f} ± {100 * deviation:.2f} %" if several else percent(mean(values))
 
 
-def grouped(runs: Iterable[Found]) -> list[tuple[dict[str, Any], list[Found]]]:
-    """Return runs that differ in nothing but seed (and iterations) together, with what they have in common."""
-    groups: dict[tuple[Any, ...], list[Found]] = {}
-    for run in runs:
-        config = run.config
-        key = (config.dataset, config.peers, config.rounds, config.fraction, config.width)
-        groups.setdefault(key, []).append(run)
-    return [(_common(group), group) for group in groups.values()]
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the mean over seeds; NaN of nothing."""
-    return fmean(values) if values else math.nan
-
-
-def spread(values: Sequence[float]) -> float:
-    """Return the standard deviation over seeds; NaN of fewer than two."""
-    return stdev(values) if len(values) > 1 else math.nan
-
-
-def noise(accuracy: float, cell: Mapping[str, Any]) -> float:
-    """Return the standard error of a difference of two accuracies near this one, in points; NaN if unknown.
-
-    The cell tells how many test predictions they are over, for each of its seeds. Both are over the same test set,
-    which makes the true error smaller, never larger.
-    """
-    if not cell["predictions"] or not 0 <= accuracy <= 1:
-        return math.nan
-    return 100 * math.sqrt(2 * accuracy * (1 - accuracy) / (cell["predictions"] * len(cell["seeds"])))
-
-
-def _common(runs: Sequence[Found]) -> dict[str, Any]:
-    config = runs[0].config
-    known = [run.predictions for run in runs if run.predictions is not None]
-    return {
-        "dataset": config.dataset,
-        "peers": config.peers,
-        "scaled": runs[0].scaled,
-        "rounds": config.rounds,
-        "users": config.fraction,
-        "width": config.width,
-        "seeds": sorted({run.config.seed for run in runs}),
-        "predictions": round(fmean(known)) if len(known) == len(runs) else None,
-    }
-
-
-def _read(folder: Path, config: TrainConfig, preset: Preset) -> Found:
-    by_method: dict[str, dict[int, float]] = {}
-    for row in read_rows(folder):
-        by_method.setdefault(row["method"], {})[row["round"]] = float(row["accuracy"])
-    every = range(config.rounds + 1)
-    curves = {
-        method: [by_method[method][r] for r in every]
-        for method in config.methods
-        if sorted(by_method.get(method, ())) == list(every)
-    }
-    return Found(folder, config, told(config, preset.rounds), curves, _predictions(folder, config))
-
-
-def _predictions(folder: Path, config: TrainConfig) -> int | None:
-    try:
-        summary: Any = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        samples = int(summary["samples"]["test"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return samples * (SEQUENCE if config.dataset == "shakespeare" else 1)
-
-
-def _order(run: Found, preset: Preset) -> tuple[Any, ...]:
-    config = run.config
-    known = config.dataset in preset.datasets
-    place = preset.datasets.index(config.dataset) if known else len(preset.datasets)
-    return (config.peers, place, config.dataset, len(run.scaled), run.scaled, config.iterations, config.seed)
+def signed(points: float) -> str:
+    """Return a difference in percentage points with its sign; zero has none."""
+    text = f"{points:+.2f}"
+    return "0.00" if float(text) == 0 else text.replace("-", "−")

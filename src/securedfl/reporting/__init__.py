@@ -1,1 +1,1 @@
-"""Evaluation: what a run showed, as tables, figures and an HTML report."""
+"""Reporting: what a run showed, as figures and one HTML page; `report.write_report` is all that a caller needs."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from securedfl.errors import MissingDependencyError
@@ -24,7 +25,9 @@ Series = tuple[Sequence[int], Sequence[float]]
 INK = "#1d2430"
 GRID = "#d9dee5"
 WIDTH = 4.7
-_TINY = 1e-300  # an error below it is drawn as zero: two powers of ten must still fit underneath
+
+# An error below it is drawn as zero: two powers of ten must still fit underneath.
+_TINY = 1e-300
 _STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
@@ -35,20 +38,17 @@ _STYLE: dict[str, Any] = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.unicode_minus": True,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    "axes.linewidth": 0.8,
     "grid.color": GRID,
     "grid.linewidth": 0.8,
-    "axes.linewidth": 0.8,
     "svg.fonttype": "none",
     "svg.hashsalt": "securedfl",
+    **dict.fromkeys(["axes.facecolor", "figure.facecolor", "savefig.facecolor"], "none"),
+    **dict.fromkeys(["text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"], INK),
 }
+
+_ABOVE: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "borderaxespad": 0}
+"""Where a legend stands."""
 
 
 @contextmanager
@@ -62,27 +62,20 @@ def style() -> Iterator[None]:
         ) from None
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        settings: Any = matplotlib.rcParams  # its keys are literal types in some versions only
+        # The keys are literal types in some versions only.
+        settings: Any = matplotlib.rcParams
         settings.update(_STYLE)
         yield
 
 
 def accuracy_curves(curves: Mapping[str, Series], *, closeup: bool = False) -> Figure:
-    """Test accuracy per round (the paper's Figure 3).
-
-    Parameters
-    ----------
-    curves
-        Rounds and accuracies (0 to 1) by method.
-    closeup
-        Show only the upper part, where the methods end; see `has_closeup`.
-    """
+    """Test accuracy per round (the paper's Figure 3); a close-up shows only the upper part, where the methods end."""
     percent = {m: (x, [100 * v for v in y]) for m, (x, y) in curves.items()}
 
     def finish(axes: Axes) -> None:
         low, high = axes.get_ylim()
-        floor = _closeup_floor(percent) if closeup else max(low, 0)
-        floor = min(floor, 99.0)  # accuracies that are all 100 % need some room too
+        # Accuracies that are all 100 % need some room too.
+        floor = min(_closeup_floor(percent) if closeup else max(low, 0), 99.0)
         axes.set_ylim(floor, min(high, 100 + 0.03 * (100 - floor)))
 
     return _curves(percent, "test accuracy, %", finish)
@@ -91,10 +84,7 @@ def accuracy_curves(curves: Mapping[str, Series], *, closeup: bool = False) -> F
 def has_closeup(curves: Mapping[str, Series]) -> bool:
     """Tell whether the ends of the curves are squeezed into the upper third, so that a close-up helps."""
     values = [v for _, y in curves.values() for v in y]
-    if len(values) < 6:
-        return False
-    low, high = min(values), max(values)
-    return (high - _closeup_floor(curves)) < 0.4 * (high - low)
+    return len(values) >= 6 and max(values) - _closeup_floor(curves) < 0.4 * (max(values) - min(values))
 
 
 def loss_curves(curves: Mapping[str, Series]) -> Figure:
@@ -103,14 +93,18 @@ def loss_curves(curves: Mapping[str, Series]) -> Figure:
     logarithmic = bool(values) and min(values) > 0 and max(values) > 20 * min(values)
 
     def finish(axes: Axes) -> None:
+        from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
         if logarithmic:
             axes.set_yscale("log")
-            _few_log_ticks(axes)
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
 
     return _curves(curves, "test loss", finish)
 
 
-def error_curves(curves: Mapping[str, Series], *, quantity: str = "mean squared error") -> Figure:
+def error_curves(curves: Mapping[str, Series]) -> Figure:
     """Error of the average per round on a logarithmic scale; an error of exactly zero lies on the line "0"."""
     positive = [v for _, y in curves.values() for v in y if v > _TINY]
     has_zero = any(v <= _TINY for _, y in curves.values() for v in y)
@@ -128,87 +122,74 @@ def error_curves(curves: Mapping[str, Series], *, quantity: str = "mean squared 
         axes.set_yticklabels((["0"] if has_zero else []) + [power_of_ten(t) for t in ticks])
         axes.minorticks_off()
 
-    return _curves(drawn, quantity, finish, height=4.2)
+    return _curves(drawn, "mean squared error", finish, height=4.2)
 
 
+@style()
 def traffic_bars(sizes: Mapping[str, float]) -> Figure:
     """Bytes that one peer sends in one round, by method."""
-    with style():
-        figure, axes = _bars(sizes, data_size)
-        for row, (method, look) in enumerate(looks(sizes).items()):
-            axes.barh(row, sizes[method], height=0.42, color=look.colour)
-        return figure
+    figure, axes = _bars(sizes, data_size)
+    for row, (method, look) in enumerate(looks(sizes).items()):
+        axes.barh(row, sizes[method], height=0.42, color=look.colour)
+    return figure
 
 
+@style()
 def time_bars(train: Mapping[str, float], average: Mapping[str, float]) -> Figure:
     """Seconds spent on training (solid) and averaging (hatched), by method."""
-    with style():
-        from matplotlib.patches import Patch
+    from matplotlib.patches import Patch
 
-        total = {m: train[m] + average[m] for m in train}
-        figure, axes = _bars(total, duration)
-        for row, (method, look) in enumerate(looks(total).items()):
-            axes.barh(row, train[method], height=0.42, color=look.colour)
-            axes.barh(
-                row, average[method], left=train[method], height=0.42, fill=False, hatch="/////",
-                edgecolor=look.colour, linewidth=1.2,
-            )  # fmt: skip
-        kinds = [
-            Patch(facecolor=GRID, edgecolor=INK, label="training"),
-            Patch(facecolor="none", edgecolor=INK, hatch="/////", label="averaging"),
-        ]
-        figure.legend(handles=kinds, loc="outside upper left", ncols=2, frameon=False, borderaxespad=0)
-        return figure
+    total = {m: train[m] + average[m] for m in train}
+    figure, axes = _bars(total, duration)
+    hatched: dict[str, Any] = {"height": 0.42, "fill": False, "hatch": "/////", "linewidth": 1.2}
+    for row, (method, look) in enumerate(looks(total).items()):
+        axes.barh(row, train[method], height=0.42, color=look.colour)
+        axes.barh(row, average[method], left=train[method], edgecolor=look.colour, **hatched)
+    kinds = [
+        Patch(facecolor=GRID, edgecolor=INK, label="training"),
+        Patch(facecolor="none", edgecolor=INK, hatch="/////", label="averaging"),
+    ]
+    figure.legend(handles=kinds, ncols=2, **_ABOVE)
+    return figure
 
 
+@style()
 def peer_strip(accuracy: Mapping[str, Sequence[float]]) -> Figure:
     """Each peer's own test accuracy as one dot, by method, with the median as a bar."""
-    with style():
-        figure = _figure(0.85 + 0.66 * max(len(accuracy), 1))
-        axes = figure.subplots()
-        for row, (method, look) in enumerate(looks(accuracy).items()):
-            values = sorted(100 * v for v in accuracy[method] if math.isfinite(v))
-            if not values:
-                continue
-            heights = [row + dy for dy in _stacked(values)]
-            axes.plot(
-                values, heights, linestyle="none", marker="o", markersize=6.5, alpha=0.75, color=look.colour,
-                markeredgecolor="none", clip_on=False, zorder=3,
-            )  # fmt: skip
-            middle = (
-                values[len(values) // 2] if len(values) % 2 else sum(values[len(values) // 2 - 1 :][:2]) / 2
-            )
-            axes.plot([middle, middle], [row - 0.33, row + 0.33], color=INK, linewidth=2.2, zorder=2)
-        _name_rows(axes, list(looks(accuracy)), offset=-0.33)
-        axes.set_ylim(max(len(accuracy), 1) - 0.6, -0.75)
-        axes.set_xlabel("test accuracy of each peer, %")
-        axes.margins(x=0.04)
-        axes.spines["left"].set_visible(False)
-        return figure
+    figure, axes = blank(0.85 + 0.66 * max(len(accuracy), 1))
+    dots: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 6.5, "markeredgecolor": "none"}
+    for row, (method, look) in enumerate(looks(accuracy).items()):
+        values = sorted(100 * v for v in accuracy[method] if math.isfinite(v))
+        if not values:
+            continue
+        heights = [row + dy for dy in _stacked(values)]
+        axes.plot(values, heights, color=look.colour, alpha=0.75, clip_on=False, zorder=3, **dots)
+        middle = median(values)
+        axes.plot([middle, middle], [row - 0.33, row + 0.33], color=INK, linewidth=2.2, zorder=2)
+    _name_rows(axes, list(looks(accuracy)), offset=-0.33)
+    axes.set_ylim(max(len(accuracy), 1) - 0.6, -0.75)
+    axes.set_xlabel("test accuracy of each peer, %")
+    axes.margins(x=0.04)
+    axes.spines["left"].set_visible(False)
+    return figure
 
 
+@style()
 def _curves(
     curves: Mapping[str, Series], ylabel: str, finish: Callable[[Axes], None], *, height: float = 3.3
 ) -> Figure:
-    with style():
-        from matplotlib.ticker import MaxNLocator
-
-        figure = _figure(height)
-        axes = figure.subplots()
-        axes.set_xlabel("round")
-        axes.set_ylabel(ylabel)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-        drawn = looks(curves)
-        for layer, (method, look) in enumerate(drawn.items()):
-            x, y = curves[method]
-            axes.plot(
-                x, y, zorder=2 + 0.1 * layer, **line(look, points=len(x), layer=layer, layers=len(drawn))
-            )
-        axes.margins(x=0.02)
-        finish(axes)
-        if drawn:
-            _legend(figure, drawn)
-        return figure
+    figure, axes = blank(height)
+    axes.set_ylabel(ylabel)
+    rounds_axis(axes, ticks=8)
+    drawn = looks(curves)
+    for layer, (method, look) in enumerate(drawn.items()):
+        x, y = curves[method]
+        drawing = line(look, points=len(x), layer=layer, layers=len(drawn))
+        axes.plot(x, y, zorder=2 + 0.1 * layer, **drawing)
+    finish(axes)
+    entries = [(label(method), line(look, points=2)) for method, look in drawn.items()]
+    legend(figure, entries, columns=2 if len(entries) != 3 else 3)
+    return figure
 
 
 def line(look: Look, *, points: int, layer: int = 0, layers: int = 1) -> dict[str, Any]:
@@ -227,22 +208,39 @@ def line(look: Look, *, points: int, layer: int = 0, layers: int = 1) -> dict[st
     }
 
 
-def _legend(figure: Figure, drawn: Mapping[str, Look]) -> None:
+def legend(figure: Figure, entries: Sequence[tuple[str, dict[str, Any]]], *, columns: int) -> None:
+    """Name lines, each by its label and how it is drawn, above a figure."""
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], **line(look, points=2)) for look in drawn.values()]
-    legend = figure.legend(
-        handles, ["?"] * len(handles), loc="outside upper left", ncols=2 if len(handles) != 3 else 3,
-        frameon=False, handlelength=2.6, columnspacing=1.4, borderaxespad=0,
-    )  # fmt: skip
-    for text, method in zip(legend.get_texts(), drawn, strict=True):
-        _literal(text, label(method))
+    if not entries:
+        return
+    handles = [Line2D([], [], **look) for _, look in entries]
+    names = ["?"] * len(handles)
+    shown = figure.legend(handles, names, ncols=columns, handlelength=2.6, columnspacing=1.4, **_ABOVE)
+    for text, (name, _) in zip(shown.get_texts(), entries, strict=True):
+        _literal(text, name)
+
+
+def rounds_axis(axes: Axes, *, ticks: int) -> None:
+    """Make the horizontal axis one of rounds."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel("round")
+    axes.margins(x=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+
+
+def blank(height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of so many inches that belongs to no global state, and its only axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    return figure, figure.subplots()
 
 
 def _bars(values: Mapping[str, float], unit: Callable[[float], str]) -> tuple[Figure, Axes]:
     """Return an empty bar chart with the method's name and its value written above each bar to come."""
-    figure = _figure(0.35 + 0.56 * max(len(values), 1))
-    axes = figure.subplots()
+    figure, axes = blank(0.35 + 0.56 * max(len(values), 1))
     _name_rows(axes, list(looks(values)), offset=-0.27, values=[unit(values[m]) for m in looks(values)])
     axes.set_ylim(max(len(values), 1) - 0.7, -0.72)
     axes.set_xlim(0, max([*values.values(), 0.0]) or 1)
@@ -269,26 +267,12 @@ def _literal(text: Any, content: str) -> None:
     text.set_text(content)
 
 
-def _figure(height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(WIDTH, height), layout="constrained")
-
-
 def _closeup_floor(curves: Mapping[str, Series]) -> float:
     """Return a little less than the lowest value of the last two thirds of the rounds."""
     last = max((x[-1] for x, _ in curves.values() if x), default=0)
     late = [v for x, y in curves.values() for r, v in zip(x, y, strict=True) if r >= last / 3]
     everything = [v for _, y in curves.values() for v in y]
     return min(late, default=0.0) - 0.05 * (max(everything, default=0.0) - min(late, default=0.0))
-
-
-def _few_log_ticks(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _stacked(values: Sequence[float]) -> list[float]:

@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-LABELS = {
-    "local": "Local-Only",
-    "fedavg": "FedAvg",
-    "paper": "SecureD-FL (paper)",
-    "secured": "SecureD-FL",
-    "shares": "SecureD-FL shares",
-}
+from securedfl.federation.methods import METHODS
+
 LONGEST_LABEL = 40
+
+PROTOCOL_LABELS = {
+    "grouped": METHODS["secured"].label,
+    "shares": METHODS["shares"].label,
+    "plain": METHODS["fedavg"].label,
+    "classic": "Classic ADMM",
+}
+"""What people read where a certificate names its protocol and no method."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one method is drawn; curves that coincide stay apart by width, dashes and marker, not by colour alone."""
+    """How one method is drawn; curves that coincide stay apart by width, dashes and marker, not by colour alone.
+
+    Attributes
+    ----------
+    colour, dark
+        Its colour on white, and the same hue on a dark background.
+    width, dashes, marker
+        Its line, as matplotlib takes them.
+    """
 
     colour: str
+    dark: str
     width: float
     dashes: str | tuple[float, tuple[float, ...]]
     marker: str
@@ -28,30 +40,31 @@ class Look:
 # FedAvg is a broad band, SecureD-FL a narrower dashed one and every other method a thin line, so that each is
 # still seen where all of them coincide, as they should.
 _LOOKS = {
-    "local": Look("#6b7280", 1.6, "-", "^"),
-    "fedavg": Look("#c98300", 7.0, "-", ""),
-    "paper": Look("#b5487f", 4.6, (0.0, (5.0, 1.4)), "D"),
-    "secured": Look("#0b57a4", 3.0, (0.0, (2.6, 1.2)), "o"),
-    "shares": Look("#00835f", 1.4, (0.0, (1.2, 1.8)), "s"),
+    "local": Look("#6b7280", "#a3adbb", 1.6, "-", "^"),
+    "fedavg": Look("#c98300", "#f2b84b", 7.0, "-", ""),
+    "paper": Look("#b5487f", "#e78bb8", 4.6, (0.0, (5.0, 1.4)), "D"),
+    "secured": Look("#0b57a4", "#6cb0f5", 3.0, (0.0, (2.6, 1.2)), "o"),
+    "shares": Look("#00835f", "#43c59a", 1.4, (0.0, (1.2, 1.8)), "s"),
 }
 _SPARE_LOOKS = (
-    Look("#7a5230", 1.4, (0.0, (6.0, 1.5, 1.2, 1.5)), "d"),
-    Look("#c2410c", 1.4, (0.0, (2.5, 1.2)), "v"),
-    Look("#2f8fc4", 1.4, (0.0, (8.0, 2.0)), "P"),
-    Look("#6a4fb3", 1.4, (0.0, (5.0, 1.5, 1.2, 1.5, 1.2, 1.5)), "X"),
+    Look("#7a5230", "#d2a679", 1.4, (0.0, (6.0, 1.5, 1.2, 1.5)), "d"),
+    Look("#c2410c", "#f58a5b", 1.4, (0.0, (2.5, 1.2)), "v"),
+    Look("#2f8fc4", "#7cc8f0", 1.4, (0.0, (8.0, 2.0)), "P"),
+    Look("#6a4fb3", "#a995ea", 1.4, (0.0, (5.0, 1.5, 1.2, 1.5, 1.2, 1.5)), "X"),
 )
 
 
 def label(method: str) -> str:
     """Return the name that people read; an unknown method keeps its own, cut to a length that fits."""
-    plain = "".join(c if c.isprintable() else " " for c in LABELS.get(method, method)).strip() or "(no name)"
+    name = METHODS[method].label if method in METHODS else method
+    plain = "".join(c if c.isprintable() else " " for c in name).strip() or "(no name)"
     return plain if len(plain) <= LONGEST_LABEL else plain[: LONGEST_LABEL - 1] + "…"
 
 
 def ordered(methods: Iterable[str]) -> list[str]:
     """Return each method once: the known ones in the paper's order, then the others as they came."""
     found = dict.fromkeys(methods)
-    return [m for m in LABELS if m in found] + [m for m in found if m not in LABELS]
+    return [m for m in METHODS if m in found] + [m for m in found if m not in METHODS]
 
 
 def looks(methods: Iterable[str]) -> Mapping[str, Look]:
@@ -62,6 +75,6 @@ def looks(methods: Iterable[str]) -> Mapping[str, Look]:
     return {m: _LOOKS.get(m) or extra[m] for m in names}
 
 
-def palette() -> tuple[str, ...]:
-    """Return every colour that a method can have, so that a page can restate them for a dark background."""
-    return tuple(look.colour for look in (*_LOOKS.values(), *_SPARE_LOOKS))
+def palette() -> dict[str, str]:
+    """Return every colour that a method can have, each with its hue on a dark background."""
+    return {look.colour: look.dark for look in (*_LOOKS.values(), *_SPARE_LOOKS)}

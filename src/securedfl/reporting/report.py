@@ -1,12 +1,20 @@
-"""Write a run's report: one HTML file that needs nothing but a browser."""
+"""A run's report: one HTML file that needs nothing but a browser."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
+from securedfl.designs.drawing import draw_svg
 from securedfl.federation.files import write_text
-from securedfl.reporting import assurance, meetings, parts, sections
+from securedfl.reporting import comparison, privacy
+from securedfl.reporting.charts import charts
+from securedfl.reporting.page import Page, render
 from securedfl.reporting.runs import Run, read_run
+from securedfl.reporting.units import NONE
+
+MOST_PEERS_DRAWN, MOST_PARTITIONS_DRAWN, MOST_PARTITIONS_LISTED = 120, 12, 60
 
 _CONTENTS = {
     "accuracy": "Accuracy",
@@ -36,46 +44,49 @@ def write_report(run_dir: Path) -> Path:
     ------
     RunFolderError
         A file of the run is missing or damaged, or the report cannot be written; an older report is left as it is.
+    MissingDependencyError
+        matplotlib or jinja2 is not installed.
     """
-    page = render(read_run(run_dir))
+    text = report(read_run(run_dir))
     path = Path(run_dir) / "report.html"
-    write_text(path, page, "free some space or check the permissions, then use `securedfl report`")
+    write_text(path, text, "free some space or check the permissions, then use `securedfl report`")
     return path
 
 
-def render(run: Run) -> str:
+def report(run: Run) -> str:
     """Return the report as text."""
     title = f"{run.dataset or 'Training'} with {run.peers} peers"
-    return parts.page(
+    page = Page(
         title=title[:1].upper() + title[1:],
-        eyebrow=f"<span>SecureD-FL run <code>{parts.text(run.name)}</code></span> {_status(run)}",
-        result=sections.result(run),
-        banners=assurance.exposure_banner(run) + _unfinished_banner(run),
-        tiles=sections.key_figures(run),
+        result=comparison.result(run),
+        tiles=comparison.key_figures(run),
         contents=_CONTENTS,
-        sections=[
-            sections.accuracy_section(run),
-            sections.averaging_section(run),
-            meetings.design_section(run),
-            assurance.privacy_section(run),
-            sections.repeat_section(run),
-        ],
         source="this run folder's files",
     )
-
-
-def _status(run: Run) -> str:
-    if run.finished:
-        return parts.badge("finished")
-    return parts.badge(f"unfinished: {run.rounds_done} of {run.rounds} rounds", "warn")
-
-
-def _unfinished_banner(run: Run) -> str:
-    if run.finished:
-        return ""
-    done = ", ".join(f"{method.label} {method.rounds_done}" for method in run.methods) or "none"
-    return parts.banner(
-        "This run is unfinished.",
-        f"Rounds done, of {run.rounds}: {done}. The figures may still change. In its folder, continue with",
-        command="securedfl train --resume .",
+    elsewhere = f" --out ../{shlex.quote(run.name + '-again')}" if "out" in run.settings else ""
+    versions = run.summary.get("versions")
+    drawn = (
+        min(run.design.gap, MOST_PARTITIONS_DRAWN) if run.design and run.design.n <= MOST_PEERS_DRAWN else 0
+    )
+    exact = run.settings.get("finish") == "exact" and run.settings.get("protocol") in ("grouped", "classic")
+    return render(
+        "run.html",
+        page,
+        run=run,
+        results=comparison.results_table(run),
+        rounds=comparison.rounds_table(run),
+        charts=charts(run),
+        exact_finish=exact,
+        drawn=drawn,
+        drawing=draw_svg(run.design.first(drawn)) if run.design and drawn else "",
+        listed=range(min(run.design.gap, MOST_PARTITIONS_LISTED)) if run.design else (),
+        assurances=privacy.assurances(run),
+        exposure_allowed=privacy.exposure_allowed(run),
+        ledger=privacy.ledger_table(run),
+        ledger_facts=privacy.ledger_facts(run),
+        command=f"securedfl train config.toml{elsewhere}",
+        about={
+            "Seed": run.seed if run.seed is not None else NONE,
+            **(versions if isinstance(versions, Mapping) else {}),
+        },
     )

@@ -27,21 +27,19 @@ LINES = 5
 _CELL, _MARGIN, _NAMES, _TOP = 56, 16, 116, 66
 
 
-def contact_sheet(dataset: Dataset, *, users: int = USERS, samples: int = SAMPLES) -> str:
+def contact_sheet(dataset: Dataset) -> str:
     """Return an SVG with samples of a few users, one user per row, from few samples to many."""
-    rows = excerpt(dataset, users, samples)
+    rows = excerpt(dataset, USERS, SAMPLES)
     text = dataset.alphabet is not None
     left = _MARGIN + (_NAMES if dataset.users is not None else 0)
-    width = left + (460 if text else samples * _CELL) + 16
     step = 40 if text else _CELL + 14
-    title = f"{dataset.name}: {len(dataset):,} samples" + (
-        f" of {dataset.user_count:,} users" if dataset.users is not None else ""
-    )
+    width, height = left + (460 if text else SAMPLES * _CELL) + 16, _TOP + step * len(rows) + 8
+    users = f" of {dataset.user_count:,} users" if dataset.users is not None else ""
+    title = escape(f"{dataset.name}: {len(dataset):,} samples{users}")
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{_TOP + step * len(rows) + 8}" '
-        f'viewBox="0 0 {width} {_TOP + step * len(rows) + 8}" font-family="system-ui, sans-serif" font-size="12" '
-        f'role="img" aria-label="{escape(title)}" style="background:#fff">',
-        f'<text x="16" y="26" font-size="15" font-weight="600" fill="#1d2730">{escape(title)}</text>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'font-family="system-ui, sans-serif" font-size="12" role="img" aria-label="{title}" style="background:#fff">',
+        f'<text x="16" y="26" font-size="15" font-weight="600" fill="#1d2730">{title}</text>',
         f'<text x="16" y="46" fill="#5a6670">{_caption(dataset)}</text>',
     ]
     for number, (user, chosen) in enumerate(rows):
@@ -53,23 +51,24 @@ def contact_sheet(dataset: Dataset, *, users: int = USERS, samples: int = SAMPLE
                 f'<text x="16" y="{y + 30}" fill="#5a6670" font-size="11">{count:,} samples</text>'
             )
         if text:
-            line = sentence(dataset, int(chosen[0]))
-            parts.append(
-                f'<text x="{left}" y="{y + 16}" font-family="ui-monospace, monospace" font-size="13" '
-                f'xml:space="preserve" fill="#1d2730">{escape(line)}</text>'
-            )
-            continue
-        for column, sample in enumerate(chosen.tolist()):
-            x, side = left + column * _CELL, _CELL - 4
-            label = dataset.y[sample]
-            parts.append(
-                f'<image x="{x}" y="{y}" width="{side}" height="{side}" style="image-rendering:pixelated" '
-                f'href="data:image/png;base64,{base64.b64encode(png(pixels(dataset, sample))).decode()}">'
-                f"<title>sample {sample}, class {label}</title></image>"
-                f'<text x="{x + side / 2:g}" y="{y + side + 10}" text-anchor="middle" font-size="9" '
-                f'fill="#5a6670">{label}</text>'
-            )
+            line = escape(sentence(dataset, int(chosen[0])))
+            font = 'font-family="ui-monospace, monospace" font-size="13" xml:space="preserve" fill="#1d2730"'
+            parts.append(f'<text x="{left}" y="{y + 16}" {font}>{line}</text>')
+        else:
+            parts += [_cell(dataset, k, left + column * _CELL, y) for column, k in enumerate(chosen.tolist())]
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _cell(dataset: Dataset, sample: int, x: int, y: int) -> str:
+    """Return a sample as an image with its class below."""
+    side, label = _CELL - 4, dataset.y[sample]
+    data = base64.b64encode(png(pixels(dataset, sample))).decode()
+    return (
+        f'<image x="{x}" y="{y}" width="{side}" height="{side}" style="image-rendering:pixelated" '
+        f'href="data:image/png;base64,{data}"><title>sample {sample}, class {label}</title></image>'
+        f'<text x="{x + side / 2:g}" y="{y + side + 10}" text-anchor="middle" font-size="9" fill="#5a6670">'
+        f"{label}</text>"
+    )
 
 
 def _caption(dataset: Dataset) -> str:
@@ -98,19 +97,15 @@ def pixels(dataset: Dataset, sample: int) -> Array:
 def png(image: Array) -> bytes:
     """Encode uint8 pixels, height x width (x 3), as PNG; no imaging library is needed for that."""
     height, width = image.shape[:2]
-    kind = 0 if image.ndim == 2 else 2  # grey, or red, green and blue
+    # Grey, or red, green and blue.
+    kind = 0 if image.ndim == 2 else 2
     lines = b"".join(b"\0" + np.ascontiguousarray(row).tobytes() for row in image)
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
-    header = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + chunk(b"IDAT", zlib.compress(lines, 9))
-        + chunk(b"IEND", b"")
-    )
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b"")
 
 
 def terminal(dataset: Dataset, *, colour: bool, unicode: bool = True) -> list[Text]:

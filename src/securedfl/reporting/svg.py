@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _NO_METADATA: dict[str, Any] = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
-def save_figure(figure: Figure, path: str | Path, *, dpi: int = 200) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure as the path's suffix says, on white, without dates or versions."""
-    metadata = _NO_METADATA if Path(path).suffix == ".svg" else {"Software": None}
+    metadata = _NO_METADATA if path.suffix == ".svg" else {"Software": None}
     with _drawing():
-        figure.savefig(path, dpi=dpi, metadata=metadata, facecolor="white")
+        figure.savefig(path, dpi=200, metadata=metadata, facecolor="white")
 
 
 def inline_svg(
@@ -33,12 +33,10 @@ def inline_svg(
 
     Parameters
     ----------
-    figure
-        What to draw.
+    figure, description
+        What to draw, and what a screen reader says instead.
     prefix
         Put before every id, so that several figures in one page do not take each other's clip paths.
-    description
-        What a screen reader says instead of the picture.
     colours
         Colours to replace, e.g. the ink by ``currentColor``, so that the page's theme decides.
 

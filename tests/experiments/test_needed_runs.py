@@ -1,4 +1,4 @@
-"""Presets, scales and plans: what is run, under which name, and how it is told."""
+"""Presets, scales and the runs needed: what is run, under which name, and how it is told."""
 
 from pathlib import Path
 
@@ -6,9 +6,8 @@ import pytest
 
 from securedfl.errors import ConfigError
 from securedfl.experiments import paper
-from securedfl.experiments.plan import differences, make_plan, names, whole_numbers
-from securedfl.experiments.presets import NAMES, read_preset
-from securedfl.experiments.scale import Scale, told
+from securedfl.experiments.presets import NAMES, Scale, names, read_preset, scaled_in_words, whole_numbers
+from securedfl.experiments.training import differences, needed_runs
 from securedfl.federation.config import TrainConfig
 from securedfl.protocols.admm import AUTHORS
 
@@ -21,7 +20,7 @@ def folders(cells):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "groups"])
 def test_presets_have_the_papers_settings(name):
-    for cell in make_plan(read_preset(name), OUT):
+    for cell in needed_runs(read_preset(name), OUT):
         config = cell.config
         assert (config.rounds, config.batch_size, config.learning_rate, config.epochs) == (50, 32, 0.001, 1)
         assert (config.width, config.fraction, cell.scaled) == (1, 1, "")
@@ -35,13 +34,13 @@ def test_presets_have_the_papers_settings(name):
 
 
 def test_curves_need_no_runs_of_their_own():
-    table, curves = (make_plan(read_preset(name), OUT) for name in ("table", "curves"))
+    table, curves = (needed_runs(read_preset(name), OUT) for name in ("table", "curves"))
     assert table == curves
     assert len(table) == 6
 
 
 def test_accuracy_trains_every_schedule_of_the_authors_and_the_exact_finish_once():
-    cells = make_plan(read_preset("accuracy"), OUT)
+    cells = needed_runs(read_preset("accuracy"), OUT)
     assert [cell.config.iterations for cell in cells] == sorted(AUTHORS)
     assert [m for cell in cells for m in cell.config.methods].count("secured") == 1
     assert all(cell.config.allow_exposure for cell in cells)
@@ -54,7 +53,7 @@ def test_unknown_experiment_names_the_nearest():
 
 
 def test_full_size_folders_have_plain_names_and_the_settings_of_an_ordinary_training():
-    cell = make_plan(read_preset("table"), OUT, datasets=["femnist"], peers=[9], seeds=[0])[0]
+    cell = needed_runs(read_preset("table"), OUT, datasets=["femnist"], peers=[9], seeds=[0])[0]
     assert cell.folder == OUT / "runs" / "femnist-9-seed0"
     trained = TrainConfig.resolve(
         {
@@ -73,7 +72,7 @@ def test_full_size_folders_have_plain_names_and_the_settings_of_an_ordinary_trai
 def test_scaled_folders_say_so():
     preset = read_preset("table")
     scale = Scale(rounds=0.4, users=0.25, width=0.25)
-    cells = make_plan(preset, OUT, scale=scale, datasets=["shakespeare"], peers=[15], seeds=[1, 2])
+    cells = needed_runs(preset, OUT, scale=scale, datasets=["shakespeare"], peers=[15], seeds=[1, 2])
     assert folders(cells) == [f"shakespeare-15-seed{s}-rounds0.4-users0.25-width0.25" for s in (1, 2)]
     config = cells[0].config
     assert (config.rounds, config.fraction, config.width) == (20, 0.25, 0.25)
@@ -83,12 +82,12 @@ def test_scaled_folders_say_so():
 
 def test_rounds_are_a_scale_too():
     preset = read_preset("iterations")
-    cell = make_plan(preset, OUT, rounds=4)[0]
+    cell = needed_runs(preset, OUT, rounds=4)[0]
     assert (cell.folder.name, cell.scaled) == ("updates-femnist-9-seed0-rounds0.08", "4 of 50 rounds")
     assert cell.config.keep_updates == 4  # fewer rounds than the preset's 5 between checkpoints
-    assert make_plan(preset, OUT, rounds=50)[0] == make_plan(preset, OUT)[0]
+    assert needed_runs(preset, OUT, rounds=50)[0] == needed_runs(preset, OUT)[0]
     with pytest.raises(ConfigError, match="--rounds or by --scale"):
-        make_plan(preset, OUT, rounds=4, scale=Scale(rounds=0.5))
+        needed_runs(preset, OUT, rounds=4, scale=Scale(rounds=0.5))
 
 
 def test_scale_is_read_as_one_share_or_several():
@@ -116,7 +115,7 @@ def test_bad_parts_of_a_scale_are_named():
 
 def test_more_rounds_than_the_papers_are_told_as_well():
     config = TrainConfig.resolve({"rounds": 60})
-    assert told(config, 50) == "60 of 50 rounds"
+    assert scaled_in_words(config, 50) == "60 of 50 rounds"
 
 
 def test_lists_of_numbers_and_names():
@@ -131,9 +130,9 @@ def test_lists_of_numbers_and_names():
 
 def test_unknown_data_set_and_impossible_peers_are_refused_before_anything_runs():
     with pytest.raises(ConfigError, match="did you mean 'femnist'"):
-        make_plan(read_preset("table"), OUT, datasets=["femnst"])
+        needed_runs(read_preset("table"), OUT, datasets=["femnst"])
     with pytest.raises(ConfigError, match="peers = 1"):
-        make_plan(read_preset("table"), OUT, peers=[1])
+        needed_runs(read_preset("table"), OUT, peers=[1])
 
 
 def test_the_papers_numbers_support_its_claims():

@@ -1,0 +1,242 @@
+"""The files of results: CSV, JSON, Markdown and figures of each experiment; the same input gives the same bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import platform
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+import securedfl
+from securedfl.errors import RunFolderError
+from securedfl.experiments import curves, groups, iterations, table
+from securedfl.experiments.found_runs import Cell
+from securedfl.experiments.presets import NAMES, Preset, read_preset
+from securedfl.experiments.results import Finding, Plot, Result, Tell, Verdict
+from securedfl.federation.files import cannot_write, write_text
+from securedfl.reporting.page import Page, inline, render
+from securedfl.reporting.svg import save_figure
+
+TILES: dict[Verdict, str] = {
+    "holds": "claims hold",
+    "within noise": "claims cannot be told from noise",
+    "differs": "claims differ",
+    "not measured": "claims are not measured",
+}
+
+ADVICE = "free some space or check the permissions, then run the command again"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """How an experiment gets its data, what type they have, and how they are presented."""
+
+    collect: Callable[[Preset, Path, Tell], Any]
+    data: type[Any]
+    present: Callable[[Any], Result]
+
+
+EXPERIMENTS = {
+    "table": Experiment(table.collect, table.TableData, table.present),
+    "curves": Experiment(curves.collect_by_method, curves.MethodsData, curves.present_by_method),
+    "iterations": Experiment(iterations.collect, iterations.ErrorData, iterations.present),
+    "accuracy": Experiment(curves.collect_by_iterations, curves.IterationsData, curves.present_by_iterations),
+    "groups": Experiment(groups.collect, groups.GroupsData, groups.present),
+}
+"""All experiments by name."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What EXPERIMENT.json holds.
+
+    Attributes
+    ----------
+    command, commands
+        The command line that wrote it; and one for each cell, as results hold whatever runs the folder has.
+    chosen, settings
+        What the user chose instead of the preset's settings, and these.
+    data
+        What the experiment collected.
+    """
+
+    experiment: str
+    title: str
+    paper: str
+    scaled: list[str]
+    command: str
+    commands: list[str]
+    chosen: dict[str, Any]
+    settings: dict[str, Any]
+    seeds: list[int]
+    versions: dict[str, str]
+    findings: list[Finding]
+    data: Any
+
+
+def make_record(
+    name: str, data: object, *, command: str, chosen: Mapping[str, object]
+) -> tuple[Record, Result]:
+    """Return the record of an experiment and what it shows; `Record` tells about command and chosen."""
+    preset = read_preset(name)
+    result = EXPERIMENTS[name].present(data)
+    record = Record(
+        experiment=name,
+        title=preset.title,
+        paper=preset.place,
+        scaled=result.scaled,
+        command=command,
+        commands=[_command(preset, cell) for cell in result.cells] or [command],
+        chosen=dict(chosen),
+        settings=preset.train,
+        seeds=sorted({int(str(row["seed"])) for row in result.records}),
+        versions=_versions(),
+        findings=list(result.findings),
+        data=data,
+    )
+    return record, result
+
+
+def write(out: Path, record: Record, result: Result) -> list[Path]:
+    """Write all files of an experiment and return their paths."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(out, error, "choose another --out") from None
+    name = record.experiment
+    texts = {
+        out / f"{name}.csv": csv_text(result.records),
+        out / f"{name}.json": json.dumps(asdict(record), indent=2, allow_nan=False) + "\n",
+        out / f"{name}.md": markdown(record, result),
+    }
+    for path, text in texts.items():
+        write_text(path, text, ADVICE)
+    pictures = [out / f"{name}.svg", out / f"{name}.png"]
+    for path in pictures:
+        try:
+            if result.figure is not None:
+                save_figure(result.figure.make(), path)
+            else:
+                # An older picture would not belong to these numbers.
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise cannot_write(path, error, ADVICE) from None
+    return [*texts, *(pictures if result.figure is not None else [])]
+
+
+def _read(out: Path) -> list[tuple[Record, Result]]:
+    """Return all experiments in a folder, in the paper's order; a damaged file is an error."""
+    found = []
+    for name in NAMES:
+        path = out / f"{name}.json"
+        if not path.exists():
+            continue
+        experiment = EXPERIMENTS[name]
+        try:
+            record = TypeAdapter(Record).validate_json(path.read_text(encoding="utf-8"))
+            result = experiment.present(TypeAdapter(experiment.data).validate_python(record.data))
+        except (OSError, ValueError) as error:
+            raise RunFolderError(
+                f"{path} is damaged ({error}); write it again with `securedfl reproduce {name} --no-train`"
+            ) from None
+        found.append((record, result))
+    return found
+
+
+def write_report(out: Path) -> Path:
+    """Write report.html into a folder of results, from its EXPERIMENT.json files alone."""
+    found = _read(out)
+    if not found:
+        raise RunFolderError(
+            f"there are no results in {out}; make some first, for instance with `securedfl reproduce groups`"
+        )
+    verdicts = Counter(finding.verdict for _, result in found for finding in result.findings)
+    page = Page(
+        title="The paper's evaluation, repeated",
+        result=_sentence(verdicts),
+        tiles={about: str(verdicts[kind]) for kind, about in TILES.items() if verdicts[kind]},
+        contents={record.experiment: record.title for record, _ in found},
+        source="the results in this folder",
+    )
+    text = render(
+        "evaluation.html",
+        page,
+        package="securedfl.experiments",
+        experiments=[(record, result, _charts(record.experiment, result)) for record, result in found],
+        scaled=dict.fromkeys(text for _, result in found for text in result.scaled),
+    )
+    path = out / "report.html"
+    write_text(path, text, ADVICE)
+    return path
+
+
+def csv_text(records: Sequence[Mapping[str, object]]) -> str:
+    """Return rows of numbers as CSV; a number that does not apply is empty."""
+    text = io.StringIO()
+    columns = list(dict.fromkeys(key for record in records for key in record))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def markdown(record: Record, result: Result) -> str:
+    """Return the table, the claims and the command as Markdown."""
+    lines = [f"# {record.title}", "", f"The paper's {record.paper}, repeated.", ""]
+    if result.scaled:
+        lines += ["**Scaled, not the paper's size:**", "", *(f"- {text}" for text in result.scaled), ""]
+    claims = [[finding.claim, finding.verdict, finding.numbers] for finding in result.findings]
+    lines += [*_table(result.table.columns, result.table.rows), "", "## Claims", ""]
+    lines += [*_table(["Claim", "Verdict", "Measured"], claims), ""]
+    lines += [*(f"- {note}" for note in result.notes), "", "```sh", *record.commands, "```", ""]
+    return "\n".join(lines)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    def row(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    return [row(columns), "|" + "---|" * len(columns), *map(row, rows)]
+
+
+def _command(preset: Preset, cell: Cell) -> str:
+    """Return the command line that gives a cell's numbers again."""
+    line = f"securedfl reproduce {preset.name} --datasets {cell.dataset} --peers {cell.peers}"
+    line += f" --seeds {','.join(map(str, cell.seeds))}"
+    line += f" --rounds {cell.rounds}" if cell.rounds != preset.rounds else ""
+    shares = {"users": cell.users, "width": cell.width}
+    scale = ",".join(f"{key}={share:g}" for key, share in shares.items() if share != 1)
+    return line + (f" --scale {scale}" if scale else "")
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what computed the numbers."""
+    found = {"securedfl": securedfl.__version__, "python": platform.python_version()}
+    for package in ("numpy", "torch"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _sentence(verdicts: Counter[Verdict]) -> str:
+    measured = verdicts.total() - verdicts["not measured"]
+    told = f"Of {measured} claims that were measured, {verdicts['holds']} hold"
+    if verdicts["within noise"]:
+        told += f", {verdicts['within noise']} cannot be told from noise"
+    return f"{told} and {verdicts['differs'] or 'none'} differ{'s' * (verdicts['differs'] < 2)}."
+
+
+def _charts(name: str, result: Result) -> list[tuple[Plot, str]]:
+    """Return what the page draws, with its SVG."""
+    plots = result.charts or ([result.figure] if result.figure else [])
+    return [(plot, inline(plot.make(), f"{name}{n}", plot.description)) for n, plot in enumerate(plots)]

@@ -1,0 +1,99 @@
+"""Pages of HTML: what they are made of, and the templates that turn it into one file for any browser."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from securedfl.errors import MissingDependencyError
+from securedfl.reporting.figures import GRID, INK
+from securedfl.reporting.methods import palette
+from securedfl.reporting.svg import inline_svg
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What stands around the sections of a page.
+
+    Attributes
+    ----------
+    title, result, tiles
+        The heading, the sentence below it, and key figures by what they are.
+    contents
+        The sections' headings by anchor.
+    source
+        What the page was written from.
+    """
+
+    title: str
+    result: str
+    tiles: Mapping[str, str]
+    contents: Mapping[str, str]
+    source: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose first column holds the heads of its rows.
+
+    Attributes
+    ----------
+    colours, best
+        Of a dot before each row's head, if there are any; and the numbers of the rows whose first value is the best.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    colours: Sequence[str] = ()
+    best: Collection[int] = ()
+
+
+def inline(figure: Figure, name: str, description: str) -> str:
+    """Return a figure as a part of a page whose theme decides its colours; its name is the beginning of its ids."""
+    colours = {colour: themed(colour) for colour in palette()}
+    colours |= {INK: "currentColor", GRID: f"var(--line, {GRID})"}
+    return inline_svg(figure, prefix=name, description=description, colours=colours)
+
+
+def themed(colour: str) -> str:
+    """Return a method's colour in such a way that the page's dark theme can restate it."""
+    return f"var(--c{colour.removeprefix('#')}, {colour})"
+
+
+def render(template: str, page: Page, *, package: str = "securedfl.reporting", **values: object) -> str:
+    """Return a page as text.
+
+    Parameters
+    ----------
+    template, package
+        A template that extends ``page.html``, and the package whose folder ``templates`` holds it.
+    page, values
+        What stands around its sections, and what they show.
+    """
+    try:
+        import jinja2
+    except ImportError:
+        raise MissingDependencyError(
+            "reports need jinja2; install it with: pip install 'securedfl[learn]'"
+        ) from None
+    places = dict.fromkeys((package, "securedfl.reporting"))
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(place) for place in places]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["image"] = _image
+    return environment.get_template(template).render(page=page, palette=palette(), **values)
+
+
+def _image(svg: str) -> str:
+    """Return an SVG file as the address of an image."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode("utf-8")).decode("ascii")
