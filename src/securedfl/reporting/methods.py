@@ -9,14 +9,6 @@ from securedfl.federation.methods import METHODS
 
 LONGEST_LABEL = 40
 
-PROTOCOL_LABELS = {
-    "grouped": METHODS["secured"].label,
-    "shares": METHODS["shares"].label,
-    "plain": METHODS["fedavg"].label,
-    "classic": "Classic ADMM",
-}
-"""What people read where a certificate names its protocol and no method."""
-
 
 @dataclass(frozen=True)
 class Look:

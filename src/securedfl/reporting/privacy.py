@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from securedfl.reporting.methods import PROTOCOL_LABELS, label
+from securedfl.protocols.protocol import BUILT_IN
+from securedfl.reporting.methods import label
 from securedfl.reporting.page import Table
 from securedfl.reporting.runs import Run
 from securedfl.reporting.units import NONE
@@ -71,7 +72,7 @@ def _by_method(data: object, sign: str) -> list[tuple[str, Mapping[str, Any]]]:
         return []
     if sign in data:
         protocol = str(data.get("protocol", ""))
-        return [(PROTOCOL_LABELS.get(protocol, protocol), data)]
+        return [(BUILT_IN[protocol].label if protocol in BUILT_IN else protocol, data)]
     return [(label(str(k)), v) for k, v in data.items() if isinstance(v, Mapping) and sign in v]
 
 
