@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.errors import InvalidInputError
-from securedfl.protocols.steps import Array
+
+Array = npt.NDArray[Any]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 

@@ -31,7 +31,7 @@ def test_presets_have_the_papers_settings(name):
             "cifar10": ("resnet18", "rmsprop"),
         }
         assert (config.model, config.optimizer) == expected[config.dataset]
-        assert config.partition == "natural"
+        assert config.dealing == "natural"
 
 
 def test_curves_need_no_runs_of_their_own():

@@ -47,7 +47,8 @@ def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
     from securedfl.learning.data.description import whereabouts
 
     found = []
-    for name, source in datasets.SOURCES.items():
+    for name in datasets.DATASETS.names():
+        source = datasets.source(name)
         try:
             place: dict[str, Any] = whereabouts(source, data_dir)
         except ConfigError as error:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -17,7 +17,7 @@ from securedfl.federation.config import TrainConfig, read_toml
 PANELS: dict[str, tuple[str, ...]] = {
     "Run": ("dataset", "data_dir", "peers", "rounds", "methods", "seed", "out"),
     "Learning": (
-        "partition",
+        "dealing",
         "alpha",
         "model",
         "width",
@@ -37,16 +37,13 @@ PANELS: dict[str, tuple[str, ...]] = {
 """How ``--help`` groups the options; fields that are named nowhere come under "More"."""
 
 CHOICES = {
-    "partition": "even|natural|dirichlet",
-    "optimizer": "rmsprop|adam|sgd",
-    "finish": "exact|literal",
-    "masks": "seeded|secret",
     "methods": "NAME,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
     "group_size": "auto|NUMBER",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
 }
+"""What ``--help`` shows for values that are neither numbers nor one of a few words."""
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -118,6 +115,8 @@ def _annotation(name: str, field: FieldInfo, panel: str) -> Any:
     kind: Any = str
     flags = [f"--{name.replace('_', '-')}"]
     metavar = CHOICES.get(name)
+    if get_origin(field.annotation) is Literal:
+        metavar = "|".join(get_args(field.annotation))
     if isinstance(default, bool):
         kind = bool
         flags = [f"{flags[0]}/--no-{flags[0][2:]}"]

@@ -32,13 +32,13 @@ from securedfl.experiments.exhibit import (
 )
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Found, find, grouped, mean, spread
-from securedfl.federation.files import write_text
-from securedfl.federation.run_folder import updates_file
+from securedfl.federation.run_folder.files import updates_file
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.steps import Array
 from securedfl.reporting.units import NONE, scientific
 from securedfl.simulation import driver as memory
+from securedfl.storage import write_text
 
 METHOD = "fedavg"
 GROUP_SIZE = 3
@@ -162,7 +162,7 @@ def errors(
 
 def _measured(found: Found, preset: Preset, tell: Tell) -> dict[str, Any]:
     """Return what a run folder says, or measure and keep it there."""
-    from securedfl.federation.checkpoint import load_parameters  # late: needs what training needs
+    from securedfl.federation.run_folder.checkpoint import load_parameters  # late: needs what training needs
 
     path = found.folder / MEASURED
     rounds = checkpoints(found.config.rounds, _every(found, preset))

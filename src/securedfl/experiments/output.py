@@ -16,8 +16,8 @@ from securedfl.errors import RunFolderError
 from securedfl.experiments import accuracy, curves, groups, iterations, table
 from securedfl.experiments.exhibit import Exhibit
 from securedfl.experiments.presets import NAMES, read_preset
-from securedfl.federation.files import cannot_write, write_text
 from securedfl.reporting.svg import save_figure
+from securedfl.storage import cannot_write, write_text
 
 PRESENT = {
     "table": table.present,

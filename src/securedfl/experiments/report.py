@@ -9,9 +9,9 @@ from pathlib import Path
 from securedfl.errors import RunFolderError
 from securedfl.experiments.exhibit import Exhibit, Finding, Picture, Verdict
 from securedfl.experiments.output import ADVICE, PRESENT, Record, read_records
-from securedfl.federation.files import write_text
 from securedfl.reporting import parts
 from securedfl.reporting.svg import inline_svg
+from securedfl.storage import write_text
 
 TITLE = "The paper's evaluation, repeated"
 

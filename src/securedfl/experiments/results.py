@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +12,11 @@ from typing import Any
 from securedfl.errors import RunFolderError
 from securedfl.experiments.plan import RUNS, differences, settings
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.running import read_config
 from securedfl.experiments.scale import told
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.run_folder import CONFIG, read_rows
+from securedfl.federation.run_folder.files import CONFIG, read_config
+from securedfl.federation.run_folder.metrics import Row, read_rows
+from securedfl.federation.run_folder.summary import read_summary
 
 SEQUENCE = 50
 """Characters that a sample of Shakespeare asks for, so that the test set counts so many predictions per sample."""
@@ -120,8 +120,8 @@ def _common(runs: Sequence[Found]) -> dict[str, Any]:
 
 def _read(folder: Path, config: TrainConfig, preset: Preset) -> Found:
     by_method: dict[str, dict[int, float]] = {}
-    for row in read_rows(folder):
-        by_method.setdefault(row["method"], {})[row["round"]] = float(row["accuracy"])
+    for row in read_rows(folder, Row):
+        by_method.setdefault(row.method, {})[row.round] = row.accuracy
     every = range(config.rounds + 1)
     curves = {
         method: [by_method[method][r] for r in every]
@@ -133,9 +133,8 @@ def _read(folder: Path, config: TrainConfig, preset: Preset) -> Found:
 
 def _predictions(folder: Path, config: TrainConfig) -> int | None:
     try:
-        summary: Any = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        samples = int(summary["samples"]["test"])
-    except (OSError, ValueError, KeyError, TypeError):
+        samples = read_summary(folder).samples.test
+    except RunFolderError:
         return None
     return samples * (SEQUENCE if config.dataset == "shakespeare" else 1)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from securedfl.errors import ConfigError, RunFolderError
+from securedfl.errors import RunFolderError
 from securedfl.experiments.plan import Cell, differences
-from securedfl.federation.config import FREE, TrainConfig, read_toml
+from securedfl.federation.config import FREE, TrainConfig
 from securedfl.federation.observer import Observer
-from securedfl.federation.run_folder import CONFIG, read_rows
+from securedfl.federation.run_folder.files import CONFIG, read_config
+from securedfl.federation.run_folder.metrics import Row, read_rows
+from securedfl.federation.run_folder.summary import read_summary
 
 State = Literal["absent", "unfinished", "finished"]
 
@@ -71,23 +72,14 @@ def examine_all(cells: Sequence[Cell], *, resume: bool = False) -> dict[Path, St
     return states
 
 
-def read_config(folder: Path) -> TrainConfig:
-    """Return the settings of a run folder as they resolve today."""
-    try:
-        return TrainConfig.resolve(read_toml(folder / CONFIG), where=str(folder / CONFIG))
-    except ConfigError as error:
-        raise RunFolderError(f"the run in {folder} cannot be read: {error}") from None
-
-
 def finished(folder: Path, config: TrainConfig) -> bool:
     """Tell whether every method has all its rounds and the summary says so too."""
     try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        summary = read_summary(folder)
+    except RunFolderError:
         return False
-    last = {row["method"]: row["round"] for row in read_rows(folder)}
-    whole = all(last.get(method) == config.rounds for method in config.methods)
-    return whole and isinstance(summary, dict) and summary.get("finished") is True
+    last = {row.method: row.round for row in read_rows(folder, Row)}
+    return summary.finished and all(last.get(method) == config.rounds for method in config.methods)
 
 
 def run_cells(cells: Sequence[Cell], *, resume: bool = False, watch: Watch | None = None) -> int:
@@ -111,6 +103,7 @@ def run_cells(cells: Sequence[Cell], *, resume: bool = False, watch: Watch | Non
         return 0
     from securedfl.federation.train import resume as continue_run  # late: torch takes seconds
     from securedfl.federation.train import train
+    from securedfl.reporting.report import write_report
 
     for number, cell in enumerate(left, start=1):
         seconds, unknown = forecast(left[number:], cells)
@@ -121,6 +114,7 @@ def run_cells(cells: Sequence[Cell], *, resume: bool = False, watch: Watch | Non
             else:
                 free = {key: value for key, value in cell.config.to_dict().items() if key in FREE}
                 continue_run(cell.folder, changes=free, observer=observer)
+            write_report(cell.folder)
     return len(left)
 
 
@@ -135,7 +129,7 @@ def forecast(left: Iterable[Cell], known: Iterable[Cell]) -> tuple[float | None,
     pace: dict[tuple[str, float, float], list[float]] = {}
     for cell in known:
         if (cell.folder / CONFIG).is_file():
-            spent = [row["train_seconds"] + row["average_seconds"] for row in read_rows(cell.folder)]
+            spent = [row.train_seconds + row.average_seconds for row in read_rows(cell.folder, Row)]
             pace.setdefault(_kind(cell), []).extend(spent)
     total, unknown = 0.0, []
     for cell in left:

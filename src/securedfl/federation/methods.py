@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -78,6 +78,8 @@ OPTIONS: dict[str, Callable[[TrainConfig], Options]] = {
 }
 """Which settings each protocol takes, as keyword arguments; add an entry with the protocol."""
 
+LONGEST_LABEL = 40
+
 WITHOUT_GROUPS = frozenset({None, "plain", "classic"})
 """Protocols that need no design, so that two peers can use them."""
 
@@ -123,3 +125,16 @@ def make_design(config: TrainConfig, group_size: int) -> Design:
         raise DesignError(f"the design {config.design} is for {design.n} peers, but {config.peers} take part")
     design.verify()
     return design
+
+
+def label(name: str) -> str:
+    """Return the name that people read; an unknown method keeps its own, cut to a length that fits."""
+    text = METHODS[name].label if name in METHODS else name
+    plain = "".join(c if c.isprintable() else " " for c in text).strip() or "(no name)"
+    return plain if len(plain) <= LONGEST_LABEL else plain[: LONGEST_LABEL - 1] + "…"
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Return each method once: the known ones in the paper's order, then the others as they came."""
+    found = dict.fromkeys(names)
+    return [name for name in METHODS if name in found] + [name for name in found if name not in METHODS]

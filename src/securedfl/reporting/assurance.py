@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from securedfl.federation.run_folder.reader import Run
 from securedfl.reporting import parts
 from securedfl.reporting.account import ledger_table
 from securedfl.reporting.methods import label
-from securedfl.reporting.runs import Run
 
 _PROTOCOLS = {
     "grouped": "SecureD-FL",

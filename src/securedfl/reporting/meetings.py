@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 
 from securedfl.designs import Design
+from securedfl.federation.run_folder.reader import Run
 from securedfl.reporting import parts
-from securedfl.reporting.runs import Run
 
 MOST_PEERS_DRAWN = 120
 MOST_PARTITIONS_DRAWN = 12

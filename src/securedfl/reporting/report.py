@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from securedfl.federation.files import write_text
+from securedfl.federation.run_folder.reader import Run, read_run
 from securedfl.reporting import assurance, meetings, parts, sections
-from securedfl.reporting.runs import Run, read_run
+from securedfl.storage import write_text
 
 _CONTENTS = {
     "accuracy": "Accuracy",

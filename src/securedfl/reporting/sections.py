@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from securedfl.federation.run_folder.reader import MethodResult, Run
 from securedfl.reporting import figures, parts
 from securedfl.reporting.figures import Series
 from securedfl.reporting.methods import looks
-from securedfl.reporting.runs import MethodResult, Run
 from securedfl.reporting.svg import inline_svg
 from securedfl.reporting.units import NONE, data_size, duration, percent, points, scientific
 

@@ -16,16 +16,15 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import numpy as np
-import numpy.typing as npt
 
-from securedfl import cache
-from securedfl.cache import Arrays
+from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError
+from securedfl.parameters import Array
+from securedfl.storage import Arrays
 
 if TYPE_CHECKING:
     import pyarrow
 
-Array = npt.NDArray[Any]
 Report = Callable[[str], None]
 """Told, for people, what takes its time."""
 
@@ -72,14 +71,14 @@ class Hub:
     ) -> Arrays:
         """Return what ``decode`` makes of the tables, kept in the user's cache folder for the next time."""
         origin = self.origin(data_dir)
-        arrays = cache.recall(origin.cache)
+        arrays = storage.recall(origin.cache)
         if arrays is None:
             if origin.files is None:
                 tables = {split: self._fetch(split, report) for split in self.splits}
             else:
                 tables = {split: _read(self.name, paths) for split, paths in origin.files.items()}
             arrays = decode({s: Rows(self.name, s, table, report) for s, table in tables.items()})
-            cache.remember(origin.cache, arrays)
+            storage.remember(origin.cache, arrays)
         return arrays
 
     def origin(self, data_dir: Path | None) -> Origin:
@@ -87,7 +86,7 @@ class Hub:
         folder = _folder(self.name, data_dir)
         files = None if folder is None else self._files(folder)
         name = f"data-v{VERSION}-{self.name}-{_fingerprint(self.address, files)}.npz"
-        return Origin(self.address, files, cache.folder() / name)
+        return Origin(self.address, files, storage.cache_folder() / name)
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         every = sorted(folder.rglob("*.parquet"))

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from torch import nn
 
-from securedfl.errors import ConfigError, unknown
+from securedfl.errors import ConfigError
 from securedfl.learning.models import images
 from securedfl.learning.models.characters import CharacterGRU
 from securedfl.learning.models.images import scaled
+from securedfl.plugins import Registry
 
 Builder = Callable[[tuple[int, ...], int, float], nn.Module]
 """Returns a freshly initialised model that maps a batch to class scores along the last axis."""
@@ -21,14 +22,7 @@ SMALLEST_RESNET = 9
 
 def build(name: str, shape: tuple[int, ...], classes: int, width: float = 1.0) -> nn.Module:
     """Return a new model; its initial parameters come from torch's global generator."""
-    return builder(name)(shape, classes, width)
-
-
-def builder(name: str) -> Builder:
-    """Return the builder of that name; an unknown one is an error that names the nearest."""
-    if name not in MODELS:
-        raise unknown("model", name, MODELS)
-    return MODELS[name]
+    return MODELS.get(name)(shape, classes, width)
 
 
 def cnn_small(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
@@ -99,12 +93,17 @@ def _image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int
     return channels, height, width
 
 
-MODELS: dict[str, Builder] = {
-    "cnn": cnn,
-    "cnn-small": cnn_small,
-    "gru": gru,
-    "linear": linear,
-    "resnet18": resnet18,
-    "resnet18-running": resnet18_running,
-}
-"""All models by name; add an entry to add a model."""
+MODELS: Registry[Builder] = Registry(
+    "model",
+    "securedfl.models",
+    callable,
+    {
+        "cnn": cnn,
+        "cnn-small": cnn_small,
+        "gru": gru,
+        "linear": linear,
+        "resnet18": resnet18,
+        "resnet18-running": resnet18_running,
+    },
+)
+"""All models by name. Distributions add theirs as entry points that name a `Builder`."""

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from securedfl.errors import MissingDependencyError
-from securedfl.federation.files import cannot_write
-
-SCALARS = (
-    "accuracy",
-    "loss",
-    "train_loss",
-    "error_mse",
-    "bytes_per_peer",
-    "train_seconds",
-    "average_seconds",
-)
+from securedfl.federation.run_folder.files import RESUME
+from securedfl.federation.run_folder.metrics import NUMBERS, Row
+from securedfl.storage import cannot_write
 
 
 class Events:
@@ -33,20 +24,20 @@ class Events:
         try:
             self._writer = SummaryWriter(str(self._path), purge_step=first_round)
         except OSError as error:
-            raise cannot_write(self._path, error) from None
+            raise cannot_write(self._path, error, RESUME) from None
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: Row) -> None:
         """Write one row."""
         try:
-            for name in SCALARS:
-                if row[name] is not None:
-                    self._writer.add_scalar(name, row[name], row["round"])
+            for name in NUMBERS:
+                if getattr(row, name) is not None:
+                    self._writer.add_scalar(name, getattr(row, name), row.round)
         except OSError as error:
-            raise cannot_write(self._path, error) from None
+            raise cannot_write(self._path, error, RESUME) from None
 
     def close(self) -> None:
         """Flush and close."""
         try:
             self._writer.close()
         except OSError as error:
-            raise cannot_write(self._path, error) from None
+            raise cannot_write(self._path, error, RESUME) from None
