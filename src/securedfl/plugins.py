@@ -44,33 +44,28 @@ class Registry(Generic[T]):
             return self.built_in[name]
         if name not in added:
             raise unknown(self.kind, name, self.names())
-        return self._load(added[name])
+        entry = added[name]
+        try:
+            found = entry.load()
+            reason = f"is a {type(found).__name__}"
+        except Exception as error:  # somebody else's module may fail in any way
+            found, reason = None, f"cannot be loaded ({type(error).__name__}: {error})"
+        if not self.fits(found):
+            raise ConfigError(f"{entry.value} of {_whose(entry)} is named as a {self.kind}, but {reason}")
+        return cast("T", found)
 
     def _added(self) -> dict[str, EntryPoint]:
         found: dict[str, EntryPoint] = {}
         for entry in entry_points(group=self.group):
-            taken = "our own" if entry.name in self.built_in else _origin(found.get(entry.name))
-            if taken and taken != _origin(entry):
+            if entry.name in self.built_in or entry.name in found:
+                taken = "our own" if entry.name in self.built_in else _whose(found[entry.name])
                 raise ConfigError(
-                    f"{_origin(entry)} adds a {self.kind} {entry.name!r}, but that is the name of {taken}; "
-                    f"rename it in its entry points ({self.group}), or uninstall it"
+                    f"{_whose(entry)} adds a {self.kind} {entry.name!r}, but that is the name of {taken}; rename it "
+                    f"in its entry points ({self.group}), or uninstall it"
                 )
             found[entry.name] = entry
         return found
 
-    def _load(self, entry: EntryPoint) -> T:
-        try:
-            loaded = entry.load()
-        except Exception as error:  # somebody else's module may fail in any way
-            reason = f"cannot be loaded ({type(error).__name__}: {error})"
-        else:
-            if self.fits(loaded):
-                return cast("T", loaded)
-            reason = f"is a {type(loaded).__name__}"
-        raise ConfigError(f"{entry.value} of {_origin(entry)} is named as a {self.kind}, but {reason}")
 
-
-def _origin(entry: EntryPoint | None) -> str:
-    if entry is None:
-        return ""
+def _whose(entry: EntryPoint) -> str:
     return f"the distribution {entry.dist.name!r}" if entry.dist is not None else entry.value

@@ -1,4 +1,7 @@
-"""Files that survive a crash: replaced as a whole, or grown line by line. The only place that calls fsync."""
+"""Files that survive a crash: replaced as a whole, or grown line by line. The only place that calls fsync.
+
+What the system refuses is a `RunFolderError` that names the file and ends with the caller's advice.
+"""
 
 from __future__ import annotations
 
@@ -25,25 +28,15 @@ _DAMAGED = (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfil
 """What reading arrays raises if their file is missing, cut short or changed."""
 
 
-# --- replaced as a whole -----------------------------------------------------------------------------------------
-
-
 @contextmanager
 def replacing(path: Path, advice: str = ADVICE, *, mode: int = ANYBODY) -> Iterator[Path]:
-    """Give an empty file to write to; on success it is flushed to disk and takes the place of ``path``.
+    """Give an empty file to write to, with its final permissions; flushed to disk, it then takes the place of ``path``.
 
-    Parameters
-    ----------
-    path
-        The file to replace. Whoever reads it sees what was there before, or all of the new content.
-    advice
-        Ends the `RunFolderError` that tells what the system refused.
-    mode
-        Permissions, which the file has from the beginning.
+    Whoever reads ``path`` meanwhile, or after an error or a crash, finds what was there before.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        # what a process with this number left when it was killed
+        # a process with this number may have been killed here before
         temporary.unlink(missing_ok=True)
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         yield temporary
@@ -99,72 +92,45 @@ def make_folder(path: Path, advice: str = ADVICE) -> None:
         raise cannot_write(path, error, advice) from None
 
 
-def cannot_write(path: Path, error: OSError, advice: str = ADVICE) -> RunFolderError:
-    """Return the error that tells which file the system refused, why, and what to do."""
-    return RunFolderError(f"cannot write {path}: {error.strerror or error}; {advice}")
-
-
-def damaged(path: Path, reason: object, advice: str) -> RunFolderError:
-    """Return the error for a file that does not hold what it should."""
-    return RunFolderError(f"{path} is damaged ({reason}); {advice}")
-
-
-# --- grown line by line ------------------------------------------------------------------------------------------
-
-
 class Lines:
-    """A file that only grows. What a kill left of a last line is cut off first, so that lines never run together.
-
-    Parameters
-    ----------
-    path
-        The file, made if need be.
-    advice
-        Ends the `RunFolderError` that tells what the system refused.
-    """
+    """A file that only grows. What a kill left of a last line is cut off first, so that lines never run together."""
 
     def __init__(self, path: Path, advice: str = ADVICE) -> None:
         self._path, self._advice = path, advice
-        try:
+        with self._telling():
             self._file = path.open("ab")
-            whole = path.read_bytes().rfind(b"\n") + 1
-            if whole < self._file.tell():
-                self._file.truncate(whole)
-        except OSError as error:
-            raise cannot_write(path, error, advice) from None
+            self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
 
     def append(self, line: str, *, sync: bool = True) -> None:
         """Add a line; it is on disk when this returns, or with the operating system if ``sync`` is off."""
-        try:
+        with self._telling():
             self._file.write(line.encode() + b"\n")
             self._file.flush()
-        except OSError as error:
-            raise cannot_write(self._path, error, self._advice) from None
         if sync:
             self.sync()
 
     def sync(self) -> None:
         """Wait until all lines are on disk."""
-        try:
+        with self._telling():
             os.fsync(self._file.fileno())
-        except OSError as error:
-            raise cannot_write(self._path, error, self._advice) from None
 
     def close(self) -> None:
-        """Close the file; every line was flushed, and what went wrong told, by `append`."""
+        """Close the file; `append` has flushed every line, and told what went wrong."""
         with suppress(OSError):
             self._file.close()
 
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(self._path, error, self._advice) from None
+
 
 def read_lines(path: Path, *, torn: bool = True) -> list[str]:
-    """Return the lines of a file, none if it is missing.
+    """Return the lines of a file, none if it is missing; a last line that a kill cut short is left out.
 
-    Parameters
-    ----------
-    path
-        The file.
-    torn
-        Leave out a last line that a kill cut short; else it is a `RunFolderError`, as for a file that was finished.
+    With ``torn`` off such a line is an error, as it is in a file that was finished.
     """
     try:
         *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
@@ -177,27 +143,34 @@ def read_lines(path: Path, *, torn: bool = True) -> list[str]:
         raise RunFolderError(f"cannot read {path}: {error.strerror}; check its permissions") from None
 
 
-# --- the user's cache folder -------------------------------------------------------------------------------------
-
-
 def cache_folder() -> Path:
-    """Return ``$XDG_CACHE_HOME/securedfl`` or ``~/.cache/securedfl``."""
+    """Return the user's cache folder, ``$XDG_CACHE_HOME/securedfl`` or ``~/.cache/securedfl``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "securedfl"
 
 
 def recall(path: Path) -> Arrays | None:
-    """Return the arrays of a file, or None if there is none that is intact, so that they are made again."""
+    """Return arrays from the cache, or None if there are none that are intact, so that they are made again."""
     with suppress(RunFolderError):
         return read_arrays(path)
     return None
 
 
 def remember(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Store arrays; a folder that cannot be written is no error."""
+    """Store arrays in the cache; a folder that cannot be written is no error."""
     with suppress(RunFolderError):
         make_folder(path.parent)
         write_arrays(path, arrays)
+
+
+def cannot_write(path: Path, error: OSError, advice: str = ADVICE) -> RunFolderError:
+    """Return the error that tells which file the system refused, why, and what to do."""
+    return RunFolderError(f"cannot write {path}: {error.strerror or error}; {advice}")
+
+
+def damaged(path: Path, reason: object, advice: str) -> RunFolderError:
+    """Return the error for a file that does not hold what it should."""
+    return RunFolderError(f"{path} is damaged ({reason}); {advice}")
 
 
 def _flush(path: Path) -> None:

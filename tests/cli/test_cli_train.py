@@ -87,7 +87,9 @@ def test_every_setting_is_an_option():
     for name in TrainConfig.model_fields:
         assert f"--{name.replace('_', '-')}" in result.output
     assert "securedfl train --resume" in result.output
-    assert {name for names in PANELS.values() for name in names} == set(TrainConfig.model_fields)
+    assert PANELS.keys() <= TrainConfig.model_fields.keys()
+    order = [result.output.index(f"─ {panel} ─") for panel in PANELS.values()]
+    assert order == sorted(order)
 
 
 @pytest.mark.parametrize(
@@ -178,6 +180,25 @@ def test_ctrl_c_leaves_a_usable_run_and_exit_code_130(tmp_path):
     assert "Traceback" not in output
     assert json.loads((folder / "summary.json").read_text())["finished"] is False
     assert (folder / "report.html").exists()
+
+
+def test_a_run_that_fails_leaves_summary_and_report(tmp_path, real_report):
+    folder = tmp_path / "run"
+    diverging = ["--optimizer", "sgd", "--learning-rate", "1e6", "--epochs", "4", "--methods", "secured"]
+    result = invoke("train", *diverging, "--rounds", 2, "--out", folder)
+    assert result.exit_code == 3
+    assert "lower learning_rate" in result.stderr
+    assert json.loads((folder / "summary.json").read_text())["finished"] is False
+    assert "unfinished" in (folder / "report.html").read_text()
+
+
+def test_the_report_of_another_run_is_left_alone(tmp_path, real_report):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("config.toml", "report.html"):
+        (folder / name).write_text("of another run")
+    assert invoke("train", *TINY, "--out", folder).exit_code == 8
+    assert (folder / "report.html").read_text() == "of another run"
 
 
 def test_output_that_cannot_be_written_is_one_line():

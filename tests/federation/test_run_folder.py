@@ -20,6 +20,7 @@ from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder import checkpoint
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, read_rows
+from securedfl.federation.run_folder.reader import read_run
 from securedfl.federation.run_folder.summary import read_summary
 from securedfl.federation.train import resume, train
 from tests.learning.plugin import install
@@ -374,3 +375,22 @@ def test_missing_tensorboard_is_told_clearly(tmp_path, monkeypatch):
 def test_interrupting_leaves_no_temporary_files(tmp_path):
     folder = stopped(tmp_path / "run")
     assert list(Path(folder).rglob("*.tmp")) == []
+
+
+def test_a_run_of_an_earlier_version_resumes_and_is_read(whole, tmp_path):
+    """Its config.toml says partition where ours says dealing; its checkpoints carry the same hash of settings."""
+    folder = stopped(tmp_path / "run", "secured", 1)
+    config = folder / "config.toml"
+    config.write_text(config.read_text().replace('dealing = "even"', 'partition = "even"'))
+    with pytest.raises(ConfigError, match=r"'partition' in .*config.toml is called 'dealing' now"):
+        TrainConfig.resolve(read_toml(config), where=str(config))
+    assert resume(folder).finished
+    assert numbers(folder) == numbers(whole)
+    assert read_run(folder).settings["dealing"] == "even"
+
+
+def test_light_parts_do_without_torch():
+    modules = ("config", "methods", "observer", "results", "task", "run_folder.folder", "run_folder.reader")
+    code = "import sys\n" + "".join(f"import securedfl.federation.{name}\n" for name in modules)
+    code += "sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

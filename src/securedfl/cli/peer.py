@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from securedfl.cli.network import needing_network
+from securedfl.errors import needing
 from securedfl.federation.peers.events import Certified, Event, Resumed, Waiting, to_json
 from securedfl.federation.run_folder.metrics import PeerRow
 
@@ -24,7 +24,7 @@ def peer(
 
     - `securedfl peer hospital-a.toml`
     """
-    with needing_network():
+    with needing("real peers"):
         from securedfl.federation.peers.run import run_peer
         from securedfl.network.memory import share_one_heap
     share_one_heap()

@@ -15,7 +15,7 @@ from rich.table import Table
 from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
 from securedfl.cli.progress import progress_on
 from securedfl.cli.report import report_of
-from securedfl.errors import ConfigError, MissingDependencyError
+from securedfl.errors import ConfigError, needing
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.reporting.units import data_size, percent
 
@@ -46,17 +46,21 @@ def train(
     values = merged(config, settings)
     if resume is not None and "out" in settings:
         raise ConfigError(f"--resume continues in {resume}; leave --out away")
-    settled = checked(config, values) if resume is None else None
-    with console.status("Starting ...") if console.is_terminal else nullcontext():
-        federation = _federation()
+    if resume is None:
+        settled = checked(config, values)
+    waiting = console.status("Starting ...") if console.is_terminal else nullcontext()
+    # torch takes seconds
+    with waiting, needing("training"):
+        from securedfl.federation.train import resume as go_on
+        from securedfl.federation.train import train as start
     with progress_on(console) as progress:
         try:
             with report_of(progress):
-                if settled is not None:
-                    summary = federation.train(settled, observer=progress)
+                if resume is None:
+                    summary = start(settled, observer=progress)
                 else:
                     values.pop("out", None)
-                    summary = federation.resume(resume, changes=values, observer=progress)
+                    summary = go_on(resume, changes=values, observer=progress)
         except KeyboardInterrupt:
             if progress.folder is not None:
                 console.print(f"Continue with: securedfl train --resume {progress.folder}", soft_wrap=True)
@@ -97,16 +101,3 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
 
 def _shown(value: float | None, text: Callable[[float], str]) -> str:
     return "-" if value is None else text(value)
-
-
-def _federation() -> Any:
-    """Import what needs torch, which takes seconds."""
-    try:
-        import securedfl.federation.train as federation
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] in ("torch", "safetensors"):
-            raise MissingDependencyError(
-                f"training needs {error.name}; install it with: pip install 'securedfl[learn]'"
-            ) from None
-        raise
-    return federation

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from securedfl.cli.network import needing_network
 from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
 from securedfl.cli.report import report_of
 from securedfl.cli.train import tell
+from securedfl.errors import needing
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder
 
@@ -38,7 +38,7 @@ def up(
     - `securedfl up --peers 9 --dataset digits`
     - `securedfl up --peers 9 --protocol shares --collusion 2 --rounds 5 --json`
     """
-    with needing_network():
+    with needing("real peers"):
         from securedfl.federation.peers.local import up as run
     console = Console(stderr=as_json, highlight=False)
     values = merged(config, settings)

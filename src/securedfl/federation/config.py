@@ -43,7 +43,7 @@ PathOption = Annotated[Path, BeforeValidator(_path)]
 class Settings(BaseModel):
     """Settings that are checked strictly: unknown keys and values of another type are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @classmethod
     def checked(cls, values: Mapping[str, Any], where: str) -> Self:
@@ -58,8 +58,8 @@ class Settings(BaseModel):
 class RhoSchedule(Settings):
     """rho as ``start * decay ** (i // period)`` at iteration i = 0, 1, ..."""
 
-    start: float = Field(gt=0, allow_inf_nan=False)
-    decay: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    start: float = Field(gt=0)
+    decay: float = Field(default=1.0, gt=0)
     period: int = Field(default=1, ge=1)
 
 
@@ -67,9 +67,7 @@ class TrainConfig(Settings):
     """Everything that decides a run. Each field is a key of the TOML file and an option of ``securedfl train``."""
 
     dataset: str = Field("digits", description="Data set to train on.")
-    data_dir: PathOption | None = Field(
-        None, description="Folder that holds the data set, where it needs one."
-    )
+    data_dir: PathOption | None = Field(None, description="Folder of the data set, where it needs one.")
     peers: int = Field(9, ge=2, le=MOST_PEERS, description="Number of peers.")
     rounds: int = Field(20, ge=1, description="Rounds of federated learning.")
     methods: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
@@ -81,27 +79,16 @@ class TrainConfig(Settings):
     dealing: Literal["even", "natural", "dirichlet"] = Field(
         "even", description="How samples are dealt to peers; the default depends on the data set."
     )
-    alpha: float = Field(
-        0.5,
-        gt=0,
-        allow_inf_nan=False,
-        description="Of the Dirichlet dealing: small is uneven, large is even.",
-    )
+    alpha: float = Field(0.5, gt=0, description="Of the Dirichlet dealing: small is uneven, large is even.")
     model: str = Field("cnn-small", description="Model to train; the default depends on the data set.")
-    width: float = Field(
-        1.0, gt=0, le=16, allow_inf_nan=False, description="Scale of the model's layer widths."
-    )
-    fraction: float = Field(
-        1.0, gt=0, le=1, allow_inf_nan=False, description="Share of the users (or samples) to train with."
-    )
+    width: float = Field(1.0, gt=0, le=16, description="Scale of the model's layer widths.")
+    fraction: float = Field(1.0, gt=0, le=1, description="Share of users (or samples) to train with.")
     epochs: int = Field(1, ge=1, description="Local epochs per round.")
     batch_size: int = Field(32, ge=1, description="Samples per mini-batch.")
     optimizer: Literal["rmsprop", "adam", "sgd"] = Field("rmsprop", description="Local optimiser.")
-    learning_rate: float = Field(
-        0.001, gt=0, le=1e6, allow_inf_nan=False, description="Step size of the optimiser."
-    )
-    momentum: float = Field(0.0, ge=0, lt=1, allow_inf_nan=False, description="Momentum of rmsprop and sgd.")
-    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False, description="Weight decay of the optimiser.")
+    learning_rate: float = Field(0.001, gt=0, le=1e6, description="Step size of the optimiser.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of rmsprop and sgd.")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimiser.")
 
     group_size: Literal["auto"] | Annotated[int, Field(ge=2)] = Field(
         "auto", description="Peers per group; auto is 3 unless another size protects peers better."
@@ -117,8 +104,7 @@ class TrainConfig(Settings):
     )
     weighted: bool = Field(False, description="Weight each peer by its number of training samples.")
     masks: Literal["seeded", "secret"] = Field(
-        "seeded",
-        description="seeded repeats the same masks with the same seed; secret draws them from the system.",
+        "seeded", description="seeded repeats masks with the same seed; secret draws them from the system."
     )
     collusion: int = Field(1, ge=0, description="Colluding peers that the federation must withstand.")
     allow_exposure: bool = Field(False, description="Train even if the settings do not withstand that.")
@@ -127,9 +113,7 @@ class TrainConfig(Settings):
         "auto", description="Processes that train peers; auto measures what is fastest."
     )
     checkpoint_every: int = Field(1, ge=1, description="Rounds between checkpoints.")
-    keep_updates: int = Field(
-        0, ge=0, description="Rounds between copies of all peers' parameters before averaging; 0 keeps none."
-    )
+    keep_updates: int = Field(0, ge=0, description="Rounds between copies of what peers average; 0: none.")
     tensorboard: bool = Field(False, description="Also write TensorBoard events.")
 
     @classmethod

@@ -34,16 +34,9 @@ SecureAggregation = Callable[[Array, int], SimulatedAverage]
 
 
 class SimulatedPeers:
-    """All peers at once; the rows of ``team.parameters`` are the paper's w_k.
+    """All peers at once: a team that trains, and a way to average. The rows of ``team.parameters`` are the paper's w_k.
 
-    Parameters
-    ----------
-    team
-        Trains and scores.
-    aggregation
-        How to average; `no_aggregation` leaves every peer on its own (Local-Only).
-    report
-        Told how many peers have trained in this round.
+    `no_aggregation` leaves every peer on its own (Local-Only). ``report`` hears how many peers have trained in a round.
     """
 
     def __init__(self, team: Team, aggregation: SecureAggregation, report: Report | None = None) -> None:
@@ -82,20 +75,8 @@ def secure_aggregation(
 ) -> SimulatedAverage:
     """Average all rows by a protocol in the memory driver and write the result into every row.
 
-    Parameters
-    ----------
-    parameters
-        One row per peer.
-    round
-        The round of federated learning; partitions rotate with it.
-    protocol
-        With design and options filled in.
-    draws
-        Gives the source of masks for a round.
-    weights
-        How much each peer counts; by default all alike.
-    name_at
-        Tells which parameter an index belongs to, for messages.
+    The protocol has its design and options filled in; ``draws`` gives the source of masks for a round, ``name_at`` the
+    parameter that an index belongs to, for messages. Without ``weights`` all peers count alike.
     """
     started = time.perf_counter()
     vectors = list(parameters) if weights is None else add_weights(list(parameters), weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -145,11 +145,10 @@ def _train_method(
         team.restore(point.parameters, point.states)
     observer.method_started(method, after)
     with ExitStack() as stack:
-        writer = checkpoints.Writer(folder.save)
-        stack.callback(writer.close)
-        events = Events(folder.path, method, (after or 0) + 1) if config.tensorboard else None
-        if events is not None:
-            stack.callback(events.close)
+        save = stack.enter_context(checkpoints.in_background(folder.save))
+        events = None
+        if config.tensorboard:
+            events = stack.enter_context(closing(Events(folder.path, method, (after or 0) + 1)))
         for outcome in algorithm3(peers, rounds=config.rounds, after=after):
             losses = list(zip(outcome.losses, task.samples, strict=False))
             row = replace(
@@ -163,11 +162,10 @@ def _train_method(
             folder.append(row)
             if row.round % config.checkpoint_every == 0 or row.round == config.rounds:
                 saved = checkpoints.snapshot(team.parameters)
-                writer.save(Checkpoint(method, row.round, folder.identity, saved, team.states()))
+                save(Checkpoint(method, row.round, folder.identity, saved, team.states()))
             if events is not None:
                 events.add(row)
             observer.round_finished(row)
-        writer.finish()
     observer.method_finished(method)
 
 

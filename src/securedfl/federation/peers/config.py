@@ -24,9 +24,7 @@ NOT_SHARED = frozenset(
 )
 """Settings of a simulation that make no sense for, or belong to, a single site."""
 
-Seconds = Annotated[
-    float, Field(gt=0, allow_inf_nan=False), BeforeValidator(lambda v: float(v) if type(v) is int else v)
-]
+Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if type(v) is int else v)]
 
 
 class RosterEntry(Settings):
@@ -71,9 +69,7 @@ class FederationConfig(Settings):
     entry: str | None = Field(
         None, description="module:function that returns model, data and update; by default a known data set."
     )
-    max_weight: float | None = Field(
-        None, gt=0, description="Largest number of samples of any peer, if weighted."
-    )
+    max_weight: float | None = Field(None, gt=0, description="Most samples of any peer, if weighted.")
     retries: int = Field(3, ge=0, description="How often an average may be tried again after its commit.")
     insecure: bool = Field(False, description="No TLS; for loopback only.")
     train: dict[str, Any] = Field(default_factory=dict, description="Settings as for `securedfl train`.")

@@ -16,9 +16,6 @@ from securedfl.federation.task import make_task
 from securedfl.learning.training.task import Score
 from securedfl.parameters import Array, Schema, Tree
 
-State = Any
-"""Whatever `securedfl.federation.peers.update` can keep."""
-
 
 class Learner(Protocol):
     """One peer's model and data, seen as flat vectors."""
@@ -35,10 +32,10 @@ class Learner(Protocol):
     def evaluate(self, vector: Array) -> Score | None:
         """Score parameters on this peer's own test data, if there are any."""
 
-    def state(self) -> State:
-        """Return the optimiser's state."""
+    def state(self) -> Any:
+        """Return the optimiser's state: whatever `securedfl.federation.peers.update` can keep."""
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: Any) -> None:
         """Go on with an optimiser's state."""
 
 
@@ -75,11 +72,11 @@ class KnownLearner:
         """Score on this peer's test data."""
         return self._trainer.evaluate(self._me, np.array(vector))
 
-    def state(self) -> State:
+    def state(self) -> Any:
         """Return the optimiser's state."""
         return self._trainer.state(self._me)
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: Any) -> None:
         """Go on with an optimiser's state."""
         self._trainer.restore(self._me, state)
 
@@ -125,11 +122,11 @@ class EntryLearner:
         correct, loss, count = self._evaluate(self._model, self._data)
         return Score(int(correct), float(loss), int(count))
 
-    def state(self) -> State:
+    def state(self) -> Any:
         """Return what the update function wants to keep."""
         return self._update.state_dict() if hasattr(self._update, "state_dict") else {}
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: Any) -> None:
         """Hand the update function what it wanted to keep."""
         if hasattr(self._update, "load_state_dict"):
             self._update.load_state_dict(state)

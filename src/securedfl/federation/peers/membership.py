@@ -20,6 +20,7 @@ from securedfl.network.core.rules import Averaged
 from securedfl.network.core.session import Session
 from securedfl.network.wire.endpoint import Endpoint
 from securedfl.network.wire.keys import KeyFiles, check_pair
+from securedfl.network.wire.tls import Member
 from securedfl.parameters import Array, Schema
 from securedfl.protocols.steps import Draw
 from securedfl.simulation.average import remove_weight, weigh
@@ -48,7 +49,7 @@ class Site:
         federation = FederationConfig.load(config.federation)
         me, files = config.position(federation), config.files(insecure=federation.insecure)
         if files is not None:
-            _check_keys(files, config.name, federation.members[me].fingerprint)
+            check_keys(files, federation.members[me])
         design = federation_design(federation.training)
         return cls(config, federation, me, files, design, certificate_of(federation.training, design))
 
@@ -81,14 +82,9 @@ class Membership:
         return remove_weight(vector) if self.site.federation.training.weighted else vector
 
     def linger(self, last: int, absent: float) -> None:
-        """Stay until the others have finished too: they may still need this peer's result or vote.
+        """Stay until the others have finished the last round too: they may still need this peer's result or vote.
 
-        Parameters
-        ----------
-        last
-            The last round.
-        absent
-            Seconds for those that are gone, so that they too can come back and fetch the last result.
+        Those that are gone get ``absent`` seconds to come back and fetch the result.
         """
         board, everyone = self.session.board, range(len(self.site.federation.members))
         # at once: the others wait to hear just that
@@ -113,20 +109,10 @@ def membership(
     draws: Callable[[int, int], Draw] | None = None,
     tell: Tell = lambda _event: None,
 ) -> Iterator[Membership]:
-    """Open a session, and leave it with a word to the others.
+    """Open a session for a model of that schema, and leave it with a word to the others.
 
-    Parameters
-    ----------
-    site
-        Whose session.
-    schema
-        Of the model, which peers compare.
-    last
-        The last round, if there is one: a peer that holds its result already has nobody to wait for.
-    draws
-        For tests: see `Session`.
-    tell
-        Told who is missing at the start.
+    A peer that already holds the result of the ``last`` round has nobody to wait for. ``tell`` hears who is missing at
+    the start; ``draws`` is for tests (see `Session`).
     """
     config, federation = site.config, site.federation
     rules = make_rules(federation, site.design, schema)
@@ -162,19 +148,20 @@ def membership(
         session.leave("")
 
 
-def _check_keys(files: KeyFiles, name: str, fingerprint: str) -> None:
-    """Refuse keys that are not the ones that the roster expects, or that have expired."""
+def check_keys(files: KeyFiles, member: Member) -> str:
+    """Refuse keys that have expired, or that the roster does not expect; return how long they are valid."""
     info = check_pair(files)
-    if info.name != name or info.fingerprint != fingerprint:
+    if info.name != member.name or info.fingerprint != member.fingerprint:
         raise ConfigError(
             f"{files.certificate} is for {info.name!r} with fingerprint {info.fingerprint[:16]}..., but the roster "
-            f"expects {name!r} with {fingerprint[:16]}..."
+            f"expects {member.name!r} with {member.fingerprint[:16]}..."
         )
     warning = info.expiry()
     if not info.valid():
         raise ConfigError(warning)
     if warning:
         log.warning("%s", warning)
+    return warning or f"valid until {info.not_after:%Y-%m-%d}"
 
 
 def _claim(out: Path, identity: dict[str, str]) -> None:

@@ -21,15 +21,9 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
-        return json.dumps(
-            {
-                "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-                + f".{int(record.msecs):03d}Z",
-                "level": record.levelname.lower(),
-                "logger": record.name,
-                "text": record.getMessage(),
-            }
-        )
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        level = record.levelname.lower()
+        return json.dumps({"time": when, "level": level, "logger": record.name, "text": record.getMessage()})
 
 
 def log_to(path: Path) -> logging.Handler:
@@ -44,19 +38,7 @@ def log_to(path: Path) -> logging.Handler:
 
 @dataclass(frozen=True)
 class Metric:
-    """One thing that Prometheus may ask for.
-
-    Attributes
-    ----------
-    name
-        Without the prefix ``securedfl_``.
-    kind
-        ``gauge``, or ``counter`` for what only grows.
-    help
-        What it is, in one line.
-    value
-        A number, or numbers by label.
-    """
+    """What Prometheus may ask for: a ``gauge``, or a ``counter`` that only grows; one number, or numbers by label."""
 
     name: str
     kind: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,34 +110,21 @@ def load(path: Path) -> Checkpoint:
         raise damaged(path, error, "delete it to train this method again from the start") from None
 
 
-class Writer:
-    """Writes checkpoints in the background, one at a time; an error surfaces at the next call.
+@contextmanager
+def in_background(save: Callable[[Checkpoint], None]) -> Iterator[Callable[[Checkpoint], None]]:
+    """Give a function that saves in a thread, one checkpoint at a time; an error surfaces at its next call, or here."""
+    pending: Future[None] | None = None
 
-    Parameters
-    ----------
-    save
-        Writes one checkpoint.
-    """
-
-    def __init__(self, save: Callable[[Checkpoint], None]) -> None:
-        self._save = save
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._pending: Future[None] | None = None
-
-    def save(self, checkpoint: Checkpoint) -> None:
-        """Wait for the checkpoint before, then start on this one."""
-        self.finish()
-        self._pending = self._pool.submit(self._save, checkpoint)
-
-    def finish(self) -> None:
-        """Wait until everything is on disk."""
-        pending, self._pending = self._pending, None
+    def submit(checkpoint: Checkpoint) -> None:
+        nonlocal pending
         if pending is not None:
             pending.result()
+        pending = pool.submit(save, checkpoint)
 
-    def close(self) -> None:
-        """Let the last checkpoint finish and end the thread."""
-        self._pool.shutdown(wait=True)
+    with ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as pool:
+        yield submit
+        if pending is not None:
+            pending.result()
 
 
 def _write(path: Path, arrays: dict[str, Array], metadata: dict[str, str] | None = None) -> None:

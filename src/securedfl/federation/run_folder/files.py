@@ -76,7 +76,5 @@ def missing(folder: Path, name: str) -> RunFolderError:
 
 def damaged(folder: Path, name: str, reason: object) -> RunFolderError:
     """Return the error for a file that does not hold what it should."""
-    advice = "restore it from a copy, or repeat the run with"
-    return storage.damaged(
-        folder / name, reason, f"{advice} `securedfl train {folder / CONFIG}` into a new folder"
-    )
+    again = f"`securedfl train {folder / CONFIG}` into a new folder"
+    return storage.damaged(folder / name, reason, f"restore it from a copy, or repeat the run with {again}")

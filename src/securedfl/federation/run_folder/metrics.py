@@ -23,17 +23,7 @@ RoundNumber = Annotated[int, msgspec.Meta(ge=0)]
 
 @dataclass(frozen=True)
 class Tried:
-    """One attempt of real peers at the average of a round.
-
-    Attributes
-    ----------
-    epoch, attempt
-        How often the average was abandoned before, and the attempt's number.
-    members
-        Who took part.
-    opened
-        Whether sums of it may have been seen. Before that nothing is sent but masked shares.
-    """
+    """One attempt of real peers at an average: when, by whom, and whether sums of it may have been seen."""
 
     epoch: int
     attempt: int
@@ -48,7 +38,7 @@ class Row:
     Attributes
     ----------
     accuracy, loss
-        Pooled over all peers' own test data. NaN or infinite numbers, of a model that fails, are null on disk.
+        Pooled over all peers' own test data. What is not finite, of a model that fails, is null on disk.
     peer_accuracy, peer_loss
         Of each peer on its own test data.
     train_loss
@@ -136,20 +126,16 @@ class PeerRow:
     @property
     def score(self) -> Score | None:
         """How the average does on this peer's own test data."""
-        if self.correct is None or not self.count:
+        if self.correct is None or self.loss is None or not self.count:
             return None
-        return Score(self.correct, math.nan if self.loss is None else self.loss, self.count)
+        return Score(self.correct, self.loss, self.count)
 
 
 R = TypeVar("R", Row, PeerRow)
 
-COLUMNS = tuple(
-    field.name for field in fields(Row) if field.name not in ("peer_accuracy", "peer_loss", "tried")
-)
-"""The columns of metrics.csv."""
-
-NUMBERS = COLUMNS[2:]
-"""What a row measures, besides method and round."""
+PER_PEER = ("peer_accuracy", "peer_loss")
+COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "tried"))
+"""The columns of metrics.csv; all but method and round are numbers."""
 
 _LEFT_OUT = ("tried", "correct", "loss", "count")
 """Keys that are not written where they do not apply."""
@@ -162,10 +148,7 @@ def to_values(row: Any) -> dict[str, Any]:
 
 def to_line(row: Row | PeerRow) -> str:
     """Return a row as a line of metrics.jsonl."""
-    values = {
-        key: list(map(finite, value)) if key in ("peer_accuracy", "peer_loss") else finite(value)
-        for key, value in to_values(row).items()
-    }
+    values = {k: list(map(finite, v)) if k in PER_PEER else finite(v) for k, v in to_values(row).items()}
     return json.dumps(values, allow_nan=False)
 
 
@@ -175,36 +158,26 @@ def finite(value: Any) -> Any:
 
 
 def read_rows(folder: Path, kind: type[R], *, torn: bool = True) -> list[R]:
-    """Read metrics.jsonl, if there is one.
+    """Read the rows of a run, or those of one real peer; none if there is no file.
 
-    Parameters
-    ----------
-    folder
-        Of a run, or the output of a real peer.
-    kind
-        `Row` or `PeerRow`, as the folder has them.
-    torn
-        Leave out a last line that a kill cut short; else it is an error.
+    With ``torn`` off a last line that a kill cut short is an error; else it is left out.
     """
     rows = []
     for number, line in enumerate(read_lines(folder / METRICS, torn=torn), start=1):
         try:
-            rows.append(msgspec.convert(_with_nan(json.loads(line)), kind))
-        except (ValueError, OverflowError) as error:
+            found = json.loads(line)
+            if isinstance(found, dict):
+                for key in ("accuracy", "loss", *PER_PEER):
+                    found |= {key: _numbers(found[key])} if key in found else {}
+            rows.append(msgspec.convert(found, kind))
+        except ValueError as error:
             raise damaged(folder, METRICS, f"line {number}: {error}") from None
     return rows
 
 
-def _with_nan(values: Any) -> Any:
-    """Put NaN where a number of every row is null."""
-    if isinstance(values, dict):
-        for key in ("accuracy", "loss"):
-            if key in values and values[key] is None:
-                values[key] = math.nan
-        for key in ("peer_accuracy", "peer_loss"):
-            if isinstance(values.get(key), list):
-                values[key] = [math.nan if value is None else value for value in values[key]]
-    return values
+def _numbers(value: Any) -> Any:
+    """Put NaN where a number is null."""
+    return list(map(_numbers, value)) if isinstance(value, list) else math.nan if value is None else value
 
 
 def write_rows(folder: Path, rows: Iterable[Row]) -> None:
@@ -217,5 +190,5 @@ def write_table(folder: Path, rows: Iterable[Row]) -> None:
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(COLUMNS)
-    table.writerows([getattr(row, name) for name in COLUMNS] for row in rows)
+    table.writerows([finite(getattr(row, name)) for name in COLUMNS] for row in rows)
     write_text(folder / TABLE, text.getvalue(), RESUME)

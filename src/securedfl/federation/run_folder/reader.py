@@ -11,20 +11,7 @@ from typing import Any
 from securedfl.designs import Design
 from securedfl.errors import DesignError, RunFolderError
 from securedfl.federation.methods import label, ordered
-from securedfl.federation.run_folder.files import (
-    CERTIFICATE,
-    CONFIG,
-    DESIGN,
-    EXPOSURE,
-    LEDGER,
-    METRICS,
-    SUMMARY,
-    damaged,
-    missing,
-    read_object,
-    read_settings,
-    read_text,
-)
+from securedfl.federation.run_folder import files
 from securedfl.federation.run_folder.metrics import Row, finite, read_rows
 from securedfl.federation.run_folder.summary import MethodSummary, Summary, parse_summary
 
@@ -114,10 +101,10 @@ def read_run(folder: str | Path) -> Run:
         raise RunFolderError(
             f"there is no run folder {path}; give the folder that `securedfl train --out` wrote"
         )
-    found = read_object(path, SUMMARY)
+    found = files.read_object(path, files.SUMMARY)
     summary = parse_summary(path, found)
-    if summary.finished and not (path / METRICS).exists():
-        raise missing(path, METRICS)
+    if summary.finished and not (path / files.METRICS).exists():
+        raise files.missing(path, files.METRICS)
     rows = read_rows(path, Row, torn=not summary.finished)
     return Run(
         name=path.resolve().name,
@@ -127,13 +114,15 @@ def read_run(folder: str | Path) -> Run:
         dataset=summary.dataset,
         finished=summary.finished,
         methods=_methods(summary, rows),
-        config=read_text(path, CONFIG),
-        settings=read_settings(path),
+        config=files.read_text(path, files.CONFIG),
+        settings=files.read_settings(path),
         design=_design(path, summary),
         summary=found,
-        certificate=read_object(path, CERTIFICATE) if (path / CERTIFICATE).exists() else None,
-        ledger=read_object(path, LEDGER) if (path / LEDGER).exists() else None,
-        exposure_svg=read_text(path, EXPOSURE) if (path / EXPOSURE).exists() else None,
+        certificate=files.read_object(path, files.CERTIFICATE)
+        if (path / files.CERTIFICATE).exists()
+        else None,
+        ledger=files.read_object(path, files.LEDGER) if (path / files.LEDGER).exists() else None,
+        exposure_svg=files.read_text(path, files.EXPOSURE) if (path / files.EXPOSURE).exists() else None,
     )
 
 
@@ -159,16 +148,16 @@ def _method(name: str, rows: Sequence[Row], stated: MethodSummary) -> MethodResu
 
 
 def _design(path: Path, summary: Summary) -> Design | None:
-    if summary.design is None and not (path / DESIGN).exists():
+    if summary.design is None and not (path / files.DESIGN).exists():
         return None
-    read_text(path, DESIGN)
+    files.read_text(path, files.DESIGN)
     try:
-        design = Design.load(path / DESIGN)
+        design = Design.load(path / files.DESIGN)
     except DesignError as error:
-        raise damaged(path, DESIGN, error) from None
+        raise files.damaged(path, files.DESIGN, error) from None
     if summary.design is not None and summary.design.hash != design.hash:
         raise RunFolderError(
-            f"{path / DESIGN} has hash {design.hash}, but this run used {summary.design.hash}; "
+            f"{path / files.DESIGN} has hash {design.hash}, but this run used {summary.design.hash}; "
             "put back the run's own design.json or repeat the run"
         )
     return design

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from securedfl.errors import MissingDependencyError
+from securedfl.errors import needing
 from securedfl.federation.run_folder.files import RESUME
-from securedfl.federation.run_folder.metrics import NUMBERS, Row
+from securedfl.federation.run_folder.metrics import COLUMNS, Row
 from securedfl.storage import cannot_write
 
 
@@ -14,12 +14,8 @@ class Events:
     """Writes a row's numbers to ``tensorboard/METHOD``; hides what an interrupted run wrote too much."""
 
     def __init__(self, path: Path, method: str, first_round: int) -> None:
-        try:
+        with needing("tensorboard = true", "tensorboard"):
             from torch.utils.tensorboard.writer import SummaryWriter
-        except ImportError:
-            raise MissingDependencyError(
-                "tensorboard = true needs TensorBoard; install it with: pip install 'securedfl[tensorboard]'"
-            ) from None
         self._path = path / "tensorboard" / method
         try:
             self._writer = SummaryWriter(str(self._path), purge_step=first_round)
@@ -29,7 +25,7 @@ class Events:
     def add(self, row: Row) -> None:
         """Write one row."""
         try:
-            for name in NUMBERS:
+            for name in COLUMNS[2:]:
                 if getattr(row, name) is not None:
                     self._writer.add_scalar(name, getattr(row, name), row.round)
         except OSError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.errors import MissingDependencyError
+from securedfl.errors import needing
 from securedfl.learning.data import public
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.hub import Hub, Report
@@ -57,12 +57,8 @@ class Source:
 def _digits(data_dir: Path | None, report: Report) -> Dataset:
     """Load the 1,797 handwritten digits of 8x8 pixels that scikit-learn carries; no data folder is needed."""
     del data_dir, report
-    try:
+    with needing("the data set 'digits'"):
         from sklearn.datasets import load_digits
-    except ImportError:
-        raise MissingDependencyError(
-            "the data set 'digits' needs scikit-learn; install it with: pip install 'securedfl[learn]'"
-        ) from None
     raw = load_digits()
     x = (raw.images / 16).astype(np.float32)[:, None]
     return Dataset(name="digits", x=x, y=raw.target.astype(np.int64), classes=10)

@@ -67,13 +67,12 @@ def gru(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
 
 def resnet18(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
     """Return ResNet-18 normalised by the statistics of the batch at hand, as in the authors' experiments."""
-    channels, _, _ = _image("resnet18", shape, SMALLEST_RESNET)
-    return images.ResNet18(channels, classes, width, images.BATCH)
+    return images.ResNet18(_image("resnet18", shape, SMALLEST_RESNET)[0], classes, width, images.BATCH)
 
 
 def resnet18_running(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
     """Return ResNet-18 with running averages, which are averaged over peers too."""
-    channels, _, _ = _image("resnet18-running", shape, SMALLEST_RESNET)
+    channels = _image("resnet18-running", shape, SMALLEST_RESNET)[0]
     return images.ResNet18(channels, classes, width, images.RUNNING)
 
 
