@@ -1,71 +1,66 @@
-"""Things found by name: a fixed table of our own, and what other distributions add by entry points."""
+"""What other packages add: entry points of groups such as ``securedfl.datasets``, found by name when asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar, cast
+from typing import Any, TypeVar
 
 from securedfl.errors import ConfigError, unknown
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Registry(Generic[T]):
-    """All things of one kind.
+def find(group: str, built_in: Mapping[str, T], name: str, kind: type[T] | None, what: str) -> T:
+    """Return what has a name: ours, or what an installed package announces under it.
 
-    Attributes
+    Parameters
     ----------
-    kind
-        What they are, for messages.
     group
-        The group of entry points in which other distributions name theirs.
-    fits
-        Tells whether what an entry point gave is of this kind.
+        Of entry points.
     built_in
-        Our own by name.
+        What this package has, by name. Nobody else can take these names.
+    name
+        What is looked for; an unknown name is an error that names the nearest.
+    kind
+        What an entry point must lead to; None for anything that can be called.
+    what
+        What it is called in errors.
     """
-
-    kind: str
-    group: str
-    fits: Callable[[object], bool]
-    built_in: Mapping[str, T]
-
-    def names(self) -> list[str]:
-        """Return all names, our own first."""
-        return [*self.built_in, *self._added()]
-
-    def get(self, name: str) -> T:
-        """Return the thing of that name; an unknown name is an error that gives the nearest."""
-        added = self._added()
-        if name in self.built_in:
-            return self.built_in[name]
-        if name not in added:
-            raise unknown(self.kind, name, self.names())
-        entry = added[name]
-        try:
-            found = entry.load()
-            reason = f"is a {type(found).__name__}"
-        except Exception as error:  # somebody else's module may fail in any way
-            found, reason = None, f"cannot be loaded ({type(error).__name__}: {error})"
-        if not self.fits(found):
-            raise ConfigError(f"{entry.value} of {_whose(entry)} is named as a {self.kind}, but {reason}")
-        return cast("T", found)
-
-    def _added(self) -> dict[str, EntryPoint]:
-        found: dict[str, EntryPoint] = {}
-        for entry in entry_points(group=self.group):
-            if entry.name in self.built_in or entry.name in found:
-                taken = "our own" if entry.name in self.built_in else _whose(found[entry.name])
-                raise ConfigError(
-                    f"{_whose(entry)} adds a {self.kind} {entry.name!r}, but that is the name of {taken}; rename it "
-                    f"in its entry points ({self.group}), or uninstall it"
-                )
-            found[entry.name] = entry
-        return found
+    announced = _announced(group, built_in, what)
+    if name in built_in:
+        return built_in[name]
+    if name not in announced:
+        raise unknown(what, name, [*built_in, *announced])
+    entry = announced[name]
+    try:
+        found: Any = entry.load()
+    except Exception as error:  # whatever the other package does when it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"the {what} {name!r} of {_package(entry)} cannot be loaded ({reason})") from None
+    if not (callable(found) if kind is None else isinstance(found, kind)):
+        raise ConfigError(f"{entry.value!r} of {_package(entry)} is no {what}, but a {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
 
 
-def _whose(entry: EntryPoint) -> str:
-    return f"the distribution {entry.dist.name!r}" if entry.dist is not None else entry.value
+def names(group: str, built_in: Mapping[str, T], what: str) -> list[str]:
+    """Return all names that `find` knows, ours first."""
+    return [*built_in, *_announced(group, built_in, what)]
+
+
+def _announced(group: str, built_in: Mapping[str, T], what: str) -> dict[str, EntryPoint]:
+    """Return the entry points by name; a name that is taken is an error."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        if entry.name in built_in or entry.name in found:
+            other = "this package" if entry.name in built_in else _package(found[entry.name])
+            raise ConfigError(
+                f"{_package(entry)} announces a {what} {entry.name!r}, which {other} has itself; uninstall it or "
+                f"rename its entry point ({group})"
+            )
+        found[entry.name] = entry
+    return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"the package {entry.dist.name!r}" if entry.dist is not None else repr(entry.value)

@@ -6,8 +6,8 @@ from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
-from securedfl.learning.data.datasets import DATASETS, load, source
-from securedfl.learning.models.registry import MODELS, build
+from securedfl.learning.data.datasets import load, names, source
+from securedfl.learning.models.registry import build
 from tests.learning.plugin import install
 
 COINS = """
@@ -46,8 +46,7 @@ def coins(monkeypatch, tmp_path):
 
 def test_a_plug_in_trains_also_in_worker_processes(coins, tmp_path):
     """Workers find a plug-in as this process does: one and two of them give the same numbers."""
-    assert DATASETS.names()[-1] == "coins"
-    assert MODELS.names()[-1] == "one-layer"
+    assert names() == ["digits", "femnist", "shakespeare", "cifar10", "coins"]
     accuracies = []
     for workers in (1, 2):
         out = tmp_path / f"run{workers}"
@@ -70,25 +69,33 @@ def test_built_in_names_stay_what_they_are(coins):
 
 def test_a_name_that_is_taken_is_an_error_that_says_whose(monkeypatch, tmp_path):
     install(monkeypatch, tmp_path / "a", COINS, name="first", datasets={"digits": "coins"})
-    with pytest.raises(ConfigError, match=r"'first' adds a data set 'digits'.*name of our own; rename it"):
+    with pytest.raises(
+        ConfigError, match=r"'first' announces a data set 'digits', which this package has itself"
+    ):
         source("femnist")
     install(monkeypatch, tmp_path / "b", COINS, name="second", models={"mine": "one_layer"})
     install(monkeypatch, tmp_path / "c", COINS, name="third", models={"mine": "one_layer"})
-    with pytest.raises(ConfigError, match=r"adds a model 'mine'.*name of the distribution '(second|third)'"):
-        MODELS.get("linear")
+    with pytest.raises(
+        ConfigError, match=r"announces a model 'mine', which the package '(second|third)' has itself"
+    ):
+        build("linear", (4,), 2)
 
 
 @pytest.mark.parametrize(
     ("code", "attribute", "reason"),
     [
-        ("raise RuntimeError('no luck')", "coins", r"cannot be loaded \(RuntimeError: no luck\)"),
-        ("coins = 3", "coins", "is a int"),
+        (
+            "raise RuntimeError('no luck')",
+            "coins",
+            r"the data set 'coins' of the package 'broken' cannot be loaded \(RuntimeError: no luck\)",
+        ),
+        ("coins = 3", "coins", "'broken:coins' of the package 'broken' is no data set, but a int"),
         ("", "coins", "cannot be loaded .*AttributeError"),
     ],
 )
 def test_what_is_no_data_set_is_told(monkeypatch, tmp_path, code, attribute, reason):
     install(monkeypatch, tmp_path, code, name="broken", datasets={"coins": attribute})
-    with pytest.raises(ConfigError, match=f"broken:coins of the distribution 'broken' .*{reason}"):
+    with pytest.raises(ConfigError, match=reason):
         source("coins")
     assert source("digits").hub is None
 

@@ -47,7 +47,7 @@ def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
     from securedfl.learning.data.description import whereabouts
 
     found = []
-    for name in datasets.DATASETS.names():
+    for name in datasets.names():
         source = datasets.source(name)
         try:
             place: dict[str, Any] = whereabouts(source, data_dir)

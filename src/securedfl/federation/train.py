@@ -32,7 +32,7 @@ from securedfl.federation.simulated import (
     secure_aggregation,
 )
 from securedfl.federation.task import make_task
-from securedfl.learning.models.registry import MODELS
+from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import Task
 from securedfl.learning.training.team import Team
 from securedfl.learning.training.worker_count import make_team
@@ -50,7 +50,7 @@ def train(config: TrainConfig, *, observer: Observer | None = None) -> Summary:
     # what is wrong is told before anything is written
     for method in config.methods:
         averaging(config, method, Design.everyone(config.peers))
-    MODELS.get(config.model)
+    builder(config.model)
     observer = observer or Observer()
     task = make_task(config, observer.preparing)
     design = choose_design(config)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from securedfl import plugins
 from securedfl.errors import needing
 from securedfl.learning.data import public
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.hub import Hub, Report
-from securedfl.plugins import Registry
 
 Load = Callable[[Path | None, Report], Dataset]
 """Loads a data set, given the data folder if the user named one, and whom to tell what takes its time."""
@@ -70,10 +70,7 @@ def _public(load: Load, hub: Hub, about: str, paper: Amount, model: str, optimiz
     return Source(load=load, about=f"{about} ({hub.address})", defaults=defaults, hub=hub, paper=paper)
 
 
-DATASETS: Registry[Source] = Registry(
-    "data set",
-    "securedfl.datasets",
-    lambda found: isinstance(found, Source),
+SOURCES: Mapping[str, Source] = MappingProxyType(
     {
         "digits": Source(
             load=_digits,
@@ -104,16 +101,23 @@ DATASETS: Registry[Source] = Registry(
             "resnet18",
             "rmsprop",
         ),
-    },
+    }
 )
-"""All data sets by name. Distributions add theirs as entry points that name a `Source`."""
+"""Our own data sets. Other packages add theirs as entry points of `GROUP` that lead to a `Source`."""
+
+GROUP, WHAT = "securedfl.datasets", "data set"
+
+
+def names() -> list[str]:
+    """Return the names of all data sets."""
+    return plugins.names(GROUP, SOURCES, WHAT)
+
+
+def source(name: str) -> Source:
+    """Return where a data set comes from; an unknown name is an error that names the nearest known one."""
+    return plugins.find(GROUP, SOURCES, name, Source, WHAT)
 
 
 def load(name: str, data_dir: Path | None = None, report: Report | None = None) -> Dataset:
     """Return the data set of that name; an unknown one is an error that names the nearest."""
     return source(name).load(data_dir, report or (lambda _text: None))
-
-
-def source(name: str) -> Source:
-    """Return where a data set comes from; an unknown name is an error that names the nearest known one."""
-    return DATASETS.get(name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from torch import nn
 
@@ -11,7 +12,7 @@ from securedfl.errors import ConfigError
 from securedfl.learning.models import images
 from securedfl.learning.models.characters import CharacterGRU
 from securedfl.learning.models.images import scaled
-from securedfl.plugins import Registry
+from securedfl.plugins import find
 
 Builder = Callable[[tuple[int, ...], int, float], nn.Module]
 """Returns a freshly initialised model that maps a batch to class scores along the last axis."""
@@ -22,7 +23,12 @@ SMALLEST_RESNET = 9
 
 def build(name: str, shape: tuple[int, ...], classes: int, width: float = 1.0) -> nn.Module:
     """Return a new model; its initial parameters come from torch's global generator."""
-    return MODELS.get(name)(shape, classes, width)
+    return builder(name)(shape, classes, width)
+
+
+def builder(name: str) -> Builder:
+    """Return the builder of that name; an unknown one is an error that names the nearest."""
+    return find("securedfl.models", MODELS, name, None, "model")
 
 
 def cnn_small(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
@@ -92,10 +98,7 @@ def _image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int
     return channels, height, width
 
 
-MODELS: Registry[Builder] = Registry(
-    "model",
-    "securedfl.models",
-    callable,
+MODELS: Mapping[str, Builder] = MappingProxyType(
     {
         "cnn": cnn,
         "cnn-small": cnn_small,
@@ -103,6 +106,6 @@ MODELS: Registry[Builder] = Registry(
         "linear": linear,
         "resnet18": resnet18,
         "resnet18-running": resnet18_running,
-    },
+    }
 )
-"""All models by name. Distributions add theirs as entry points that name a `Builder`."""
+"""Our own models. Other packages add theirs as entry points of ``securedfl.models`` that lead to a `Builder`."""
