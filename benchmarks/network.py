@@ -143,7 +143,7 @@ def loopback_bytes() -> int:
 
 def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
     """Start all processes of one measurement and collect what they report."""
-    from securedfl.federation.peers.local import _ports
+    from securedfl.federation.peers.local import free_ports
     from securedfl.network.wire import keys as certificates
 
     peers = job["peers"]
@@ -152,7 +152,7 @@ def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
         certificates.create_authority(folder / "keys")
         files = [certificates.issue(folder / "keys", f"p{k}") for k in range(peers)]
         prints = [certificates.describe(file.certificate).fingerprint for file in files]
-        roster = [(f"p{k}", "127.0.0.1", port, prints[k]) for k, port in enumerate(_ports(peers))]
+        roster = [(f"p{k}", "127.0.0.1", port, prints[k]) for k, port in enumerate(free_ports(peers))]
         (folder / "job.json").write_text(json.dumps({**job, "roster": roster}))
         command = [sys.executable, __file__, "--role", role, "--folder", name]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class SecuredFLError(Exception):
@@ -60,3 +61,28 @@ class MissingDependencyError(SecuredFLError, ImportError):
     """An optional package is needed; the text gives the command that installs it."""
 
     exit_code = 9
+
+
+EXTRAS = {
+    "grpc": "network",
+    "msgpack": "network",
+    "PIL": "data",
+    "pyarrow": "data",
+    "safetensors": "learn",
+    "sklearn": "learn",
+    "torch": "learn",
+}
+"""Which extra of this package installs an optional one."""
+
+
+@contextmanager
+def needing(what: str, extra: str = "") -> Iterator[None]:
+    """Turn the failed import of an optional package into an error that gives the command that installs it."""
+    try:
+        yield
+    except ImportError as error:
+        package = (error.name or "").partition(".")[0]
+        if not extra and package not in EXTRAS:
+            raise
+        command = f"pip install 'securedfl[{extra or EXTRAS[package]}]'"
+        raise MissingDependencyError(f"{what}: {package} is missing; install it with: {command}") from None

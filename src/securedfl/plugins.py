@@ -1,9 +1,9 @@
-"""What other packages add: entry points of groups such as ``securedfl.protocols``, found by name when asked for."""
+"""What other packages add: entry points of groups such as ``securedfl.datasets``, found by name when asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from securedfl.errors import ConfigError, unknown
@@ -23,26 +23,44 @@ def find(group: str, built_in: Mapping[str, T], name: str, kind: type[T] | None,
     name
         What is looked for; an unknown name is an error that names the nearest.
     kind
-        What an entry point must lead to; None for anything.
+        What an entry point must lead to; None for anything that can be called.
     what
         What it is called in errors.
     """
-    announced = {point.name: point for point in entry_points(group=group)}
-    for clash in sorted(announced.keys() & built_in.keys()):
-        raise ConfigError(
-            f"the package {announced[clash].value!r} announces a {what} {clash!r}, which this package has itself; "
-            "uninstall it or rename its entry point"
-        )
+    announced = _announced(group, built_in, what)
     if name in built_in:
         return built_in[name]
     if name not in announced:
         raise unknown(what, name, [*built_in, *announced])
+    entry = announced[name]
     try:
-        found: Any = announced[name].load()
+        found: Any = entry.load()
     except Exception as error:  # whatever the other package does when it is imported
-        raise ConfigError(
-            f"the {what} {name!r} of {announced[name].value!r} cannot be loaded: {error}"
-        ) from None
-    if kind is not None and not isinstance(found, kind):
-        raise ConfigError(f"the entry point {announced[name].value!r} is no {kind.__name__}")
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"the {what} {name!r} of {_package(entry)} cannot be loaded ({reason})") from None
+    if not (callable(found) if kind is None else isinstance(found, kind)):
+        raise ConfigError(f"{entry.value!r} of {_package(entry)} is no {what}, but a {type(found).__name__}")
     return found  # type: ignore[no-any-return]
+
+
+def names(group: str, built_in: Mapping[str, T], what: str) -> list[str]:
+    """Return all names that `find` knows, ours first."""
+    return [*built_in, *_announced(group, built_in, what)]
+
+
+def _announced(group: str, built_in: Mapping[str, T], what: str) -> dict[str, EntryPoint]:
+    """Return the entry points by name; a name that is taken is an error."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        if entry.name in built_in or entry.name in found:
+            other = "this package" if entry.name in built_in else _package(found[entry.name])
+            raise ConfigError(
+                f"{_package(entry)} announces a {what} {entry.name!r}, which {other} has itself; uninstall it or "
+                f"rename its entry point ({group})"
+            )
+        found[entry.name] = entry
+    return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return f"the package {entry.dist.name!r}" if entry.dist is not None else repr(entry.value)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from securedfl.cli import app
 from securedfl.cli.options import PANELS
 from securedfl.cli.progress import LineProgress, LiveProgress, headline, progress_on
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.run_folder.metrics import Row
 
 SECUREDFL = Path(sys.executable).with_name("securedfl")
 TINY = ["--model", "linear", "--rounds", "1", "--methods", "local,secured"]
@@ -85,7 +87,9 @@ def test_every_setting_is_an_option():
     for name in TrainConfig.model_fields:
         assert f"--{name.replace('_', '-')}" in result.output
     assert "securedfl train --resume" in result.output
-    assert {name for names in PANELS.values() for name in names} == set(TrainConfig.model_fields)
+    assert PANELS.keys() <= TrainConfig.model_fields.keys()
+    order = [result.output.index(f"─ {panel} ─") for panel in PANELS.values()]
+    assert order == sorted(order)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +105,7 @@ def test_every_setting_is_an_option():
         (["--workers", "-1"], 4, "workers = -1 in the options: must be 'auto' or greater than or equal to 1"),
         (["--methods", ""], 4, "must be at least one name"),
         (["--seed", "99999999999999999999999"], 4, "must be less than 9223372036854775808"),
-        (["--partition", "natural"], 4, "does not say whom its samples are from"),
+        (["--dealing", "natural"], 4, "does not say whom its samples are from"),
         (["missing.toml"], 4, "cannot read the configuration missing.toml"),
         (["--design", "missing.json"], 5, "cannot read the design file"),
         (["--resume", "missing"], 8, "there is no run to resume in missing"),
@@ -178,6 +182,25 @@ def test_ctrl_c_leaves_a_usable_run_and_exit_code_130(tmp_path):
     assert (folder / "report.html").exists()
 
 
+def test_a_run_that_fails_leaves_summary_and_report(tmp_path, real_report):
+    folder = tmp_path / "run"
+    diverging = ["--optimizer", "sgd", "--learning-rate", "1e6", "--epochs", "4", "--methods", "secured"]
+    result = invoke("train", *diverging, "--rounds", 2, "--out", folder)
+    assert result.exit_code == 3
+    assert "lower learning_rate" in result.stderr
+    assert json.loads((folder / "summary.json").read_text())["finished"] is False
+    assert "unfinished" in (folder / "report.html").read_text()
+
+
+def test_the_report_of_another_run_is_left_alone(tmp_path, real_report):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("config.toml", "report.html"):
+        (folder / name).write_text("of another run")
+    assert invoke("train", *TINY, "--out", folder).exit_code == 8
+    assert (folder / "report.html").read_text() == "of another run"
+
+
 def test_output_that_cannot_be_written_is_one_line():
     for arguments in (["design", "9"], ["train", "--help"], ["design", "9", "--json"]):
         with Path("/dev/full").open("w") as full:
@@ -223,8 +246,7 @@ def test_ctrl_c_while_commands_load_has_no_traceback():
 
 def test_progress_fits_80_columns_and_lines_align(tmp_path):
     config = TrainConfig.resolve({"methods": "local,shares", "rounds": 100, "peers": 15})
-    row = {"method": "shares", "round": 100, "accuracy": 1.0, "loss": 1.0, "error_mse": None}
-    row |= {"train_seconds": 1.0, "average_seconds": 0.5}
+    row = Row(method="shares", round=100, accuracy=1.0, loss=1.0, train_seconds=1.0, average_seconds=0.5)
     for terminal in (True, False):
         with (
             (tmp_path / "out").open("w") as file,
@@ -234,7 +256,7 @@ def test_progress_fits_80_columns_and_lines_align(tmp_path):
             for method in config.methods:
                 progress.method_started(method, None)
                 progress.peers_trained(15)
-                progress.round_finished({**row, "method": method})
+                progress.round_finished(replace(row, method=method))
                 progress.method_finished(method)
         text = (tmp_path / "out").read_text()
         assert "SecureD-FL shares" in text
@@ -271,8 +293,8 @@ def test_a_design_of_too_many_peers_is_refused():
 
 def test_progress_is_live_on_a_terminal_and_plain_elsewhere(tmp_path):
     config = TrainConfig.resolve({"methods": "secured", "rounds": 2})
-    row = {"method": "secured", "round": 1, "accuracy": 0.5, "loss": 1.0, "error_mse": 1e-13}
-    row |= {"train_seconds": 1.0, "average_seconds": 0.5}
+    numbers = {"accuracy": 0.5, "loss": 1.0, "error_mse": 1e-13, "train_seconds": 1.0, "average_seconds": 0.5}
+    row = Row(method="secured", round=1, **numbers)
     for terminal, kind in ((True, LiveProgress), (False, LineProgress)):
         with (tmp_path / "out").open("w") as file:
             console = Console(file=file, force_terminal=terminal, width=120)

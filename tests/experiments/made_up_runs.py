@@ -37,7 +37,8 @@ def write_run(cell, best, *, done=None, test=10_000):
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     if done is None:
-        (folder / "summary.json").write_text(json.dumps({"finished": True, "samples": {"test": test}}))
+        summary = {"finished": True, "peers": cell.config.peers, "rounds": rounds, "samples": {"test": test}}
+        (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
 

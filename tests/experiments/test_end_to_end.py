@@ -13,10 +13,10 @@ from securedfl.designs.algorithm2 import randomized
 from securedfl.experiments import groups
 from securedfl.experiments.figures import Counted
 from securedfl.experiments.presets import read_preset
+from securedfl.federation.run_folder.reader import read_run
 from securedfl.federation.train import train
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.randomness import InsecureSeededDraw
-from securedfl.reporting.runs import read_run
 from tests.experiments.made_up_runs import invoke
 
 TINY = ("--scale", "users=1,width=0.1", "--workers", "1", "--peers", "9")
@@ -139,7 +139,7 @@ def test_a_stopped_experiment_goes_on_with_resume_and_ends_with_the_same_numbers
 
     def stopped(config, observer):
         def stop(row):
-            if row["method"] == "fedavg" and row["round"] == 1:
+            if row.method == "fedavg" and row.round == 1:
                 raise KeyboardInterrupt
 
         observer.round_finished = stop

@@ -7,7 +7,7 @@ import pytest
 from securedfl.errors import ConfigError
 from securedfl.experiments import paper
 from securedfl.experiments.presets import NAMES, Scale, names, read_preset, scaled_in_words, whole_numbers
-from securedfl.experiments.training import differences, needed_runs
+from securedfl.experiments.training import needed_runs
 from securedfl.federation.config import TrainConfig
 from securedfl.protocols.admm import AUTHORS
 
@@ -30,7 +30,7 @@ def test_presets_have_the_papers_settings(name):
             "cifar10": ("resnet18", "rmsprop"),
         }
         assert (config.model, config.optimizer) == expected[config.dataset]
-        assert config.partition == "natural"
+        assert config.dealing == "natural"
 
 
 def test_curves_need_no_runs_of_their_own():
@@ -66,7 +66,7 @@ def test_full_size_folders_have_plain_names_and_the_settings_of_an_ordinary_trai
             "data_dir": "elsewhere",
         }
     )
-    assert differences(trained, cell.config) == []
+    assert trained.differences(cell.config) == []
 
 
 def test_scaled_folders_say_so():

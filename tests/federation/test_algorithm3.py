@@ -7,9 +7,17 @@ import pytest
 
 from securedfl.designs import Design, best
 from securedfl.errors import InvalidInputError
-from securedfl.federation.algorithm3 import algorithm3, secure_aggregation, true_mean
-from securedfl.federation.metrics import make_row, summarise
-from securedfl.learning.training.trainer import Score
+from securedfl.federation.algorithm3 import algorithm3
+from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.summary import MethodSummary, Summary
+from securedfl.federation.simulated import (
+    SimulatedAverage,
+    SimulatedPeers,
+    no_aggregation,
+    secure_aggregation,
+    true_mean,
+)
+from securedfl.learning.training.task import Score
 from securedfl.protocols import InsecureSeededDraw, by_name
 
 
@@ -29,6 +37,8 @@ class Adders:
     def update(self, round, report=None):
         self.calls.append(f"update {round}")
         self.parameters += np.arange(1, len(self.parameters) + 1)[:, None]
+        if report is not None:
+            report(len(self.parameters))
         return [1.0 + peer for peer in range(len(self.parameters))]
 
     def evaluate(self):
@@ -48,26 +58,47 @@ def aggregation(protocol="grouped", *, design=None, **options):
 
 def test_rounds_follow_the_paper():
     team = Adders()
-    rounds = list(algorithm3(team, aggregation(), rounds=2))
+    rounds = list(algorithm3(SimulatedPeers(team, aggregation()), rounds=2))
     assert team.calls == ["initialise", "evaluate", "update 1", "evaluate", "update 2", "evaluate"]
     assert [r.number for r in rounds] == [0, 1, 2]
     np.testing.assert_allclose(team.parameters, 4 + 5 + 5, rtol=1e-5)
-    assert rounds[0].train_losses is None
+    assert (rounds[0].losses, rounds[0].train_seconds) == ((), 0.0)
     assert all(r.average.error_max < 1e-4 for r in rounds)
 
 
 def test_local_only_never_averages():
     team = Adders(peers=3)
-    rounds = list(algorithm3(team, None, rounds=1))
-    assert [r.average for r in rounds] == [None, None]
+    rounds = list(algorithm3(SimulatedPeers(team, no_aggregation), rounds=1))
+    assert [r.average for r in rounds] == [SimulatedAverage(round=0), SimulatedAverage(round=1)]
     assert team.parameters[:, 0].tolist() == [1, 3, 5]
 
 
 def test_a_restored_team_goes_on_without_initialisation():
     team = Adders()
     team.parameters[:] = 1
-    assert [r.number for r in algorithm3(team, aggregation(), rounds=3, after=2)] == [3]
+    peers = SimulatedPeers(team, aggregation())
+    assert [r.number for r in algorithm3(peers, rounds=3, after=2)] == [3]
     assert team.calls == ["update 3", "evaluate"]
+
+
+def test_a_peer_that_was_left_behind_goes_on_where_the_others_are():
+    """A real peer may be given the result of a later round than the one that it brought its parameters to."""
+
+    class LeftBehind(SimulatedPeers):
+        def average(self, round):
+            return SimulatedAverage(round=4 if round == 2 else round)
+
+    team = Adders()
+    outcomes = algorithm3(LeftBehind(team, no_aggregation), rounds=6)
+    assert [outcome.number for outcome in outcomes] == [0, 1, 4, 5, 6]
+    assert [call for call in team.calls if "update" in call] == [f"update {r}" for r in (1, 2, 5, 6)]
+
+
+def test_progress_is_told():
+    counts = []
+    team = Adders()
+    list(algorithm3(SimulatedPeers(team, no_aggregation, counts.append), rounds=2))
+    assert counts == [9, 9]
 
 
 @pytest.mark.parametrize("protocol", ["grouped", "plain"])
@@ -101,24 +132,29 @@ def test_nan_is_refused_with_the_name_of_the_parameter():
 
 
 def test_rows_pool_over_all_test_data_and_training_samples():
-    outcome = list(algorithm3(Adders(peers=3), None, rounds=1))[1]
-    row = make_row("local", outcome, [1, 1, 2])
-    assert row["accuracy"] == 1 / 6
-    assert row["loss"] == 1.0
-    assert row["peer_accuracy"] == [0, 1 / 2, 0]
-    assert row["train_loss"] == 9 / 4
-    assert (row["error_mse"], row["bytes_per_peer"]) == (None, 0)
+    outcome = list(algorithm3(SimulatedPeers(Adders(peers=3), no_aggregation), rounds=1))[1]
+    row = Row.pooled(
+        "local", outcome.number, outcome.scores, list(zip(outcome.losses, [1, 1, 2], strict=True))
+    )
+    assert row.accuracy == 1 / 6
+    assert row.loss == 1.0
+    assert row.peer_accuracy == (0, 1 / 2, 0)
+    assert row.train_loss == 9 / 4
+    assert (row.error_mse, row.bytes_per_peer) == (None, 0)
 
 
 def test_the_summary_takes_the_best_round_and_leaves_out_the_initial_average():
-    common = {"loss": 1.0, "train_seconds": 1.0, "average_seconds": 0.5}
-    rows = [
-        {"round": 0, "accuracy": 0.1, "error_mse": 9.0, "error_max": 9.0, "bytes_per_peer": 99, **common},
-        {"round": 1, "accuracy": 0.8, "error_mse": 1.0, "error_max": 1.0, "bytes_per_peer": 10, **common},
-        {"round": 2, "accuracy": 0.7, "error_mse": 3.0, "error_max": 2.0, "bytes_per_peer": 10, **common},
-    ]
-    found = summarise("secured", rows)
-    assert (found["best_accuracy"], found["best_round"], found["final_accuracy"]) == (0.8, 1, 0.7)
-    assert (found["mean_error"], found["bytes_per_peer_per_round"]) == (2.0, 10)
-    assert (found["train_seconds"], found["average_seconds"]) == (3.0, 1.5)
-    assert summarise("local", []) == {"label": "Local-Only", "rounds": None}
+    def row(round, accuracy, error_mse, error_max, sent):
+        errors = {"error_mse": error_mse, "error_max": error_max}
+        times = {"train_seconds": 1.0, "average_seconds": 0.5}
+        return Row(
+            method="secured", round=round, accuracy=accuracy, loss=1.0, bytes_per_peer=sent, **errors, **times
+        )
+
+    rows = [row(0, 0.1, 9.0, 9.0, 99), row(1, 0.8, 1.0, 1.0, 10), row(2, 0.7, 3.0, 2.0, 10)]
+    found = MethodSummary.of("SecureD-FL", rows)
+    assert (found.best_accuracy, found.best_round, found.final_accuracy) == (0.8, 1, 0.7)
+    assert (found.mean_error, found.max_error, found.bytes_per_peer_per_round) == (2.0, 9.0, 10)
+    assert (found.train_seconds, found.average_seconds) == (3.0, 1.5)
+    summary = Summary(peers=9, rounds=2, methods={"local": MethodSummary.of("Local-Only", [])})
+    assert summary.to_dict()["methods"] == {"local": {"label": "Local-Only", "rounds": None}}

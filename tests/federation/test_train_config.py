@@ -39,6 +39,12 @@ def test_the_resolved_toml_reads_back_as_the_same_settings(tmp_path):
     assert again.schedule()[1] == pytest.approx(9e-4)
 
 
+def test_the_fingerprint_is_that_of_earlier_versions():
+    """Checkpoints carry it, so that old run folders go on."""
+    config = TrainConfig.resolve({"methods": "local,fedavg,secured,shares"})
+    assert config.fingerprint() == "c206c6b6bf4cf847"
+
+
 def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
     base = TrainConfig.resolve({})
     same = TrainConfig.resolve({"workers": 7, "out": "elsewhere", "checkpoint_every": 5, "tensorboard": True})
@@ -65,10 +71,11 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
         ({"weighted": 1}, "weighted = 1 .* must be true or false"),
         ({"rho": "big"}, "rho = 'big' .* must be a number or a table with start, decay and period"),
         ({"rho": -1.0}, "rho's start must be a positive finite number"),
-        ({"rho": float("nan")}, "rho's start must be a positive finite number"),
+        ({"rho": float("nan")}, "rho = nan .* must be a finite number"),
         ({"rho": {"start": 0}}, "rho.start = 0 .* greater than 0"),
         ({"workers": 0}, "workers = 0 .* must be 'auto' or greater than or equal to 1"),
-        ({"partition": "odd"}, "partition = 'odd' .* must be 'even', 'natural' or 'dirichlet'"),
+        ({"dealing": "odd"}, "dealing = 'odd' .* must be 'even', 'natural' or 'dirichlet'"),
+        ({"partition": "even"}, "'partition' in the settings is called 'dealing' now; rename it"),
         ({"learning_rate": float("inf")}, "learning_rate = inf"),
         ({"methods": []}, r"methods = \(\) .* must be at least one name"),
         ({"methods": "local,local"}, "names one twice"),

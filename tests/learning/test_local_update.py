@@ -6,10 +6,11 @@ import torch
 from torch import nn
 
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.models import registry as models
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
-from securedfl.learning.training.trainer import LocalTrainer, PeerData, TrainingOptions, one_thread
+from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.training.trainer import LocalTrainer, one_thread
+from tests.learning.plugin import install
 
 SHAPE, CLASSES = (1, 8, 8), 10
 
@@ -158,15 +159,16 @@ def test_divergence_is_an_error_that_names_peer_and_round():
 
 def test_unknown_names_are_errors_with_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'linear'"):
-        models.builder("linera")
+        build("linera", (4,), 2)
     with pytest.raises(ConfigError, match="unknown optimizer 'lion'"):
         trainer(optimizer="lion")
     with pytest.raises(ConfigError, match="needs images of at least 4x4"):
         build("cnn-small", (12,), 3)
 
 
-def test_sequences_are_scored_per_position(monkeypatch):
-    monkeypatch.setitem(models.MODELS, "tokens", lambda shape, classes, width: nn.Embedding(7, classes))
+def test_sequences_are_scored_per_position(monkeypatch, tmp_path):
+    code = "from torch import nn\n\ndef tokens(shape, classes, width):\n    return nn.Embedding(7, classes)\n"
+    install(monkeypatch, tmp_path, code, models={"tokens": "tokens"})
     x = np.arange(60).reshape(12, 5) % 7
     data = PeerData(x[:10], x[:10].copy(), x[10:], x[10:].copy())
     local = LocalTrainer(

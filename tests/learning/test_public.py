@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow
 import pytest
 
-from securedfl.cache import recall
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, SecuredFLError
 from securedfl.learning.data import hub as tables
 from securedfl.learning.data import public
 from securedfl.learning.data.datasets import load
 from securedfl.learning.data.dealing import deal
+from securedfl.storage import recall
 from tests.learning.hub_data import (
     cifar10_columns,
     digit_images,
@@ -100,7 +100,7 @@ def test_what_is_left_out_is_not_decoded(folder):
 
 def test_every_user_is_split_nine_to_one(hub_folder):
     data = load("femnist", hub_folder)
-    for share in deal(data, 9, partition="natural"):
+    for share in deal(data, 9, dealing="natural"):
         for user in np.unique(data.users[share.train]):
             assert (data.users[share.train] == user).sum() == 18
             assert (data.users[share.test] == user).sum() == 2
@@ -373,7 +373,7 @@ def test_labels_beyond_the_classes_are_refused(folder):
 def test_one_user_is_too_few_for_peers(folder):
     data = load("femnist", femnist(folder, writer_id=["me"] * 36))
     with pytest.raises(InvalidInputError, match="has 1 user, too few for 3 peers"):
-        deal(data, 3, partition="natural")
+        deal(data, 3, dealing="natural")
 
 
 # without libraries or network

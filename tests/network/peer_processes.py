@@ -14,16 +14,13 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
-from securedfl.federation.peers.local import _ports
+from securedfl.federation.peers.local import free_ports
 from securedfl.network.wire import keys as certificates
 
 HERE = Path(__file__).parent
 RUN = b"r" * 16
 FAST = {"join": 120, "train": 60, "average": 40, "absent": 2, "heartbeat": 0.2, "silence": 20}
 """Long where only a starved machine would need it, short where a test waits for it."""
-
-
-free_ports = _ports
 
 
 class Process:

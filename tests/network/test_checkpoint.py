@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securedfl.errors import ConfigError, RunFolderError
-from securedfl.federation.peers.checkpoint import FILE, Update, load_update, save_update
 from securedfl.federation.peers.learner import EntryLearner
-from securedfl.federation.state_tree import pack, unpack
+from securedfl.federation.peers.update import FILE, Update, load_update, pack, save_update, unpack
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -149,7 +149,8 @@ def test_full_disk_when_the_result_is_there(federation):
     made = shares(federation, data={k: {"size": 100_000} for k in range(4)})
     processes = made.start_all({3: ("disk full", 2)})
     assert ends(processes) == [0, 0, 0, 8], [process.errors for process in processes]
-    assert "cannot keep the result of round 2" in last_line(processes[3])
+    assert "cannot write" in last_line(processes[3])
+    assert "pending.bin" in last_line(processes[3])
     check_equal(made, range(3))
     assert not any(row["void"] for row in made.rows(0))
 
@@ -216,7 +217,11 @@ def test_metrics_are_scraped_and_hold_no_parameters(federation):
 def scrape(url):
     with urllib.request.urlopen(url, timeout=5) as reply:  # noqa: S310 - loopback
         lines = reply.read().decode().splitlines()
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+    values = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+    told = {(words[1], words[2]) for words in (line.split() for line in lines) if words[0] == "#"}
+    names = {re.sub(r"{.*", "", name) for name, _ in values}
+    assert told >= {(word, name) for word in ("HELP", "TYPE") for name in names}
+    return {name: float(value) for name, value in values}
 
 
 def test_logs_hold_no_parameters(federation):

@@ -25,9 +25,10 @@ from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.peers.check import check
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.events import Status
 from securedfl.federation.peers.learner import EntryLearner
 from securedfl.federation.peers.local import COMMAND
-from securedfl.federation.run_folder import read_rows
+from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -210,10 +211,10 @@ def test_up_gives_the_numbers_of_train_and_stops_on_interrupt(tmp_path):
         }
     )
     train(config)
-    simulated, real = read_rows(tmp_path / "train"), read_rows(tmp_path / "up")
+    simulated, real = read_rows(tmp_path / "train", Row), read_rows(tmp_path / "up", Row)
     for row, other in zip(simulated, real, strict=False):
-        assert (row["round"], row["accuracy"]) == (other["round"], other["accuracy"])
-        assert row["loss"] == pytest.approx(other["loss"], rel=1e-6)
+        assert (row.round, row.accuracy) == (other.round, other.accuracy)
+        assert row.loss == pytest.approx(other.loss, rel=1e-6)
 
 
 def test_the_live_table_shows_peers_and_their_ends():
@@ -221,17 +222,17 @@ def test_the_live_table_shows_peers_and_their_ends():
     ended = SimpleNamespace(poll=lambda: 7)
     peers = [
         SimpleNamespace(
-            name="peer-0", latest={}, process=SimpleNamespace(poll=lambda: None), seen=0.0, error=""
+            name="peer-0", status=Status(), process=SimpleNamespace(poll=lambda: None), seen=0.0, error=""
         ),
         SimpleNamespace(
             name="peer-1",
-            latest={"round": 3, "phase": "finishing", "bytes_in": 1_500_000, "bytes_out": 2_000_000},
+            status=Status("finishing", 3, 1_500_000, 2_000_000),
             process=SimpleNamespace(poll=lambda: None),
             seen=time.monotonic(),
             error="",
         ),
         SimpleNamespace(
-            name="peer-2", latest={"round": 2}, process=ended, seen=0.0, error="error: disk full"
+            name="peer-2", status=Status(round=2), process=ended, seen=0.0, error="error: disk full"
         ),
     ]
     console = Console(width=100, record=True, file=io.StringIO())

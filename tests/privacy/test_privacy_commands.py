@@ -13,6 +13,7 @@ from securedfl.designs import best
 from securedfl.errors import PrivacyError
 from securedfl.federation.certify import certify, choose_design, save
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.run_folder.metrics import Row
 
 RUNNER = CliRunner()
 
@@ -238,7 +239,8 @@ class TestGate:
 
     def test_the_run_folder_gets_certificate_picture_and_ledger(self, tmp_path):
         config, design = self.config(rounds=3), best(9, 3, 0)
-        rows = [{"method": "secured", "round": r} for r in range(4)] + [{"method": "local", "round": 0}]
+        done = [("secured", 0), ("secured", 1), ("secured", 2), ("secured", 3), ("local", 0)]
+        rows = [Row(method=method, round=r, accuracy=0.5, loss=1.0) for method, r in done]
         save(tmp_path, config, design, rows)
         assert json.loads((tmp_path / "certificate.json").read_text())["design"] == design.hash
         assert json.loads((tmp_path / "ledger.json").read_text())["attempts"] == 4

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from securedfl.federation.methods import label, ordered
 from securedfl.reporting import figures
-from securedfl.reporting.methods import label, looks, ordered, palette
+from securedfl.reporting.methods import looks, palette
 from securedfl.reporting.svg import inline_svg, save_figure
 from securedfl.reporting.units import data_size, duration, percent, scientific
 

@@ -10,8 +10,8 @@ import pytest
 
 from securedfl.designs import Design
 from securedfl.errors import RunFolderError
+from securedfl.federation.run_folder.reader import read_run
 from securedfl.reporting.report import write_report
-from securedfl.reporting.runs import read_run
 
 MakeRun = Callable[..., Path]
 
@@ -34,22 +34,34 @@ def test_missing_file(make_run: MakeRun, name: str) -> None:
     [
         ("summary.json", "{", "Expecting"),
         ("summary.json", "[]", "not a JSON object"),
-        ("summary.json", '{"rounds": 3}', '"peers" is not a whole number'),
-        ("summary.json", '{"peers": 9, "rounds": 3, "methods": []}', "not a table of methods"),
-        ("summary.json", '{"peers": 9, "rounds": 3, "finished": "yes"}', "neither true nor false"),
+        ("summary.json", '{"rounds": 3}', "missing required field `peers`"),
+        (
+            "summary.json",
+            '{"peers": 9, "rounds": 3, "methods": []}',
+            "Expected `object`, got `array` - at `\\$.methods`",
+        ),
+        ("summary.json", '{"peers": 9, "rounds": 3, "finished": "yes"}', "Expected `bool`.*finished"),
         (
             "summary.json",
             '{"peers": 9, "rounds": 3, "methods": {"a": {"best_accuracy": "x"}}}',
             "best_accuracy",
         ),
         ("metrics.jsonl", '{"method": "local"', "line 1"),
-        ("metrics.jsonl", "3\n", "line 1: not a JSON object"),
-        ("metrics.jsonl", '{"method": "local"}\n', "line 1: 'round' is missing"),
-        ("metrics.jsonl", '{"method": 3, "round": 1}\n', "line 1: .*not a name"),
-        ("metrics.jsonl", '{"method": "local", "round": -1}\n', "line 1: .*whole number"),
-        ("metrics.jsonl", '{"method": "local", "round": 1, "loss": "low"}\n', '"loss" is not a number'),
-        ("metrics.jsonl", '{"method": "local", "round": 1, "loss": 1%s}\n' % ("0" * 400), "too large"),
-        ("metrics.jsonl", '{"method": "local", "round": 1, "peer_accuracy": 3}\n', "not a list"),
+        ("metrics.jsonl", "3\n", "line 1: Expected `object`"),
+        ("metrics.jsonl", '{"method": "local"}\n', "line 1: .*missing required field `round`"),
+        ("metrics.jsonl", '{"method": 3, "round": 1}\n', "line 1: Expected `str`.*method"),
+        ("metrics.jsonl", '{"method": "local", "round": -1}\n', "line 1: Expected `int` >= 0.*round"),
+        (
+            "metrics.jsonl",
+            '{"method": "local", "round": 1, "loss": "low"}\n',
+            "line 1: Expected `float`.*loss",
+        ),
+        ("metrics.jsonl", '{"method": "local", "round": 1, "loss": 1%s}\n' % ("0" * 400), "out of range"),
+        (
+            "metrics.jsonl",
+            '{"method": "local", "round": 1, "peer_accuracy": 3}\n',
+            "line 1: Expected `array`.*peer_accuracy",
+        ),
         ("config.toml", "peers = ", "Invalid value"),
         ("design.json", "{}", "not a design"),
         ("certificate.json", "nothing", "Expecting value"),
@@ -67,7 +79,7 @@ def test_damaged_file(make_run: MakeRun, name: str, content: str, reason: str) -
 
 def test_text_that_is_not_utf8(make_run: MakeRun) -> None:
     folder = make_run()
-    (folder / "metrics.jsonl").write_bytes(b"\xff\xfe")
+    (folder / "metrics.jsonl").write_bytes(b"\xff\xfe\n")
     with pytest.raises(RunFolderError, match="not UTF-8 text"):
         write_report(folder)
 

@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from securedfl.cli.network import needing_network
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, needing
 
 
 def check(
@@ -31,7 +30,7 @@ def check(
 
     - `securedfl check hospital-a.toml --wait 60`
     """
-    with needing_network():
+    with needing("real peers"):
         from securedfl.federation.peers.check import check as look
 
     findings = look(config, wait=wait)

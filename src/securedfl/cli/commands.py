@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from importlib.metadata import version as installed_version
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +12,6 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-import securedfl
 from securedfl.cli import INTERRUPTED
 from securedfl.errors import SecuredFLError
 
@@ -62,7 +62,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"securedfl {securedfl.__version__}")
+        typer.echo(f"securedfl {installed_version('securedfl')}")
         raise typer.Exit
 
 

@@ -48,7 +48,8 @@ def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
     from securedfl.learning.data.description import whereabouts
 
     found = []
-    for name, source in datasets.SOURCES.items():
+    for name in datasets.names():
+        source = datasets.source(name)
         try:
             place: dict[str, Any] = whereabouts(source, data_dir)
         except ConfigError as error:
@@ -82,7 +83,7 @@ def info(
     - `securedfl data info shakespeare --json`
     """
     from securedfl.learning.data.description import describe
-    from securedfl.reporting.samples import contact_sheet, terminal
+    from securedfl.learning.data.pictures import contact_sheet, terminal
 
     source = datasets.source(name)
     messages = Console(stderr=True, highlight=False, markup=False)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -14,54 +14,33 @@ from pydantic.fields import FieldInfo
 from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig, read_toml
 
-PANELS: dict[str, tuple[str, ...]] = {
-    "Run": ("dataset", "data_dir", "peers", "rounds", "methods", "seed", "out"),
-    "Learning": (
-        "partition",
-        "alpha",
-        "model",
-        "width",
-        "fraction",
-        "epochs",
-        "batch_size",
-        "optimizer",
-        "learning_rate",
-        "momentum",
-        "weight_decay",
-        "weighted",
-    ),
-    "Averaging": ("group_size", "design", "protocol", "iterations", "finish", "rho", "masks"),
-    "Privacy": ("collusion", "allow_exposure"),
-    "Machine": ("workers", "checkpoint_every", "keep_updates", "tensorboard"),
+PANELS = {
+    "dataset": "Run",
+    "dealing": "Learning",
+    "group_size": "Averaging",
+    "collusion": "Privacy",
+    "workers": "Machine",
 }
-"""How ``--help`` groups the options; fields that are named nowhere come under "More"."""
+"""How ``--help`` groups the options: the first of each group, in the order of the fields."""
 
 CHOICES = {
-    "partition": "even|natural|dirichlet",
-    "optimizer": "rmsprop|adam|sgd",
-    "finish": "exact|literal",
-    "masks": "seeded|secret",
     "methods": "NAME,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
     "group_size": "auto|NUMBER",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
 }
+"""What ``--help`` shows for values that are neither numbers nor one of a few words."""
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command that takes ``settings`` one option per field of `TrainConfig`; unset ones are left out."""
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
-    panel_of = {name: panel for panel, names in PANELS.items() for name in names}
-    added = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=_annotation(name, field, panel_of.get(name, "More")),
-        )
-        for name, field in TrainConfig.model_fields.items()
-    ]
+    added, panel = [], ""
+    for name, field in TrainConfig.model_fields.items():
+        panel = PANELS.get(name, panel)
+        kind = _annotation(name, field, panel)
+        added.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind))
 
     def wrapper(**values: Any) -> None:
         given = {name: values.pop(name) for name in TrainConfig.model_fields}
@@ -118,6 +97,8 @@ def _annotation(name: str, field: FieldInfo, panel: str) -> Any:
     kind: Any = str
     flags = [f"--{name.replace('_', '-')}"]
     metavar = CHOICES.get(name)
+    if get_origin(field.annotation) is Literal:
+        metavar = "|".join(get_args(field.annotation))
     if isinstance(default, bool):
         kind = bool
         flags = [f"{flags[0]}/--no-{flags[0][2:]}"]

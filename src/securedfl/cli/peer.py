@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from securedfl.cli.network import needing_network
+from securedfl.errors import needing
+from securedfl.federation.peers.events import Certified, Event, Resumed, Waiting, to_json
+from securedfl.federation.run_folder.metrics import PeerRow
 
 
 def peer(
@@ -23,42 +24,41 @@ def peer(
 
     - `securedfl peer hospital-a.toml`
     """
-    with needing_network():
+    with needing("real peers"):
         from securedfl.federation.peers.run import run_peer
         from securedfl.network.memory import share_one_heap
     share_one_heap()
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # leave as after Ctrl-C: with a word to the others
+    # leave as after Ctrl-C: with a word to the others
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(highlight=False)
 
-    def tell(event: dict[str, Any]) -> None:
+    def tell(event: Event) -> None:
         if as_json:
-            typer.echo(json.dumps(event))
-        else:
-            text = describe(event)
-            if text:
-                console.print(text, markup=False, soft_wrap=True)
+            typer.echo(to_json(event))
+        elif text := describe(event):
+            console.print(text, markup=False, soft_wrap=True)
 
     out = run_peer(config, tell=tell)
     if not as_json:
         console.print(f"Model and metrics: {out}", markup=False, soft_wrap=True)
 
 
-def describe(event: dict[str, Any]) -> str:
+def describe(event: Event) -> str:
     """Return an event as a line for people; some are not worth one."""
-    kind = event["event"]
-    if kind == "waiting":
-        return f"waiting for {', '.join(event['missing'])}" if event["missing"] else "all peers are there"
-    if kind == "certificate":
-        return str(event["sentence"])
-    if kind == "resumed":
-        return f"going on after round {event['round']}"
-    if kind == "round":
-        accuracy = f"  accuracy {event['correct'] / event['count']:.4f}" if event.get("count") else ""
-        remark = "  (void: a member was lost)" if event["void"] else "  (fetched)" if event["fetched"] else ""
-        return (
-            f"round {event['round']:>3}  {len(event['members']) or '?'} peers{accuracy}  "
-            f"train {event['train_seconds']:.2f} s  average {event['average_seconds']:.2f} s{remark}"
-        )
-    return ""
+    match event:
+        case Waiting(missing):
+            return f"waiting for {', '.join(missing)}" if missing else "all peers are there"
+        case Certified(sentence):
+            return sentence
+        case Resumed(round):
+            return f"going on after round {round}"
+        case PeerRow():
+            score = event.score
+            accuracy = f"  accuracy {score.correct / score.count:.4f}" if score else ""
+            remark = "  (void: a member was lost)" if event.void else "  (fetched)" if event.fetched else ""
+            return (
+                f"round {event.round:>3}  {len(event.members) or '?'} peers{accuracy}  "
+                f"train {event.train_seconds:.2f} s  average {event.average_seconds:.2f} s{remark}"
+            )
+        case _:
+            return ""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -15,6 +14,8 @@ from rich.text import Text
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS
 from securedfl.federation.observer import Observer
+from securedfl.federation.run_folder.metrics import Row
+from securedfl.reporting.units import percent
 
 
 class LineProgress(Observer):
@@ -24,15 +25,6 @@ class LineProgress(Observer):
         self._console = console
         self._config: TrainConfig | None = None
         self._width = 0
-        self.folder: Path | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        pass
 
     def preparing(self, text: str) -> None:
         """Say what takes its time."""
@@ -40,7 +32,7 @@ class LineProgress(Observer):
 
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Say what is trained and where it goes."""
-        self._config, self.folder = config, folder
+        self._config = config
         self._width = max(len(METHODS[method].label) for method in config.methods)
         self._print(headline(folder, config, workers))
 
@@ -49,14 +41,13 @@ class LineProgress(Observer):
         if after is not None:
             self._print(f"{METHODS[method].label}: continuing after round {after}")
 
-    def round_finished(self, row: dict[str, Any]) -> None:
+    def round_finished(self, row: Row) -> None:
         """Print the round."""
-        rounds = self._config.rounds if self._config else row["round"]
-        error = "" if row["error_mse"] is None else f"  error {row['error_mse']:.1e}"
-        seconds = row["train_seconds"] + row["average_seconds"]
+        rounds = self._config.rounds if self._config else row.round
+        error = "" if row.error_mse is None else f"  error {row.error_mse:.1e}"
         self._print(
-            f"{METHODS[row['method']].label:<{self._width}} round {row['round']:>{len(str(rounds))}}/{rounds}  "
-            f"accuracy {row['accuracy']:.4f}  loss {row['loss']:.4f}{error}  {seconds:.2f} s"
+            f"{METHODS[row.method].label:<{self._width}} round {row.round:>{len(str(rounds))}}/{rounds}  accuracy "
+            f"{row.accuracy:.4f}  loss {row.loss:.4f}{error}  {row.train_seconds + row.average_seconds:.2f} s"
         )
 
     def _print(self, text: str) -> None:
@@ -79,7 +70,7 @@ class LiveProgress(Observer):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress = _Bars(
+        self.bars = _Bars(
             TextColumn("[bold]{task.description}", table_column=_fixed()),
             BarColumn(bar_width=None, table_column=Column(ratio=1)),
             TextColumn("round {task.fields[round]}/{task.fields[rounds]}", table_column=_fixed()),
@@ -95,28 +86,18 @@ class LiveProgress(Observer):
         self._tasks: dict[str, TaskID] = {}
         self._peers = 0
         self._method, self._round = "", 0
-        self.folder: Path | None = None
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def preparing(self, text: str) -> None:
         """Show what takes its time in a line of its own, until training begins."""
-        self._progress.note = text
+        self.bars.note = text
 
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Show all methods, waiting."""
         self._console.print(headline(folder, config, workers), markup=False, highlight=False, soft_wrap=True)
-        self._progress.note = ""
-        self.folder, self._peers = folder, config.peers
+        self.bars.note = ""
+        self._peers = config.peers
         for method in config.methods:
-            self._tasks[method] = self._progress.add_task(
+            self._tasks[method] = self.bars.add_task(
                 METHODS[method].label,
                 start=False,
                 total=config.rounds * config.peers,
@@ -130,29 +111,33 @@ class LiveProgress(Observer):
     def method_started(self, method: str, after: int | None) -> None:
         """Start the method's clock."""
         self._method, self._round = method, after or 0
-        self._progress.start_task(self._tasks[method])
-        self._progress.update(self._tasks[method], completed=self._round * self._peers, round=self._round)
+        self.bars.start_task(self._tasks[method])
+        self.bars.update(self._tasks[method], completed=self._round * self._peers, round=self._round)
 
     def peers_trained(self, count: int) -> None:
         """Move the bar by a peer."""
         done = self._round * self._peers + count
-        self._progress.update(self._tasks[self._method], completed=done, trained=count)
+        self.bars.update(self._tasks[self._method], completed=done, trained=count)
 
-    def round_finished(self, row: dict[str, Any]) -> None:
+    def round_finished(self, row: Row) -> None:
         """Show the accuracy reached."""
-        self._round = row["round"]
-        self._progress.update(
-            self._tasks[self._method], round=self._round, accuracy=f"{100 * row['accuracy']:.2f} %"
-        )
+        self._round = row.round
+        self.bars.update(self._tasks[self._method], round=self._round, accuracy=percent(row.accuracy))
 
     def method_finished(self, method: str) -> None:
         """Stop the method's clock."""
-        self._progress.stop_task(self._tasks[method])
+        self.bars.stop_task(self._tasks[method])
 
 
-def progress_on(console: Console) -> LineProgress | LiveProgress:
-    """Return what suits the console."""
-    return LiveProgress(console) if console.is_terminal else LineProgress(console)
+@contextmanager
+def progress_on(console: Console) -> Iterator[LineProgress | LiveProgress]:
+    """Give what suits the console."""
+    if not console.is_terminal:
+        yield LineProgress(console)
+        return
+    progress = LiveProgress(console)
+    with progress.bars:
+        yield progress
 
 
 def _fixed() -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,10 @@ from rich.table import Table
 
 from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
 from securedfl.cli.progress import progress_on
-from securedfl.errors import ConfigError, MissingDependencyError
+from securedfl.cli.report import report_of
+from securedfl.errors import ConfigError, needing
+from securedfl.federation.run_folder.summary import Summary
+from securedfl.reporting.units import data_size, percent
 
 
 @with_settings
@@ -34,7 +38,7 @@ def train(
     **Examples**
 
     - `securedfl train` : digits, 9 peers, 20 rounds, Local-Only, FedAvg and SecureD-FL
-    - `securedfl train --peers 15 --partition dirichlet --alpha 0.3 --out runs/uneven`
+    - `securedfl train --peers 15 --dealing dirichlet --alpha 0.3 --out runs/uneven`
     - `securedfl train my.toml --seed 1 --json > summary.json`
     - `securedfl train --resume runs/uneven`
     """
@@ -42,70 +46,58 @@ def train(
     values = merged(config, settings)
     if resume is not None and "out" in settings:
         raise ConfigError(f"--resume continues in {resume}; leave --out away")
-    settled = checked(config, values) if resume is None else None
-    with console.status("Starting ...") if console.is_terminal else nullcontext():
-        federation = _federation()
+    if resume is None:
+        settled = checked(config, values)
+    waiting = console.status("Starting ...") if console.is_terminal else nullcontext()
+    # torch takes seconds
+    with waiting, needing("training"):
+        from securedfl.federation.train import resume as go_on
+        from securedfl.federation.train import train as start
     with progress_on(console) as progress:
         try:
-            if settled is not None:
-                summary = federation.train(settled, observer=progress)
-            else:
-                values.pop("out", None)
-                summary = federation.resume(resume, changes=values, observer=progress)
+            with report_of(progress):
+                if resume is None:
+                    summary = start(settled, observer=progress)
+                else:
+                    values.pop("out", None)
+                    summary = go_on(resume, changes=values, observer=progress)
         except KeyboardInterrupt:
             if progress.folder is not None:
                 console.print(f"Continue with: securedfl train --resume {progress.folder}", soft_wrap=True)
             raise
+    tell(summary, console, as_json=as_json)
+
+
+def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
+    """Print the summary as JSON, or a table like the paper's "Best Test Accuracy Over Training"."""
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
-    else:
-        show(summary, console)
-
-
-def show(summary: dict[str, Any], console: Console) -> None:
-    """Print a table like the paper's "Best Test Accuracy Over Training", and where the report is."""
+        typer.echo(json.dumps(summary.to_dict(), indent=2))
+        return
     table = Table(
         title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False
     )
     table.add_column("Method", no_wrap=True)
     for column in ("Best", "Final", "Error", "Sent", "Training", "Averaging"):
         table.add_column(column, justify="right", no_wrap=True)
-    for result in summary["methods"].values():
-        error, sent = result["mean_error"], result["bytes_per_peer_per_round"]
+    for method in summary.methods.values():
+        sent = method.bytes_per_peer_per_round
         table.add_row(
-            result["label"],
-            f"{100 * result['best_accuracy']:.2f} %",
-            f"{100 * result['final_accuracy']:.2f} %",
-            "-" if error is None else f"{error:.1e}",
-            _bytes(sent) if sent else "-",
-            f"{result['train_seconds']:.1f} s",
-            f"{result['average_seconds']:.2f} s" if sent else "-",
+            method.label,
+            _shown(method.best_accuracy, percent),
+            _shown(method.final_accuracy, percent),
+            _shown(method.mean_error, "{:.1e}".format),
+            _shown(sent or None, data_size),
+            _shown(method.train_seconds, "{:.1f} s".format),
+            _shown(method.average_seconds if sent else None, "{:.2f} s".format),
         )
     console.print(table)
     console.print(
-        f"{summary['dataset']}, {summary['peers']} peers, {summary['samples']['test']} test samples. Error: mean "
-        "squared, per average. Sent: by a peer, per average.",
+        f"{summary.dataset}, {summary.peers} peers, {summary.samples.test} test samples. Error: mean squared, per "
+        "average. Sent: by a peer, per average.",
         soft_wrap=True,
     )
-    console.print(f"Report: {Path(summary['run_dir']) / 'report.html'}", markup=False, soft_wrap=True)
+    console.print(f"Report: {Path(summary.run_dir) / 'report.html'}", markup=False, soft_wrap=True)
 
 
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
-
-
-def _federation() -> Any:
-    """Import what needs torch, which takes seconds."""
-    try:
-        import securedfl.federation.train as federation
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] in ("torch", "safetensors"):
-            raise MissingDependencyError(
-                f"training needs {error.name}; install it with: pip install 'securedfl[learn]'"
-            ) from None
-        raise
-    return federation
+def _shown(value: float | None, text: Callable[[float], str]) -> str:
+    return "-" if value is None else text(value)

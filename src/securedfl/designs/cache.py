@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from securedfl import cache
+from securedfl import storage
 from securedfl.designs.design import Design
 
 FROM_PEERS = 2000
@@ -18,7 +18,7 @@ VERSION = 2
 
 def recall(n: int, s: int, seed: int) -> Design | None:
     """Return the stored design, or None if there is none that is intact."""
-    stored = cache.recall(_path(n, s, seed))
+    stored = storage.recall(_path(n, s, seed))
     if stored is None:
         return None
     try:
@@ -34,8 +34,8 @@ def recall(n: int, s: int, seed: int) -> Design | None:
 def remember(design: Design, s: int, seed: int) -> None:
     """Store a verified design."""
     arrays = {"labels": design.labels, "method": np.array(design.method), "hash": np.array(design.hash)}
-    cache.remember(_path(design.n, s, seed), arrays)
+    storage.remember(_path(design.n, s, seed), arrays)
 
 
 def _path(n: int, s: int, seed: int) -> Path:
-    return cache.folder() / f"design-v{VERSION}-{n}-{s}-{seed}.npz"
+    return storage.cache_folder() / f"design-v{VERSION}-{n}-{s}-{seed}.npz"

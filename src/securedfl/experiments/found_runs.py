@@ -12,9 +12,11 @@ from typing import Any, Generic, TypeVar
 from securedfl.errors import RunFolderError
 from securedfl.experiments import paper
 from securedfl.experiments.presets import Preset, scaled_in_words
-from securedfl.experiments.training import RUNS, differences, read_config, read_summary, settings
+from securedfl.experiments.training import RUNS, settings
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.run_folder import CONFIG, read_rows
+from securedfl.federation.run_folder.files import CONFIG, read_config
+from securedfl.federation.run_folder.metrics import Row, read_rows
+from securedfl.federation.run_folder.summary import read_summary
 
 SEQUENCE = 50
 """Characters that a sample of Shakespeare asks for, so that the test set counts so many predictions per sample."""
@@ -197,7 +199,7 @@ def _belongs(config: TrainConfig, preset: Preset) -> bool:
         return False
     values = settings(preset, config.dataset, config.peers, config.seed, iterations)
     values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width}
-    return not differences(config, TrainConfig.resolve(values))
+    return not config.differences(TrainConfig.resolve(values))
 
 
 def _cell(runs: Sequence[FoundRun]) -> Cell:
@@ -217,8 +219,8 @@ def _cell(runs: Sequence[FoundRun]) -> Cell:
 
 def _read(folder: Path, config: TrainConfig, preset: Preset) -> FoundRun:
     by_method: dict[str, dict[int, float]] = {}
-    for row in read_rows(folder):
-        by_method.setdefault(row["method"], {})[row["round"]] = float(row["accuracy"])
+    for row in read_rows(folder, Row):
+        by_method.setdefault(row.method, {})[row.round] = row.accuracy
     every = range(config.rounds + 1)
     curves = {
         method: [by_method[method][r] for r in every]
@@ -231,8 +233,8 @@ def _read(folder: Path, config: TrainConfig, preset: Preset) -> FoundRun:
 
 def _predictions(folder: Path, config: TrainConfig) -> int | None:
     try:
-        samples = int(read_summary(folder)["samples"]["test"])
-    except (ValueError, KeyError, TypeError):
+        samples = read_summary(folder).samples.test
+    except RunFolderError:
         return None
     return samples * (SEQUENCE if config.dataset == "shakespeare" else 1)
 

@@ -23,14 +23,14 @@ from securedfl.experiments import figures, paper
 from securedfl.experiments.found_runs import ByIterations, Cell, FoundRun, cells, find, mean, spread
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Plot, Result, Tell
-from securedfl.federation.files import write_text
-from securedfl.federation.run_folder import updates_file
+from securedfl.federation.run_folder.files import updates_file
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.steps import Array
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE, scientific
 from securedfl.simulation import driver as memory
+from securedfl.storage import write_text
 
 METHOD = "fedavg"
 GROUP_SIZE = 3
@@ -184,7 +184,7 @@ def errors(
 def _measured(run: FoundRun, preset: Preset, tell: Tell) -> Measured:
     """Return what a run folder says, or measure and keep it there."""
     # Late, because it needs what training needs.
-    from securedfl.federation.checkpoint import load_parameters
+    from securedfl.federation.run_folder.checkpoint import load_parameters
 
     path = run.folder / MEASURED
     # A short training keeps at least its last round.

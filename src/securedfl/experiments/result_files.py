@@ -5,25 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
-import platform
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-import securedfl
 from securedfl.errors import RunFolderError
 from securedfl.experiments import curves, groups, iterations, table
 from securedfl.experiments.found_runs import Cell
 from securedfl.experiments.presets import NAMES, Preset, read_preset
 from securedfl.experiments.results import Finding, Plot, Result, Tell, Verdict
-from securedfl.federation.files import cannot_write, write_text
+from securedfl.federation.run_folder.summary import versions
 from securedfl.reporting.page import Page, inline, render
 from securedfl.reporting.svg import save_figure
+from securedfl.storage import cannot_write, write_text
 
 TILES: dict[Verdict, str] = {
     "holds": "claims hold",
@@ -98,7 +96,7 @@ def make_record(
         chosen=dict(chosen),
         settings=preset.train,
         seeds=sorted({int(str(row["seed"])) for row in result.records}),
-        versions=_versions(),
+        versions=versions(),
         findings=list(result.findings),
         data=data,
     )
@@ -215,17 +213,6 @@ def _command(preset: Preset, cell: Cell) -> str:
     shares = {"users": cell.users, "width": cell.width}
     scale = ",".join(f"{key}={share:g}" for key, share in shares.items() if share != 1)
     return line + (f" --scale {scale}" if scale else "")
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of what computed the numbers."""
-    found = {"securedfl": securedfl.__version__, "python": platform.python_version()}
-    for package in ("numpy", "torch"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def _sentence(verdicts: Counter[Verdict]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -12,9 +11,11 @@ from typing import Any, Literal
 
 from securedfl.errors import ConfigError, RunFolderError
 from securedfl.experiments.presets import Preset, Scale, scaled_in_words
-from securedfl.federation.config import FREE, TrainConfig, read_toml
+from securedfl.federation.config import FREE, TrainConfig
 from securedfl.federation.observer import Observer
-from securedfl.federation.run_folder import CONFIG, read_rows
+from securedfl.federation.run_folder.files import CONFIG, read_config
+from securedfl.federation.run_folder.metrics import Row, read_rows
+from securedfl.federation.run_folder.summary import read_summary
 
 RUNS = "runs"
 """The folder of all runs, which experiments share."""
@@ -129,29 +130,27 @@ def settings(
     return values
 
 
-def differences(found: TrainConfig, wanted: TrainConfig) -> list[str]:
-    """Name the settings in which two runs' numbers may differ, with both values."""
-    before, now = found.to_dict(), wanted.to_dict()
-    return [
-        f"{key} = {before.get(key)!r}, not {now.get(key)!r}"
-        for key in sorted(before.keys() | now.keys())
-        if key not in FREE and before.get(key) != now.get(key)
-    ]
-
-
 def examine(run: NeededRun) -> State:
     """Tell how far a run is; a run with other settings in its folder is an error."""
     if not (run.folder / CONFIG).is_file():
         return "absent"
-    found = differences(read_config(run.folder), run.config)
+    found = read_config(run.folder).differences(run.config)
     if found:
         raise RunFolderError(
             f"{run.folder} holds a run with other settings ({'; '.join(found)}); "
             "move it away, or choose another --out"
         )
-    last = {row["method"]: row["round"] for row in read_rows(run.folder)}
+    last = {row.method: row.round for row in read_rows(run.folder, Row)}
     whole = all(last.get(method) == run.config.rounds for method in run.config.methods)
-    return "finished" if whole and read_summary(run.folder).get("finished") is True else "unfinished"
+    return "finished" if whole and _said_to_be_finished(run.folder) else "unfinished"
+
+
+def _said_to_be_finished(folder: Path) -> bool:
+    try:
+        return read_summary(folder).finished
+    except RunFolderError:
+        # none yet, or a damaged one
+        return False
 
 
 def examine_all(runs: Sequence[NeededRun], *, resume: bool = False) -> dict[Path, State]:
@@ -164,23 +163,6 @@ def examine_all(runs: Sequence[NeededRun], *, resume: bool = False) -> dict[Path
             "--no-train, or choose another --out"
         )
     return states
-
-
-def read_config(folder: Path) -> TrainConfig:
-    """Return the settings of a run folder as they resolve today."""
-    try:
-        return TrainConfig.resolve(read_toml(folder / CONFIG), where=str(folder / CONFIG))
-    except ConfigError as error:
-        raise RunFolderError(f"the run in {folder} cannot be read: {error}") from None
-
-
-def read_summary(folder: Path) -> Mapping[str, Any]:
-    """Return the summary of a run; nothing if there is none yet, or a damaged one."""
-    try:
-        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return summary if isinstance(summary, dict) else {}
 
 
 def train_missing(runs: Sequence[NeededRun], *, resume: bool = False, watch: Watch | None = None) -> int:
@@ -203,6 +185,7 @@ def train_missing(runs: Sequence[NeededRun], *, resume: bool = False, watch: Wat
     # Late, because torch takes seconds.
     from securedfl.federation.train import resume as continue_run
     from securedfl.federation.train import train
+    from securedfl.reporting.report import write_report
 
     for number, run in enumerate(left, start=1):
         seconds, unknown = forecast(left[number:], runs)
@@ -213,6 +196,7 @@ def train_missing(runs: Sequence[NeededRun], *, resume: bool = False, watch: Wat
             else:
                 free = {key: value for key, value in run.config.to_dict().items() if key in FREE}
                 continue_run(run.folder, changes=free, observer=observer)
+            write_report(run.folder)
     return len(left)
 
 
@@ -226,7 +210,7 @@ def forecast(left: Iterable[NeededRun], known: Iterable[NeededRun]) -> tuple[flo
     """
     pace: dict[tuple[str, float, float], list[float]] = {}
     for run in known:
-        spent = [row["train_seconds"] + row["average_seconds"] for row in read_rows(run.folder)]
+        spent = [row.train_seconds + row.average_seconds for row in read_rows(run.folder, Row)]
         pace.setdefault(_kind(run), []).extend(spent)
     total, unknown = 0.0, []
     for run in left:

@@ -1,4 +1,4 @@
-"""Algorithm 3 as a whole: rounds of learning and averaging, settings, run folders and checkpoints.
+"""Algorithm 3 as a whole: rounds of learning and averaging, settings, run folders and real peers.
 
-`securedfl.federation.config` and `securedfl.federation.run_folder` work without torch.
+`config`, `run_folder`, `task` and what they need work without torch.
 """

@@ -1,137 +1,85 @@
-"""Algorithm 3 of the paper: rounds of local updates and secure averages, simulated for all peers at once."""
+"""Algorithm 3 of the paper: rounds of local updates and secure averages, for simulated and for real peers."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-import numpy as np
+from securedfl.learning.training.task import Score
 
-from securedfl.learning.training.team import Report, Team
-from securedfl.learning.training.trainer import Array, Score
-from securedfl.parameters import add_weights, remove_weight
-from securedfl.protocols.fixedpoint import UnencodableError
-from securedfl.protocols.protocol import Averaging
-from securedfl.simulation.driver import Draws, NotFiniteError, run
+
+class Average(Protocol):
+    """What came out of an average."""
+
+    @property
+    def round(self) -> int:
+        """The round of the result; later than asked for if a real peer was left behind."""
+
+
+A = TypeVar("A", bound=Average)
+A_co = TypeVar("A_co", bound=Average, covariant=True)
+
+
+class Peers(Protocol[A_co]):
+    """Those who run Algorithm 3 here: all peers of a simulation at once, or one real peer among others."""
+
+    def initialise(self) -> None:
+        """Choose w_k^0, different for each peer."""
+
+    def update(self, round: int) -> Sequence[float]:
+        """Train from the average of the round before; return the mean loss of each peer that tells one."""
+
+    def average(self, round: int) -> A_co:
+        """Replace every peer's parameters by the average; after a void round, by what the round before gave."""
+
+    def evaluate(self) -> Sequence[Score]:
+        """Score the average on the test data of each peer that has some."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Average:
-    """What one average cost and how far it is from the true mean, which only a simulation knows."""
+class Round(Generic[A]):
+    """The outcome of one round; round 0 is the initial average, before which nothing is trained."""
 
-    error_mse: float
-    error_max: float
-    bytes_per_peer: float
-    seconds: float
+    losses: Sequence[float] = ()
+    train_seconds: float = 0.0
+    average: A
+    scores: Sequence[Score]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Round:
-    """The outcome of one round; round 0 is the initial average."""
-
-    number: int
-    train_losses: list[float] | None
-    train_seconds: float
-    average: Average | None
-    scores: list[Score]
+    @property
+    def number(self) -> int:
+        """The round that was reached."""
+        return self.average.round
 
 
-SecureAggregation = Callable[[Array, int], Average]
-"""Replaces every peer's row by the average, in place."""
-
-
-def algorithm3(
-    team: Team,
-    secure_aggregation: SecureAggregation | None,
-    *,
-    rounds: int,
-    after: int | None = None,
-    report: Report | None = None,
-) -> Iterator[Round]:
-    """Run Algorithm 3 and yield after every round, when ``team.parameters`` hold w^r.
+def algorithm3(peers: Peers[A], *, rounds: int, after: int | None = None) -> Iterator[Round[A]]:
+    """Run Algorithm 3 and yield after every round, when the peers hold w^r.
 
     Parameters
     ----------
-    team
-        All peers; its rows are the paper's w_k.
-    secure_aggregation
-        How to average; None leaves every peer on its own (Local-Only).
+    peers
+        Who takes part.
     rounds
         The last round.
     after
-        The round that the team was restored from; None starts with initialisation.
-    report
-        Told how many peers have trained in this round.
+        The round that the peers were restored from; None starts with initialisation.
     """
     if after is None:
-        team.initialise()  # w_k^0, different for each peer
-        average = secure_aggregation(team.parameters, 0) if secure_aggregation else None  # w^0
-        yield Round(number=0, train_losses=None, train_seconds=0.0, average=average, scores=team.evaluate())
-        after = 0
-    for r in range(after + 1, rounds + 1):
+        # w_k^0
+        peers.initialise()
+        # w^0 = SecureAggregation(w_1^0, ..., w_n^0)
+        average = peers.average(0)
+        yield Round(average=average, scores=peers.evaluate())
+        after = average.round
+    r = after
+    while r < rounds:
+        r += 1
         started = time.perf_counter()
-        losses = team.update(r, report)  # w_k^r = Update(k, w^{r-1})
+        # w_k^r = Update(k, w^{r-1})
+        losses = peers.update(r)
         seconds = time.perf_counter() - started
-        average = secure_aggregation(team.parameters, r) if secure_aggregation else None  # w^r
-        yield Round(
-            number=r, train_losses=losses, train_seconds=seconds, average=average, scores=team.evaluate()
-        )
-
-
-def secure_aggregation(
-    parameters: Array,
-    round: int,
-    *,
-    protocol: Averaging,
-    draws: Callable[[int], Draws | None],
-    weights: Sequence[float] | None = None,
-    name_at: Callable[[int], str] | None = None,
-) -> Average:
-    """Average all rows by a protocol in the memory driver and write the result into every row.
-
-    Parameters
-    ----------
-    parameters
-        One row per peer.
-    round
-        The round of federated learning; partitions rotate with it.
-    protocol
-        With design and options filled in.
-    draws
-        Gives the source of masks for a round.
-    weights
-        How much each peer counts; by default all alike.
-    name_at
-        Tells which parameter an index belongs to, for messages.
-    """
-    started = time.perf_counter()
-    vectors = list(parameters) if weights is None else add_weights(list(parameters), weights)
-    try:
-        outcome = run(protocol.at(round), vectors, draws=draws(round))
-    except (NotFiniteError, UnencodableError) as error:
-        name = name_at(error.index) if name_at and error.index < parameters.shape[1] else ""
-        if isinstance(error, UnencodableError):
-            raise error.at(name=name) from None
-        raise NotFiniteError(error.peer, error.index, error.value, name) from None
-    mean = outcome.average if weights is None else remove_weight(outcome.average)
-    seconds = time.perf_counter() - started
-
-    difference = mean - true_mean(parameters, weights)
-    parameters[:] = mean
-    return Average(
-        error_mse=float(np.square(difference).mean()),
-        error_max=float(np.abs(difference).max()),
-        bytes_per_peer=float(np.mean(outcome.sent)),
-        seconds=seconds,
-    )
-
-
-def true_mean(parameters: Array, weights: Sequence[float] | None = None) -> Array:
-    """Return the mean of the rows in float64; row by row, because a float64 copy of all would be large."""
-    weights = [1.0] * len(parameters) if weights is None else weights
-    result = np.zeros(parameters.shape[1], dtype=np.float64)
-    for row, weight in zip(parameters, weights, strict=True):
-        result += np.multiply(row, weight, dtype=np.float64)
-    result /= float(sum(weights))
-    return result
+        # w^r = SecureAggregation(w_1^r, ..., w_n^r)
+        average = peers.average(r)
+        yield Round(losses=losses, train_seconds=seconds, average=average, scores=peers.evaluate())
+        r = average.round

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,16 @@ from securedfl.designs import Design, best, nearest_design
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import DesignError
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.files import write_text
 from securedfl.federation.methods import averaging, private, protocol_of
+from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
+from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
-from securedfl.privacy.ledger import FILE as LEDGER
 from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.protocols.protocol import Averaging
-
-CERTIFICATE, EXPOSURE = "certificate.json", "exposure.svg"
+from securedfl.storage import write_text
 
 _log = logging.getLogger("securedfl")
 
@@ -81,7 +80,7 @@ def certify(config: TrainConfig, design: Design) -> dict[str, Any]:
     return _plain(config, design)
 
 
-def save(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Mapping[str, Any]]) -> None:
+def save(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Row | PeerRow]) -> None:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far.
 
     Parameters
@@ -96,7 +95,7 @@ def save(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Mappi
     ledgers, done = {}, list(rows)
     for method in private(config):
         certificate = _certified(config, design, method)
-        attempts = [a for row in done if row["method"] == method for a in _attempts(row, design.n)]
+        attempts = [a for row in done if row.method == method for a in _attempts(row, design.n)]
         ledger = Ledger(Audit(_averaging(config, design, method))).add(*attempts)
         ledgers[method] = {
             **ledger.to_dict(certificate.worst_coalition),
@@ -111,17 +110,15 @@ def save(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Mappi
         write_text(folder / LEDGER, readable_json(_only(ledgers)) + "\n")
 
 
-def _attempts(row: Mapping[str, Any], n: int) -> list[Attempt]:
+def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
     """Return what a row of metrics tells about attempts; a simulation needs one, by everybody, in each round."""
-    round = int(row["round"])
-    known: Sequence[Mapping[str, Any]] = row.get("tried") or [{"members": range(n), "opened": True}]
     return [
         Attempt(
-            round=round,
-            steps=None if tried["opened"] else 1,
-            members=None if len(tried["members"]) == n else tuple(tried["members"]),
+            round=row.round,
+            steps=None if tried.opened else 1,
+            members=None if len(tried.members) == n else tried.members,
         )
-        for tried in known
+        for tried in row.tried or [Tried(0, 0, tuple(range(n)), True)]
     ]
 
 

@@ -22,6 +22,10 @@ FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_update
 """Settings that change no number, so that a resumed run may have others."""
 
 
+RENAMED = {"partition": "dealing"}
+"""Settings that had another name in older run folders."""
+
+
 def _names(value: Any) -> Any:
     """Read "local, fedavg" as the list that TOML would have."""
     if isinstance(value, str):
@@ -36,25 +40,34 @@ def _path(value: Any) -> Any:
 PathOption = Annotated[Path, BeforeValidator(_path)]
 
 
-class RhoSchedule(BaseModel):
+class Settings(BaseModel):
+    """Settings that are checked strictly: unknown keys and values of another type are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def checked(cls, values: Mapping[str, Any], where: str) -> Self:
+        """Return the settings; a `ConfigError` names the key, what is wrong with it, and what was given."""
+        check_keys(values, cls.model_fields, where)
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error, where)) from None
+
+
+class RhoSchedule(Settings):
     """rho as ``start * decay ** (i // period)`` at iteration i = 0, 1, ..."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    start: float = Field(gt=0, allow_inf_nan=False)
-    decay: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    start: float = Field(gt=0)
+    decay: float = Field(default=1.0, gt=0)
     period: int = Field(default=1, ge=1)
 
 
-class TrainConfig(BaseModel):
+class TrainConfig(Settings):
     """Everything that decides a run. Each field is a key of the TOML file and an option of ``securedfl train``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
     dataset: str = Field("digits", description="Data set to train on.")
-    data_dir: PathOption | None = Field(
-        None, description="Folder that holds the data set, where it needs one."
-    )
+    data_dir: PathOption | None = Field(None, description="Folder of the data set, where it needs one.")
     peers: int = Field(9, ge=2, le=MOST_PEERS, description="Number of peers.")
     rounds: int = Field(20, ge=1, description="Rounds of federated learning.")
     methods: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
@@ -63,30 +76,19 @@ class TrainConfig(BaseModel):
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all randomness: same seed, same numbers.")
     out: PathOption | None = Field(None, description="Run folder; by default runs/DATASET-PEERS-TIME.")
 
-    partition: Literal["even", "natural", "dirichlet"] = Field(
+    dealing: Literal["even", "natural", "dirichlet"] = Field(
         "even", description="How samples are dealt to peers; the default depends on the data set."
     )
-    alpha: float = Field(
-        0.5,
-        gt=0,
-        allow_inf_nan=False,
-        description="Of the Dirichlet partition: small is uneven, large is even.",
-    )
+    alpha: float = Field(0.5, gt=0, description="Of the Dirichlet dealing: small is uneven, large is even.")
     model: str = Field("cnn-small", description="Model to train; the default depends on the data set.")
-    width: float = Field(
-        1.0, gt=0, le=16, allow_inf_nan=False, description="Scale of the model's layer widths."
-    )
-    fraction: float = Field(
-        1.0, gt=0, le=1, allow_inf_nan=False, description="Share of the users (or samples) to train with."
-    )
+    width: float = Field(1.0, gt=0, le=16, description="Scale of the model's layer widths.")
+    fraction: float = Field(1.0, gt=0, le=1, description="Share of users (or samples) to train with.")
     epochs: int = Field(1, ge=1, description="Local epochs per round.")
     batch_size: int = Field(32, ge=1, description="Samples per mini-batch.")
     optimizer: Literal["rmsprop", "adam", "sgd"] = Field("rmsprop", description="Local optimiser.")
-    learning_rate: float = Field(
-        0.001, gt=0, le=1e6, allow_inf_nan=False, description="Step size of the optimiser."
-    )
-    momentum: float = Field(0.0, ge=0, lt=1, allow_inf_nan=False, description="Momentum of rmsprop and sgd.")
-    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False, description="Weight decay of the optimiser.")
+    learning_rate: float = Field(0.001, gt=0, le=1e6, description="Step size of the optimiser.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of rmsprop and sgd.")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimiser.")
 
     group_size: Literal["auto"] | Annotated[int, Field(ge=2)] = Field(
         "auto", description="Peers per group; auto is 3 unless another size protects peers better."
@@ -102,8 +104,7 @@ class TrainConfig(BaseModel):
     )
     weighted: bool = Field(False, description="Weight each peer by its number of training samples.")
     masks: Literal["seeded", "secret"] = Field(
-        "seeded",
-        description="seeded repeats the same masks with the same seed; secret draws them from the system.",
+        "seeded", description="seeded repeats masks with the same seed; secret draws them from the system."
     )
     collusion: int = Field(1, ge=0, description="Colluding peers that the federation must withstand.")
     allow_exposure: bool = Field(False, description="Train even if the settings do not withstand that.")
@@ -112,24 +113,20 @@ class TrainConfig(BaseModel):
         "auto", description="Processes that train peers; auto measures what is fastest."
     )
     checkpoint_every: int = Field(1, ge=1, description="Rounds between checkpoints.")
-    keep_updates: int = Field(
-        0, ge=0, description="Rounds between copies of all peers' parameters before averaging; 0 keeps none."
-    )
+    keep_updates: int = Field(0, ge=0, description="Rounds between copies of what peers average; 0: none.")
     tensorboard: bool = Field(False, description="Also write TensorBoard events.")
 
     @classmethod
     def resolve(cls, values: Mapping[str, Any], *, where: str = "the settings") -> Self:
         """Check settings and fill in defaults, first those of the data set; `ConfigError` says what is wrong."""
-        _check_keys(values, cls.model_fields, where)
+        check_keys(values, cls.model_fields, where)
         rho = values.get("rho")
         if isinstance(rho, Mapping):
-            _check_keys(rho, RhoSchedule.model_fields, f"rho in {where}")
+            check_keys(rho, RhoSchedule.model_fields, f"rho in {where}")
         dataset = values.get("dataset", cls.model_fields["dataset"].default)
         defaults = source(dataset).defaults if isinstance(dataset, str) else {}
-        try:
-            config = cls.model_validate({**defaults, **values})
-        except ValidationError as error:
-            raise ConfigError(_explain(error, where)) from None
+        check_keys(defaults, cls.model_fields, f"the defaults of the data set {dataset!r}")
+        config = cls.checked({**defaults, **values}, where)
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
             raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
@@ -152,9 +149,21 @@ class TrainConfig(BaseModel):
         """
         return tomli_w.dumps({key: value for key, value in self.to_dict().items() if key != "out"})
 
+    def differences(self, other: TrainConfig) -> list[str]:
+        """Name the settings by which another run's numbers may differ, with both values."""
+        mine, theirs = self.to_dict(), other.to_dict()
+        return [
+            f"{key} = {mine.get(key)!r}, not {theirs.get(key)!r}"
+            for key in sorted(mine.keys() | theirs.keys())
+            if key not in FREE and mine.get(key) != theirs.get(key)
+        ]
+
     def fingerprint(self) -> str:
-        """Short hash of all settings that change numbers."""
-        decisive = {key: value for key, value in self.to_dict().items() if key not in FREE}
+        """Short hash of all settings that change numbers, under the names they had when runs were first hashed."""
+        first_names = {new: old for old, new in RENAMED.items()}
+        decisive = {
+            first_names.get(key, key): value for key, value in self.to_dict().items() if key not in FREE
+        }
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -168,9 +177,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 
-def _check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Refuse a key that is not known, by an error that names the nearest."""
     for key in values:
         if key not in known:
+            if RENAMED.get(key, "") in known:
+                raise ConfigError(f"{key!r} in {where} is called {RENAMED[key]!r} now; rename it")
             near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
             raise ConfigError(f"unknown key {key!r} in {where}{hint}")

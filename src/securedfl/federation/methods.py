@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from securedfl.designs import Design
@@ -60,6 +60,9 @@ METHODS: dict[str, Method] = {
 """All methods by name; add an entry to add a method."""
 
 
+LONGEST_LABEL = 40
+
+
 def method(name: str) -> Method:
     """Return the method of that name; an unknown one is an error that names the nearest."""
     if name not in METHODS:
@@ -88,3 +91,16 @@ def averaging(config: TrainConfig, name: str, design: Design) -> Averaging | Non
 def private(config: TrainConfig) -> list[str]:
     """Return the methods of a run that are to be private."""
     return [name for name in config.methods if not method(name).baseline]
+
+
+def label(name: str) -> str:
+    """Return the name that people read; an unknown method keeps its own, cut to a length that fits."""
+    text = METHODS[name].label if name in METHODS else name
+    plain = "".join(c if c.isprintable() else " " for c in text).strip() or "(no name)"
+    return plain if len(plain) <= LONGEST_LABEL else plain[: LONGEST_LABEL - 1] + "…"
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Return each method once: the known ones in the paper's order, then the others as they came."""
+    found = dict.fromkeys(names)
+    return [name for name in METHODS if name in found] + [name for name in found if name not in METHODS]

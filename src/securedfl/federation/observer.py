@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.run_folder.metrics import Row
 
 
 class Observer:
-    """Override what you want to be told; an exception from any of it stops the run as Ctrl-C does."""
+    """Override what you want to be told; an exception from any of it stops the run as Ctrl-C does.
+
+    Attributes
+    ----------
+    folder
+        The run folder, from the moment at which this run holds it; what is in it is usable however the run ends.
+    """
+
+    folder: Path | None = None
 
     def preparing(self, text: str) -> None:
         """Hear what takes its time before training begins, such as decoding a data set for the first time."""
@@ -23,7 +31,7 @@ class Observer:
     def peers_trained(self, count: int) -> None:
         """Hear that so many peers have finished their update of this round."""
 
-    def round_finished(self, row: dict[str, Any]) -> None:
+    def round_finished(self, row: Row) -> None:
         """Hear that a round is done."""
 
     def method_finished(self, method: str) -> None:

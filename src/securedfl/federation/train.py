@@ -1,47 +1,50 @@
-"""A whole run: every method trained with Algorithm 3, with metrics, checkpoints, summary and report on disk."""
+"""A whole run of a simulated federation: every method trained with Algorithm 3, with metrics and checkpoints."""
 
 from __future__ import annotations
 
-import platform
-import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-
-import securedfl
 from securedfl.errors import RunFolderError
-from securedfl.federation import checkpoint as checkpoints
-from securedfl.federation.algorithm3 import Average, SecureAggregation, algorithm3, secure_aggregation
-from securedfl.federation.certify import certify, choose_design, save
-from securedfl.federation.checkpoint import Checkpoint, save_parameters
+from securedfl.federation.algorithm3 import algorithm3
+from securedfl.federation.certify import certify, choose_design
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging
-from securedfl.federation.metrics import SCALARS, Row, make_row, summarise
 from securedfl.federation.observer import Observer
-from securedfl.federation.run_folder import RunFolder
-from securedfl.federation.tensorboard import Events
-from securedfl.learning.data import datasets
-from securedfl.learning.data import dealing as partition
-from securedfl.learning.data.hub import Report
+from securedfl.federation.results import default_folder, leave_results
+from securedfl.federation.run_folder import checkpoint as checkpoints
+from securedfl.federation.run_folder.checkpoint import Checkpoint
+from securedfl.federation.run_folder.files import updates_file
+from securedfl.federation.run_folder.folder import RunFolder
+from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.summary import Summary
+from securedfl.federation.run_folder.tensorboard import Events
+from securedfl.federation.simulated import (
+    SecureAggregation,
+    SimulatedAverage,
+    SimulatedPeers,
+    no_aggregation,
+    secure_aggregation,
+)
+from securedfl.federation.task import make_task
 from securedfl.learning.models.registry import builder
-from securedfl.learning.seeds import stream
-from securedfl.learning.training.team import Task, Team
-from securedfl.learning.training.trainer import Array, TrainingOptions
+from securedfl.learning.training.task import Task
+from securedfl.learning.training.team import Team
 from securedfl.learning.training.worker_count import make_team
+from securedfl.parameters import Array
 from securedfl.protocols import InsecureSeededDraw
 from securedfl.simulation.driver import Draws
 
 
-def train(config: TrainConfig, *, observer: Observer | None = None) -> dict[str, Any]:
-    """Train a simulated federation with every method of the configuration and return the summary.
+def train(config: TrainConfig, *, observer: Observer | None = None) -> Summary:
+    """Train a simulated federation with every method of the configuration; return what is in summary.json.
 
     A script that sets ``workers`` above 1 needs the usual ``if __name__ == "__main__":``, because processes are
-    spawned.
+    spawned. `securedfl.reporting.report.write_report` makes a page of the run folder.
     """
     builder(config.model)
     design = choose_design(config)
@@ -51,14 +54,13 @@ def train(config: TrainConfig, *, observer: Observer | None = None) -> dict[str,
     observer = observer or Observer()
     task = make_task(config, observer.preparing)
     certificate = certify(config, design)
-    path = config.out or default_folder(config)
-    folder = RunFolder.create(path, config, design)
+    folder = RunFolder.create(config.out or default_folder(config), config, design)
     return _run(folder, task, certificate, observer)
 
 
 def resume(
     path: Path, *, changes: Mapping[str, Any] | None = None, observer: Observer | None = None
-) -> dict[str, Any]:
+) -> Summary:
     """Continue a run that was stopped or killed; the numbers are those of an uninterrupted one.
 
     Parameters
@@ -78,38 +80,13 @@ def resume(
         return _run(folder, make_task(folder.config, observer.preparing), certificate, observer)
 
 
-def make_task(config: TrainConfig, report: Report | None = None) -> Task:
-    """Load the data, deal it to the peers and collect the options of training; ``report`` hears what takes long."""
-    dataset = datasets.load(config.dataset, config.data_dir, report)
-    dataset = dataset.fraction(config.fraction, stream(config.seed, "fraction"))
-    shares = partition.deal(
-        dataset, config.peers, partition=config.partition, alpha=config.alpha, seed=config.seed
-    )
-    options = TrainingOptions(
-        model=config.model,
-        width=config.width,
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        optimizer=config.optimizer,
-        learning_rate=config.learning_rate,
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
-        seed=config.seed,
-    )
-    return Task(dataset, shares, options)
-
-
-def default_folder(config: TrainConfig) -> Path:
-    """Return runs/DATASET-PEERS-TIME."""
-    return Path("runs") / f"{config.dataset}-{config.peers}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer: Observer) -> dict[str, Any]:
-    """Train what is left of a run; stopped or not, leave a summary and a report."""
+def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer: Observer) -> Summary:
+    """Train what is left of a run; stopped or not, leave its results."""
     config = folder.config
     with ExitStack() as stack:
         stack.callback(folder.close)
         done = _resume_points(folder)
+        observer.folder = folder.path
         left = sum(config.rounds - (done[m].round if m in done else 0) for m in config.methods)
         try:
             if left:
@@ -119,22 +96,9 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer
                     _train_method(folder, task, team, method, done.pop(method, None), observer)
         except BaseException:  # Ctrl-C too: what was reached stays usable
             with suppress(Exception):  # the first error is the one to tell
-                finish_run(folder, task, certificate, finished=False)
+                leave_results(folder, task, certificate, finished=False)
             raise
-        return finish_run(folder, task, certificate, finished=True)
-
-
-def finish_run(
-    folder: RunFolder, task: Task, certificate: Mapping[str, Any], *, finished: bool
-) -> dict[str, Any]:
-    """Write summary, certificate, ledger and report of what a run has reached."""
-    from securedfl.reporting.report import write_report  # late: evaluation stands on federation
-
-    summary = _summary(folder, task, certificate, finished=finished)
-    folder.finish(summary, SCALARS)
-    save(folder.path, folder.config, folder.design, folder.rows())
-    write_report(folder.path)
-    return summary
+        return leave_results(folder, task, certificate, finished=True)
 
 
 def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
@@ -147,12 +111,12 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
         if not path.exists():
             continue
         point = checkpoints.load(path)
-        if point.method != method or point.identity != _identity(folder):
+        if point.method != method or point.identity != folder.identity:
             raise RunFolderError(
                 f"the checkpoint {path} belongs to other settings or another design than config.toml and design.json; "
                 "put those back, or start a new run with another --out"
             )
-        own = {row["round"]: row for row in rows if row["method"] == method and row["round"] <= point.round}
+        own = {row.round: row for row in rows if row.method == method and row.round <= point.round}
         if sorted(own) != list(range(point.round + 1)):
             raise RunFolderError(
                 f"metrics.jsonl in {folder.path} lacks rounds of {method} that the checkpoint has; "
@@ -173,96 +137,57 @@ def _train_method(
     after = None if point is None else point.round
     if after == config.rounds:
         return
-    aggregate = _aggregation(folder, task, team, method)
+    peers = SimulatedPeers(team, _aggregation(folder, task, team, method), observer.peers_trained)
     if point is not None:
         if point.parameters.shape[1] != team.schema.size or len(point.states) != task.peers:
             raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
         team.restore(point.parameters, point.states)
     observer.method_started(method, after)
-    samples = [len(share.train) for share in task.shares]
     with ExitStack() as stack:
-        writer = checkpoints.Writer()
-        stack.callback(writer.close)
-        events = Events(folder.path, method, (after or 0) + 1) if config.tensorboard else None
-        if events is not None:
-            stack.callback(events.close)
-        for outcome in algorithm3(
-            team, aggregate, rounds=config.rounds, after=after, report=observer.peers_trained
-        ):
-            row = make_row(method, outcome, samples)
+        save = stack.enter_context(checkpoints.in_background(folder.save))
+        events = None
+        if config.tensorboard:
+            events = stack.enter_context(closing(Events(folder.path, method, (after or 0) + 1)))
+        for outcome in algorithm3(peers, rounds=config.rounds, after=after):
+            losses = list(zip(outcome.losses, task.samples, strict=False))
+            row = replace(
+                Row.pooled(method, outcome.number, outcome.scores, losses),
+                error_mse=outcome.average.error_mse,
+                error_max=outcome.average.error_max,
+                bytes_per_peer=outcome.average.bytes_per_peer,
+                train_seconds=outcome.train_seconds,
+                average_seconds=outcome.average.seconds,
+            )
             folder.append(row)
-            if outcome.number % config.checkpoint_every == 0 or outcome.number == config.rounds:
+            if row.round % config.checkpoint_every == 0 or row.round == config.rounds:
                 saved = checkpoints.snapshot(team.parameters)
-                writer.save(
-                    folder.checkpoint(method),
-                    Checkpoint(method, outcome.number, _identity(folder), saved, team.states()),
-                )
+                save(Checkpoint(method, row.round, folder.identity, saved, team.states()))
             if events is not None:
                 events.add(row)
             observer.round_finished(row)
-        writer.finish()
     observer.method_finished(method)
 
 
-def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> SecureAggregation | None:
+def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> SecureAggregation:
+    """Return how a method averages; with ``keep_updates``, what peers bring is kept from time to time."""
     config = folder.config
     protocol = averaging(config, method, folder.design)
     if protocol is None:
-        return None
+        return no_aggregation
 
     def draws(round: int) -> Draws | None:
         if config.masks == "secret":
             return None
         return lambda peer, offset: InsecureSeededDraw(config.seed, peer=peer, round=round, offset=offset)
 
-    weights = [float(len(share.train)) for share in task.shares] if config.weighted else None
+    weights = [float(count) for count in task.samples] if config.weighted else None
     aggregate = partial(
         secure_aggregation, protocol=protocol, draws=draws, weights=weights, name_at=team.schema.name_at
     )
 
-    def keep_and_aggregate(parameters: Array, round: int) -> Average:
+    def keep_and_aggregate(parameters: Array, round: int) -> SimulatedAverage:
         if round and round % config.keep_updates == 0:
-            save_parameters(folder.update(method, round), parameters)
+            checkpoints.save_parameters(updates_file(folder.path, method, round), parameters)
         return aggregate(parameters, round)
 
     return keep_and_aggregate if config.keep_updates else aggregate
-
-
-def _identity(folder: RunFolder) -> dict[str, str]:
-    return {"settings": folder.config.fingerprint(), "design": folder.design.hash}
-
-
-def _summary(
-    folder: RunFolder, task: Task, certificate: Mapping[str, Any], *, finished: bool
-) -> dict[str, Any]:
-    config, design, rows = folder.config, folder.design, folder.rows()
-    return {
-        "finished": finished,
-        "dataset": config.dataset,
-        "peers": config.peers,
-        "rounds": config.rounds,
-        "seed": config.seed,
-        "samples": {
-            "train": sum(len(share.train) for share in task.shares),
-            "test": sum(len(share.test) for share in task.shares),
-        },
-        "methods": {
-            method: summarise(method, [row for row in rows if row["method"] == method])
-            for method in config.methods
-        },
-        "design": {
-            "hash": design.hash,
-            "gap": design.gap,
-            "group_size": design.group_size,
-            "method": design.method,
-        },
-        "certificate": dict(certificate),
-        "run_dir": str(folder.path),
-        "versions": {
-            "securedfl": securedfl.__version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "torch": str(torch.__version__),
-        },
-        "config": config.to_dict(),
-    }

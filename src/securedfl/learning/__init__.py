@@ -1,5 +1,4 @@
-"""What a peer trains: data sets, partitions, models and local updates (PyTorch).
+"""What a peer trains: data sets and how they are dealt to peers, models and local updates (PyTorch).
 
-Importing this package does not import torch; `data` works
-without it.
+Importing this package does not import torch; `data` and `training.task` work without it.
 """

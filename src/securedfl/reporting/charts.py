@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from securedfl.federation.run_folder.reader import Run
 from securedfl.reporting import figures
 from securedfl.reporting.figures import Series
 from securedfl.reporting.page import inline
-from securedfl.reporting.runs import Run
 from securedfl.reporting.units import data_size, duration, percent
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from securedfl.federation.run_folder.reader import MethodResult, Run
 from securedfl.reporting.methods import looks
 from securedfl.reporting.page import Table, themed
-from securedfl.reporting.runs import MethodResult, Run
 from securedfl.reporting.units import data_size, duration, percent, points, scientific
 
 

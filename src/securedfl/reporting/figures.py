@@ -13,7 +13,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from securedfl.errors import MissingDependencyError
-from securedfl.reporting.methods import Look, label, looks
+from securedfl.federation.methods import label
+from securedfl.reporting.methods import Look, looks
 from securedfl.reporting.units import data_size, duration, power_of_ten
 
 if TYPE_CHECKING:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from securedfl.federation.methods import METHODS
-
-LONGEST_LABEL = 40
+from securedfl.federation.methods import ordered
 
 
 @dataclass(frozen=True)
@@ -44,19 +42,6 @@ _SPARE_LOOKS = (
     Look("#2f8fc4", "#7cc8f0", 1.4, (0.0, (8.0, 2.0)), "P"),
     Look("#6a4fb3", "#a995ea", 1.4, (0.0, (5.0, 1.5, 1.2, 1.5, 1.2, 1.5)), "X"),
 )
-
-
-def label(method: str) -> str:
-    """Return the name that people read; an unknown method keeps its own, cut to a length that fits."""
-    name = METHODS[method].label if method in METHODS else method
-    plain = "".join(c if c.isprintable() else " " for c in name).strip() or "(no name)"
-    return plain if len(plain) <= LONGEST_LABEL else plain[: LONGEST_LABEL - 1] + "…"
-
-
-def ordered(methods: Iterable[str]) -> list[str]:
-    """Return each method once: the known ones in the paper's order, then the others as they came."""
-    found = dict.fromkeys(methods)
-    return [m for m in METHODS if m in found] + [m for m in found if m not in METHODS]
 
 
 def looks(methods: Iterable[str]) -> Mapping[str, Look]:

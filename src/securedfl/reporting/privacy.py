@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from securedfl.federation.methods import label
+from securedfl.federation.run_folder.reader import Run
 from securedfl.protocols.protocol import BUILT_IN
-from securedfl.reporting.methods import label
 from securedfl.reporting.page import Table
-from securedfl.reporting.runs import Run
 from securedfl.reporting.units import NONE
 
 _VERDICTS = {

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from securedfl.designs.drawing import draw_svg
-from securedfl.federation.files import write_text
+from securedfl.federation.run_folder.reader import Run, read_run
 from securedfl.reporting import comparison, privacy
 from securedfl.reporting.charts import charts
 from securedfl.reporting.page import Page, render
-from securedfl.reporting.runs import Run, read_run
 from securedfl.reporting.units import NONE
+from securedfl.storage import write_text
 
 MOST_PEERS_DRAWN, MOST_PARTITIONS_DRAWN, MOST_PARTITIONS_LISTED = 120, 12, 60
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from securedfl.designs import Design
 from securedfl.errors import ConfigError, SecuredFLError
 from securedfl.federation.certify import certify, choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.membership import check_keys
 from securedfl.network.core.board import Status, read_status, status_message
-from securedfl.network.wire import tls
 from securedfl.network.wire.endpoint import Answer, Endpoint
-from securedfl.network.wire.keys import KeyFiles, check_pair
+from securedfl.network.wire.keys import KeyFiles
 
 CLOCK_SLACK = 5.0
 """Seconds that clocks may differ: certificates and logs are read by them."""
@@ -43,13 +44,19 @@ def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
     """
     config = PeerConfig.load(path)
     federation = FederationConfig.load(config.federation)
-    me = config.position(federation)
-    findings = [Finding("federation.toml", True, f"{len(federation.members)} peers, hash {federation.hash}")]
+    me, files = config.position(federation), config.files(insecure=federation.insecure)
     identity = {"configuration": federation.hash}
-    findings += _privacy(federation, identity)
-    files = config.files(insecure=federation.insecure)
+    findings = [Finding("federation.toml", True, f"{len(federation.members)} peers, hash {federation.hash}")]
+    try:
+        design = choose_design(federation.training)
+    except SecuredFLError as error:
+        findings.append(Finding("design", False, str(error)))
+    else:
+        identity["design"] = design.hash
+        findings.append(Finding("design", True, f"gap {design.gap}, hash {design.hash}"))
+        findings.append(_look("privacy", lambda: _promise(federation, design)))
     if files is not None:
-        findings.append(_keys(files, federation.members[me]))
+        findings.append(_look("own keys", lambda: check_keys(files, federation.members[me])))
         if not findings[-1].ok:
             return findings
     status = Status(identity=json.dumps(identity, sort_keys=True))
@@ -84,34 +91,16 @@ def _endpoint(
         return Endpoint(federation.members, me, files, insecure=federation.insecure, serve=False)
 
 
-def _privacy(federation: FederationConfig, identity: dict[str, str]) -> Sequence[Finding]:
-    training = federation.training
+def _look(subject: str, work: Callable[[], str]) -> Finding:
+    """Return what a look at something gave, or why it failed."""
     try:
-        design = choose_design(training)
-        design.verify()
+        return Finding(subject, True, work())
     except SecuredFLError as error:
-        return [Finding("design", False, str(error))]
-    identity["design"] = design.hash
-    findings = [Finding("design", True, f"gap {design.gap}, hash {design.hash}")]
-    try:
-        certificate = certify(training, design)
-        findings.append(Finding("privacy", True, str(certificate.get("sentence", "certified"))))
-    except SecuredFLError as error:
-        findings.append(Finding("privacy", False, str(error)))
-    return findings
+        return Finding(subject, False, str(error))
 
 
-def _keys(files: KeyFiles, member: tls.Member) -> Finding:
-    try:
-        info = check_pair(files)
-    except SecuredFLError as error:
-        return Finding("own keys", False, str(error))
-    if info.name != member.name or info.fingerprint != member.fingerprint:
-        return Finding(
-            "own keys", False, f"the certificate is {info.name!r}, which the roster does not expect here"
-        )
-    warning = info.expiry()
-    return Finding("own keys", info.valid(), warning or f"valid until {info.not_after:%Y-%m-%d}")
+def _promise(federation: FederationConfig, design: Design) -> str:
+    return str(certify(federation.training, design).get("sentence", "certified"))
 
 
 def _reach(endpoint: Endpoint, peer: int, identity: dict[str, str]) -> Finding:

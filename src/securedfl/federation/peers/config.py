@@ -10,30 +10,25 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from securedfl.errors import ConfigError
-from securedfl.federation.config import TrainConfig, _check_keys, _explain, read_toml
+from securedfl.federation.config import Settings, TrainConfig, check_keys, read_toml
 from securedfl.network.core.rules import Deadlines
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.tls import Member, is_loopback
 from securedfl.protocols.protocol import LEAST_PEERS
 
-_STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 NOT_SHARED = frozenset(
     {"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks"}
 )
 """Settings of a simulation that make no sense for, or belong to, a single site."""
 
-Seconds = Annotated[
-    float, Field(gt=0, allow_inf_nan=False), BeforeValidator(lambda v: float(v) if type(v) is int else v)
-]
+Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if type(v) is int else v)]
 
 
-class RosterEntry(BaseModel):
+class RosterEntry(Settings):
     """One peer: its name, where others reach it, and the SHA-256 fingerprint of its certificate."""
-
-    model_config = _STRICT
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
     address: str
@@ -48,10 +43,8 @@ class RosterEntry(BaseModel):
         return Member(self.name, host, int(port), self.fingerprint)
 
 
-class DeadlineConfig(BaseModel):
+class DeadlineConfig(Settings):
     """How long to wait, in seconds; see `Deadlines`."""
-
-    model_config = _STRICT
 
     join: Seconds = 600.0
     train: Seconds = 3600.0
@@ -65,10 +58,8 @@ class DeadlineConfig(BaseModel):
         return Deadlines(join=self.join, train=self.train, average=self.average, absent=self.absent)
 
 
-class FederationConfig(BaseModel):
+class FederationConfig(Settings):
     """What all sites share; the same file everywhere."""
-
-    model_config = _STRICT
 
     name: str = Field("federation", description="Names the run; another name is another run.")
     peers: tuple[RosterEntry, ...] = Field(min_length=2, description="The roster, in order.")
@@ -78,9 +69,7 @@ class FederationConfig(BaseModel):
     entry: str | None = Field(
         None, description="module:function that returns model, data and update; by default a known data set."
     )
-    max_weight: float | None = Field(
-        None, gt=0, description="Largest number of samples of any peer, if weighted."
-    )
+    max_weight: float | None = Field(None, gt=0, description="Most samples of any peer, if weighted.")
     retries: int = Field(3, ge=0, description="How often an average may be tried again after its commit.")
     insecure: bool = Field(False, description="No TLS; for loopback only.")
     train: dict[str, Any] = Field(default_factory=dict, description="Settings as for `securedfl train`.")
@@ -94,22 +83,18 @@ class FederationConfig(BaseModel):
     @classmethod
     def resolve(cls, values: Mapping[str, Any], *, where: str = "the federation") -> Self:
         """Check settings; `ConfigError` says what is wrong."""
-        _check_keys(values, cls.model_fields, where)
         for entry in values.get("peers", ()):
             if isinstance(entry, Mapping):
-                _check_keys(entry, RosterEntry.model_fields, f"[[peers]] in {where}")
+                check_keys(entry, RosterEntry.model_fields, f"[[peers]] in {where}")
         if isinstance(values.get("deadlines"), Mapping):
-            _check_keys(values["deadlines"], DeadlineConfig.model_fields, f"[deadlines] in {where}")
+            check_keys(values["deadlines"], DeadlineConfig.model_fields, f"[deadlines] in {where}")
         if isinstance(values.get("train"), Mapping):
             known = [key for key in TrainConfig.model_fields if key not in NOT_SHARED]
-            _check_keys(values["train"], known, f"[train] in {where}")
-        try:
-            prepared = dict(values)
-            if isinstance(prepared.get("peers"), list):
-                prepared["peers"] = tuple(prepared["peers"])
-            config = cls.model_validate(prepared)
-        except ValidationError as error:
-            raise ConfigError(_explain(error, where)) from None
+            check_keys(values["train"], known, f"[train] in {where}")
+        prepared = dict(values)
+        if isinstance(prepared.get("peers"), list):
+            prepared["peers"] = tuple(prepared["peers"])
+        config = cls.checked(prepared, where)
         config._check(where)
         return config
 
@@ -176,10 +161,8 @@ class FederationConfig(BaseModel):
         return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
 
 
-class PeerConfig(BaseModel):
+class PeerConfig(Settings):
     """One site's own settings."""
-
-    model_config = _STRICT
 
     name: str
     federation: Path
@@ -195,15 +178,11 @@ class PeerConfig(BaseModel):
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read and check ``peer.toml``; paths in it are relative to the file."""
-        values = dict(read_toml(path))
-        _check_keys(values, cls.model_fields, str(path))
+        values = read_toml(path)
         for name in ("federation", "out", "key", "certificate", "authority", "data_dir"):
             if isinstance(values.get(name), str):
                 values[name] = path.parent / Path(values[name]).expanduser()
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise ConfigError(_explain(error, str(path))) from None
+        return cls.checked(values, str(path))
 
     def files(self, *, insecure: bool) -> KeyFiles | None:
         """Return the key files; only an insecure federation goes without."""

@@ -10,11 +10,12 @@ from typing import Any, Self
 import numpy as np
 
 from securedfl.errors import InvalidInputError
-from securedfl.federation.peers.checkpoint import Update, load_update, save_update
-from securedfl.federation.peers.run import Membership, linger, membership
+from securedfl.federation.peers.config import PeerConfig
+from securedfl.federation.peers.learner import put, tree_of
+from securedfl.federation.peers.membership import Membership, Site, membership
+from securedfl.federation.peers.update import Update, load_update, save_update
 from securedfl.network.core.rules import Averaged
-from securedfl.parameters import Schema, Tree
-from securedfl.protocols.steps import Array
+from securedfl.parameters import Array, Schema, Tree
 
 
 class JoinedPeer:
@@ -52,13 +53,13 @@ class JoinedPeer:
             How much this peer counts, for instance ``len(data)``; needs ``weighted = true`` and ``max_weight`` in
             federation.toml, and is ignored otherwise.
         """
-        tree = model.state_dict() if hasattr(model, "state_dict") else model
+        tree = tree_of(model)
         member = self._joined(tree)
         assert self._schema is not None  # noqa: S101 - for the type checker
         vector = self._same_again(np.array(self._schema.flatten(tree)))
         self.last, mean = member.average(vector, self.round, weight)
         self.round = self.last.round + 1
-        self._put(model, self._schema.unflatten(np.array(mean), tree))
+        put(self._schema, mean, model)
         return model
 
     def _same_again(self, vector: Array) -> Array:
@@ -67,16 +68,15 @@ class JoinedPeer:
         saved, self._saved = self._saved, None
         if saved is not None and saved.round == self.round and saved.vector.shape == vector.shape:
             return saved.vector
-        save_update(self._member.config.out, Update(self.round, vector, None))
+        save_update(self._member.site.config.out, Update(self.round, vector, None))
         return vector
 
     def resume_(self, model: Tree) -> bool:
         """Load the last average that this peer or others hold; return whether there is one. Call it before training."""
-        tree = model.state_dict() if hasattr(model, "state_dict") else model
-        member = self._joined(tree)
+        member = self._joined(tree_of(model))
         if self.round == 0 or self._schema is None:
             return False
-        self._put(model, self._schema.unflatten(np.array(member.result()), tree))
+        put(self._schema, member.result(), model)
         return True
 
     def __enter__(self) -> Self:
@@ -86,28 +86,21 @@ class JoinedPeer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._member is not None:
-            linger(self._member, self.round - 1, 0.0)
+            self._member.linger(self.round - 1, 0.0)
         self._stack.__exit__(kind, error, trace)
 
     def _joined(self, tree: Tree) -> Membership:
         """Join on first use; later check that the model is still the same."""
         if self._member is None:
-            self._schema = schema = Schema.of(tree)
-            self._member = self._stack.enter_context(membership(self._path, lambda _f, _c: schema))
+            self._schema = Schema.of(tree)
+            site = Site.of(PeerConfig.load(self._path))
+            self._member = self._stack.enter_context(membership(site, self._schema))
             self._member.session.catch_up()
             self.round = self._member.session.results.round + 1
-            self._saved = load_update(self._member.config.out)
+            self._saved = load_update(site.config.out)
         elif Schema.of(tree) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._member
-
-    @staticmethod
-    def _put(model: Any, tree: Tree) -> None:
-        if hasattr(model, "load_state_dict"):
-            model.load_state_dict(tree)
-            return
-        for name, value in tree.items():
-            model[name][...] = value
 
 
 def join(path: str | Path) -> JoinedPeer:
@@ -118,7 +111,7 @@ def join(path: str | Path) -> JoinedPeer:
     ::
 
         with securedfl.join("peer.toml") as peer:
-            for epoch in range(20):
+            for round in range(20):
                 train(model, data)
                 peer.average_(model, weight=len(data))
     """

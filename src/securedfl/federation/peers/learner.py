@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,20 +12,9 @@ import numpy as np
 
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.parameters import Schema
-from securedfl.protocols.steps import Array
-
-State = Any
-"""Whatever `securedfl.federation.state_tree` can keep."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """How a model does on test data; sums, so that scores of peers can be pooled."""
-
-    correct: int
-    loss: float
-    count: int
+from securedfl.federation.task import make_task
+from securedfl.learning.training.task import Score
+from securedfl.parameters import Array, Schema, Tree
 
 
 class Learner(Protocol):
@@ -44,10 +32,10 @@ class Learner(Protocol):
     def evaluate(self, vector: Array) -> Score | None:
         """Score parameters on this peer's own test data, if there are any."""
 
-    def state(self) -> State:
-        """Return the optimiser's state."""
+    def state(self) -> Any:
+        """Return the optimiser's state: whatever `securedfl.federation.peers.update` can keep."""
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: Any) -> None:
         """Go on with an optimiser's state."""
 
 
@@ -55,17 +43,18 @@ class KnownLearner:
     """A data set of the registry, dealt to the peers as `securedfl train` deals it; for trials on one machine."""
 
     def __init__(self, federation: FederationConfig, config: PeerConfig) -> None:
+        # late: an entry point may do without torch
         import torch
 
-        from securedfl.federation.train import make_task
+        from securedfl.learning.training.trainer import LocalTrainer
 
-        torch.set_num_threads(1)  # sums in another order give other bits
+        # sums in another order give other bits
+        torch.set_num_threads(1)
         self._me = config.position(federation)
-        training = federation.training.model_copy(update={"data_dir": config.data_dir})
-        task = make_task(training)
-        self._trainer = task.trainer([self._me])
+        task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir}))
+        self._trainer = LocalTrainer.of(task, [self._me])
         self.schema = self._trainer.model.schema
-        self.samples = len(task.shares[self._me].train)
+        self.samples = task.samples[self._me]
 
     def initial(self) -> Array:
         """Return w_k^0, which differs from peer to peer."""
@@ -81,14 +70,13 @@ class KnownLearner:
 
     def evaluate(self, vector: Array) -> Score | None:
         """Score on this peer's test data."""
-        score = self._trainer.evaluate(self._me, np.array(vector))
-        return Score(score.correct, score.loss, score.count)
+        return self._trainer.evaluate(self._me, np.array(vector))
 
-    def state(self) -> State:
+    def state(self) -> Any:
         """Return the optimiser's state."""
         return self._trainer.state(self._me)
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: Any) -> None:
         """Go on with an optimiser's state."""
         self._trainer.restore(self._me, state)
 
@@ -110,49 +98,38 @@ class EntryLearner:
         if hasattr(self._update, "state_dict") != hasattr(self._update, "load_state_dict"):
             raise ConfigError(f"the update of {entry} needs both state_dict and load_state_dict, or neither")
         self._evaluate = made[3] if len(made) == 4 else None
-        self.schema = Schema.of(self._tree())
+        self.schema = Schema.of(tree_of(self._model))
         self.samples = len(self._data) if hasattr(self._data, "__len__") else 1
 
     def initial(self) -> Array:
         """Return the model's own first parameters."""
-        return np.array(self.schema.flatten(self._tree()))
+        return np.array(self.schema.flatten(tree_of(self._model)))
 
     def update(self, vector: Array, round: int) -> tuple[Array, float | None]:
         """Load the parameters, let the entry point's function train, and return what it made of them."""
-        self._put(vector)
+        put(self.schema, vector, self._model)
         loss = self._update(self._model, self._data, round)
-        made = Schema.of(self._tree(), dtype=self.schema.dtype)
+        made = Schema.of(tree_of(self._model), dtype=self.schema.dtype)
         if made != self.schema:
             raise InvalidInputError("the update changed the model's parameters in name, shape or dtype")
-        return np.array(self.schema.flatten(self._tree())), None if loss is None else float(loss)
+        return np.array(self.schema.flatten(tree_of(self._model))), None if loss is None else float(loss)
 
     def evaluate(self, vector: Array) -> Score | None:
         """Score by the entry point's function, if it gave one."""
         if self._evaluate is None:
             return None
-        self._put(vector)
+        put(self.schema, vector, self._model)
         correct, loss, count = self._evaluate(self._model, self._data)
         return Score(int(correct), float(loss), int(count))
 
-    def state(self) -> State:
+    def state(self) -> Any:
         """Return what the update function wants to keep."""
         return self._update.state_dict() if hasattr(self._update, "state_dict") else {}
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: Any) -> None:
         """Hand the update function what it wanted to keep."""
         if hasattr(self._update, "load_state_dict"):
             self._update.load_state_dict(state)
-
-    def _tree(self) -> Any:
-        return self._model.state_dict() if hasattr(self._model, "state_dict") else self._model
-
-    def _put(self, vector: Array) -> None:
-        tree = self.schema.unflatten(np.array(vector), self._tree())
-        if hasattr(self._model, "load_state_dict"):
-            self._model.load_state_dict(tree)
-        else:
-            for name, value in tree.items():
-                self._model[name][...] = value
 
 
 def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path) -> Learner:
@@ -161,6 +138,21 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
         return KnownLearner(federation, config)
     data = {"name": config.name, "seed": federation.training.seed, **config.data}
     return EntryLearner(federation.entry, data, folder)
+
+
+def tree_of(model: Any) -> Tree:
+    """Return the parameters of a model that has a ``state_dict``, or is a dict of arrays."""
+    return model.state_dict() if hasattr(model, "state_dict") else model
+
+
+def put(schema: Schema, vector: Array, model: Any) -> None:
+    """Replace the parameters of a model, in place."""
+    tree = schema.unflatten(np.array(vector), tree_of(model))
+    if hasattr(model, "load_state_dict"):
+        model.load_state_dict(tree)
+    else:
+        for name, value in tree.items():
+            model[name][...] = value
 
 
 def _load(entry: str, folder: Path) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
@@ -11,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,16 @@ import tomli_w
 from securedfl.errors import PeerLostError, SecuredFLError
 from securedfl.federation.certify import certify, choose_design
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.files import write_text
+from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED, FederationConfig
-from securedfl.federation.run_folder import RunFolder
+from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
+from securedfl.federation.results import leave_results
+from securedfl.federation.run_folder.folder import ELSEWHERE, RunFolder
+from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
+from securedfl.federation.run_folder.summary import Summary
+from securedfl.federation.task import make_task
 from securedfl.network.wire import keys as certificates
+from securedfl.storage import write_text
 
 COMMAND = "from securedfl.cli import main; main()"
 STOP_SECONDS = 10.0
@@ -36,14 +41,14 @@ class LocalPeer:
 
     name: str
     process: subprocess.Popen[str]
-    latest: dict[str, Any] = field(default_factory=dict)
-    rows: dict[int, dict[str, Any]] = field(default_factory=dict)
+    status: Status = field(default_factory=Status)
+    rows: dict[int, PeerRow] = field(default_factory=dict)
     seen: float = field(default_factory=time.monotonic)
     error: str = ""
     readers: tuple[threading.Thread, ...] = ()
 
 
-Show = Callable[[list[LocalPeer]], None]
+Show = Callable[[Sequence[LocalPeer]], None]
 """Called a few times per second with all peers."""
 
 
@@ -66,11 +71,11 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
                     "address": f"127.0.0.1:{port}",
                     "fingerprint": certificates.describe(file.certificate).fingerprint,
                 }
-                for name, port, file in zip(names, _ports(len(names)), files, strict=True)
+                for name, port, file in zip(names, free_ports(len(names)), files, strict=True)
             ],
         }
     )
-    write_text(folder / "federation.toml", federation.to_toml(), "choose another --out")
+    write_text(folder / "federation.toml", federation.to_toml(), ELSEWHERE)
     paths = []
     for name, file in zip(names, files, strict=True):
         values = {
@@ -84,13 +89,18 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
         if config.data_dir is not None:
             values["data_dir"] = str(config.data_dir.resolve())
         paths.append(folder / f"{name}.toml")
-        write_text(paths[-1], tomli_w.dumps(values), "choose another --out")
+        write_text(paths[-1], tomli_w.dumps(values), ELSEWHERE)
     return paths
 
 
 def up(
-    config: TrainConfig, path: Path, *, show: Show, deadlines: Mapping[str, float] | None = None
-) -> dict[str, Any]:
+    config: TrainConfig,
+    path: Path,
+    *,
+    show: Show,
+    observer: Observer | None = None,
+    deadlines: Mapping[str, float] | None = None,
+) -> Summary:
     """Run a federation of real processes on this machine; return the summary, as `securedfl train` does.
 
     Parameters
@@ -100,13 +110,17 @@ def up(
     path
         The run folder to make.
     show
-        Told about the peers while they run.
+        Shown the peers while they run.
+    observer
+        Told the run folder.
     deadlines
         Other deadlines than the default ones.
     """
     design = choose_design(config)
     certificate = certify(config, design)
     folder = RunFolder.create(path, config, design)
+    if observer is not None:
+        observer.folder = path
     peers: list[LocalPeer] = []
     try:
         files = prepare(path / "federation", config, deadlines)
@@ -117,7 +131,7 @@ def up(
         show(peers)
     finally:
         _stop(peers)
-        summary = _finish(folder, config, certificate, peers)
+        summary = _finish(folder, certificate, peers)
         folder.close()
     failed = [peer for peer in peers if peer.process.returncode]
     if len(failed) == len(peers):
@@ -155,14 +169,19 @@ def _start(path: Path) -> LocalPeer:
 
 def _read_events(peer: LocalPeer) -> None:
     for line in peer.process.stdout or ():
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
+        event = from_json(line)
         peer.seen = time.monotonic()
-        if event.get("event") == "round":
-            peer.rows[int(event["round"])] = event
-        peer.latest = {**peer.latest, **event}
+        if isinstance(event, Status):
+            peer.status = event
+        elif isinstance(event, Phase):
+            peer.status = replace(peer.status, phase=event.phase, round=event.round)
+        elif isinstance(event, Resumed):
+            peer.status = replace(peer.status, round=event.round)
+        elif isinstance(event, PeerRow):
+            peer.rows[event.round] = event
+            peer.status = replace(
+                peer.status, round=event.round, bytes_in=event.bytes_in, bytes_out=event.bytes_out
+            )
 
 
 def _read_errors(peer: LocalPeer) -> None:
@@ -189,57 +208,52 @@ def _stop(peers: list[LocalPeer]) -> None:
                 pipe.close()
 
 
-def _finish(
-    folder: RunFolder, config: TrainConfig, certificate: Mapping[str, Any], peers: list[LocalPeer]
-) -> dict[str, Any]:
-    """Pool what the peers measured into the rows of a run, and write summary and report."""
-    from securedfl.federation.train import finish_run, make_task
-
+def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[LocalPeer]) -> Summary:
+    """Pool what the peers measured into the rows of a run, and leave its results."""
     rounds = sorted({round for peer in peers for round in peer.rows})
     before: dict[str, int] = {}
     for round in rounds:
         rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
         folder.append(pooled(round, rows, before))
-        before |= {name: int(row["bytes_out"]) for name, row in rows.items()}
-    finished = bool(rounds) and rounds[-1] == config.rounds
-    return finish_run(folder, make_task(config), certificate, finished=finished)
+        before |= {name: row.bytes_out for name, row in rows.items()}
+    finished = bool(rounds) and rounds[-1] == folder.config.rounds
+    return leave_results(folder, make_task(folder.config), certificate, finished=finished)
 
 
-def pooled(round: int, rows: Mapping[str, Mapping[str, Any]], before: Mapping[str, int]) -> dict[str, Any]:
-    """Return one row of metrics of the whole federation; the true mean is nobody's to know, so errors are None."""
+def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -> Row:
+    """Return one row of the whole federation; the true mean is nobody's to know, so errors stay unknown.
+
+    Parameters
+    ----------
+    round, rows
+        What each peer, by name, did in the round.
+    before
+        How many bytes each had sent before it.
+    """
     values = list(rows.values())
-    count = sum(row["count"] for row in values)
-    samples = sum(row["samples"] for row in values if row["train_loss"] is not None)
-    losses = [row["train_loss"] * row["samples"] for row in values if row["train_loss"] is not None]
-    return {
-        "method": "secured",
-        "round": round,
-        "accuracy": sum(row["correct"] for row in values) / count,
-        "loss": sum(row["loss"] for row in values) / count,
-        "peer_accuracy": [row["correct"] / row["count"] for row in values],
-        "peer_loss": [row["loss"] / row["count"] for row in values],
-        "train_loss": sum(losses) / samples if samples else None,
-        "error_mse": None,
-        "error_max": None,
-        "bytes_per_peer": sum(int(row["bytes_out"]) - before.get(name, 0) for name, row in rows.items())
-        / len(rows),
-        "train_seconds": max(row["train_seconds"] for row in values),
-        "average_seconds": max(row["average_seconds"] for row in values),
-        "tried": _tried(values),
-    }
+    scores = [row.score for row in values if row.score is not None]
+    losses = [(row.train_loss, row.samples) for row in values if row.train_loss is not None]
+    sent = sum(row.bytes_out - before.get(name, 0) for name, row in rows.items())
+    return replace(
+        Row.pooled("secured", round, scores, losses),
+        bytes_per_peer=sent / len(rows),
+        train_seconds=max(row.train_seconds for row in values),
+        average_seconds=max(row.average_seconds for row in values),
+        tried=_tried(values),
+    )
 
 
-def _tried(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _tried(rows: Iterable[PeerRow]) -> tuple[Tried, ...]:
     """Pool what the peers know about the attempts of a round; any of them may have missed some."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+    found: dict[tuple[int, int], Tried] = {}
     for row in rows:
-        for tried in row["tried"]:
-            key = (tried["epoch"], tried["attempt"])
-            found[key] = {**tried, "opened": tried["opened"] or found.get(key, tried)["opened"]}
-    return [found[key] for key in sorted(found)]
+        for tried in row.tried:
+            key = (tried.epoch, tried.attempt)
+            found[key] = replace(tried, opened=tried.opened or found.get(key, tried).opened)
+    return tuple(found[key] for key in sorted(found))
 
 
-def _ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Find free ports outside the range from which the system takes those of outgoing connections."""
     found: list[int] = []
     while len(found) < count:

@@ -1,148 +1,40 @@
 """One site's peer: joins the federation, trains and averages for the agreed rounds, and survives what can be survived.
 
 After every round the average is on disk as the session's confirmed result, and before every average what this peer
-trained, with its optimiser's state (`peer_checkpoint`). A peer that is killed and started again goes on at the round in
-which the others are.
+trained, with its optimiser's state (`update`). A peer that is killed and started again goes on at the round in which
+the others are.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from securedfl.designs import Design
-from securedfl.errors import ConfigError, InvalidInputError, RunFolderError, SecuredFLError
-from securedfl.federation.certify import certify, choose_design, save
-from securedfl.federation.files import cannot_write, replacing, write_text
-from securedfl.federation.peers.checkpoint import AGAIN, Update, load_update, save_update
-from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.federation.peers.rules import make_rules
-from securedfl.federation.peers.telemetry import log_to, serve_metrics
-from securedfl.federation.run_folder import METRICS, read_rows
+from securedfl.errors import SecuredFLError
+from securedfl.federation.algorithm3 import Round, algorithm3
+from securedfl.federation.certify import save
+from securedfl.federation.peers.config import PeerConfig
+from securedfl.federation.peers.events import Certified, Phase, Resumed, Status, Tell
+from securedfl.federation.peers.learner import Learner, make_learner
+from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
+from securedfl.federation.peers.telemetry import log_to
+from securedfl.federation.peers.update import AGAIN, Update, load_update, save_update
+from securedfl.federation.run_folder.files import METRICS
+from securedfl.federation.run_folder.metrics import PeerRow, Tried, read_rows, to_line
+from securedfl.learning.training.task import Score
 from securedfl.network.core.rules import Averaged
 from securedfl.network.core.session import Session
-from securedfl.network.wire.endpoint import Endpoint
-from securedfl.network.wire.keys import check_pair
-from securedfl.parameters import Schema, remove_weight, weigh
-from securedfl.protocols.steps import Array, Draw
+from securedfl.parameters import Array, Schema
+from securedfl.protocols.steps import Draw
+from securedfl.storage import Lines, make_folder, write_arrays
 
 log = logging.getLogger("securedfl.peer")
-
-Tell = Callable[[dict[str, Any]], None]
-"""Told what happens, as plain values with an ``event``."""
-
-
-@dataclass(frozen=True)
-class Membership:
-    """An open session with what it was made from."""
-
-    federation: FederationConfig
-    config: PeerConfig
-    design: Design
-    certificate: dict[str, Any]
-    session: Session
-
-    def average(self, vector: Array, round: int, samples: float = 1.0) -> tuple[Averaged, Array]:
-        """Average a flat vector, weighted if the federation is; return the outcome and the mean."""
-        if not self.federation.training.weighted:
-            outcome = self.session.average(vector, round)
-            return outcome, outcome.vector
-        largest = self.federation.max_weight or 1.0
-        if not 0 <= samples <= largest:
-            raise InvalidInputError(
-                f"{self.config.name} has weight {samples:g}; weights must lie between 0 and max_weight = {largest:g}"
-            )
-        outcome = self.session.average(weigh(vector, samples / largest), round)
-        return outcome, remove_weight(outcome.vector)
-
-    def result(self) -> Array:
-        """Return the last confirmed average."""
-        vector = self.session.results.load()
-        return remove_weight(vector) if self.federation.training.weighted else vector
-
-
-@contextmanager
-def membership(
-    path: Path,
-    schema_of: Callable[[FederationConfig, PeerConfig], Schema],
-    *,
-    last: Callable[[FederationConfig], int] | None = None,
-    draws: Callable[[int, int], Draw] | None = None,
-    tell: Tell | None = None,
-) -> Iterator[Membership]:
-    """Open a session as ``peer.toml`` says, after all checks that need no network.
-
-    Parameters
-    ----------
-    path
-        Of ``peer.toml``.
-    schema_of
-        Gives the model's schema, once the settings are known.
-    last
-        Gives the last round, if there is one: a peer that holds its result already has nobody to wait for.
-    draws
-        For tests: see `Session`.
-    tell
-        Told who is missing at the start, and the certificate.
-    """
-    config = PeerConfig.load(path)
-    federation = FederationConfig.load(config.federation)
-    me, files = config.position(federation), config.files(insecure=federation.insecure)
-    if files is not None:
-        info = check_pair(files)
-        if info.name != config.name or info.fingerprint != federation.members[me].fingerprint:
-            raise ConfigError(
-                f"{files.certificate} is for {info.name!r} with fingerprint {info.fingerprint[:16]}..., but the roster "
-                f"expects {config.name!r} with {federation.members[me].fingerprint[:16]}..."
-            )
-        warning = info.expiry()
-        if not info.valid():
-            raise ConfigError(warning)
-        if warning:
-            log.warning("%s", warning)
-    say = tell or (lambda _event: None)
-    design = choose_design(federation.training)
-    certificate = certify(federation.training, design)
-    say({"event": "certificate", "sentence": certificate.get("sentence", "")})
-    schema = schema_of(federation, config)
-    rules = make_rules(federation, design, schema)
-    identity = {"configuration": federation.hash, "design": design.hash, "model": schema.hash}
-    _claim(config.out, identity)
-    endpoint = Endpoint(federation.members, me, files, listen=config.listen, insecure=federation.insecure)
-    session = Session(
-        endpoint,
-        federation.run,
-        rules,
-        identity=identity,
-        state=config.out / "state",
-        draws=draws,
-        heartbeat=federation.deadlines.heartbeat,
-        silence=federation.deadlines.silence,
-    )
-    with ExitStack() as stack:
-        stack.callback(session.close)
-        if config.metrics:
-            server = serve_metrics(config.metrics, lambda: _metrics(session))
-            stack.callback(server.server_close)
-            stack.callback(server.shutdown)
-        if last is None or session.results.round < last(federation):
-            session.join(lambda missing: say({"event": "waiting", "missing": missing}))
-        try:
-            yield Membership(federation, config, design, certificate, session)
-        except BaseException as error:  # Ctrl-C too: the others need not wait for silence
-            if session.board.mine.phase != "left":
-                session.leave(f"{config.name} stopped: {type(error).__name__}")
-            raise
-        session.leave("")
 
 
 def run_peer(
@@ -159,85 +51,112 @@ def run_peer(
     draws
         For tests: see `Session`.
     """
-    from securedfl.federation.peers.learner import Learner, make_learner
-
-    learners: list[Learner] = []
-
-    def schema_of(federation: FederationConfig, config: PeerConfig) -> Schema:
-        _make(config.out)
-        learners.append(make_learner(federation, config, path.resolve().parent))
-        return learners[0].schema
-
     say = tell or (lambda _event: None)
-    out = PeerConfig.load(path).out
-    _make(out)
+    config = PeerConfig.load(path)
+    out = config.out
+    make_folder(out, CHECK_OUT)
     with ExitStack() as stack:
         handler = log_to(out / "peer.log")
         stack.callback(logging.getLogger("securedfl").removeHandler, handler)
         stack.callback(handler.close)
-        member = stack.enter_context(
-            membership(path, schema_of, last=lambda f: f.training.rounds, draws=draws, tell=say)
-        )
+        site = Site.of(config)
+        say(Certified(str(site.certificate.get("sentence", ""))))
+        learner = make_learner(site.federation, config, path.resolve().parent)
+        last = site.federation.training.rounds
+        member = stack.enter_context(membership(site, learner.schema, last=last, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.session, tell))
         stack.callback(_save_account, member)
-        _rounds(member, learners[0], say)
-        _save_model(out, learners[0].schema, member.result())
-        linger(member, member.federation.training.rounds, member.federation.deadlines.absent)
+        peer = RealPeer(member, learner, say)
+        metrics = Lines(out / METRICS, AGAIN)
+        stack.callback(metrics.close)
+        for outcome in algorithm3(peer, rounds=last, after=peer.done):
+            row = peer.row(outcome)
+            metrics.append(to_line(row))
+            log.info("round %d is done with %d members", row.round, len(row.members))
+            say(row)
+        _save_model(out, learner.schema, member.result())
+        member.linger(last, site.federation.deadlines.absent)
     return out
 
 
-def _rounds(member: Membership, learner: Any, say: Tell) -> None:
-    """Run Algorithm 3 from where this peer and the others are to the last round."""
-    session, out = member.session, member.config.out
-    last = member.federation.training.rounds
-    if session.results.round < last:
-        session.catch_up()
-    done, saved = session.results.round, load_update(out)
-    if done >= 0:
-        vector = member.result()
-        say({"event": "resumed", "round": done})
-    if saved is not None:
-        learner.restore(saved.state)
-    while done < last:
-        round, started = done + 1, time.monotonic()
-        session.board.say(to=(), phase="training", round=round, epoch=0)
-        say({"event": "phase", "phase": "training", "round": round})
+class RealPeer:
+    """One real peer of Algorithm 3: a learner, and its membership in a session. Starts where it and the others are.
+
+    Attributes
+    ----------
+    done
+        The round after which it goes on, None at the very beginning.
+    """
+
+    def __init__(self, member: Membership, learner: Learner, tell: Tell) -> None:
+        self._member, self._learner, self._tell = member, learner, tell
+        self._out, self._session = member.site.config.out, member.session
+        if self._session.results.round < member.site.federation.training.rounds:
+            self._session.catch_up()
+        self.done = self._session.results.round if self._session.results.round >= 0 else None
+        self._vector: Array = np.empty(0)
+        if self.done is not None:
+            self._vector = member.result()
+            tell(Resumed(self.done))
+        self._saved = load_update(self._out)
+        if self._saved is not None:
+            learner.restore(self._saved.state)
+
+    def initialise(self) -> None:
+        """Begin with the learner's own parameters."""
+        self._bring(0, lambda: (self._learner.initial(), None))
+
+    def update(self, round: int) -> Sequence[float]:
+        """Train from the last average; a peer that was killed during an average brings the same parameters again."""
+        loss = self._bring(round, lambda: self._learner.update(self._vector, round))
+        return () if loss is None else (loss,)
+
+    def average(self, round: int) -> Averaged:
+        """Average with the others; the outcome comes without the vector, so that it is in memory once."""
+        self._tell(Phase("averaging", round))
+        outcome, self._vector = self._member.average(self._vector, round, self._learner.samples)
+        return replace(outcome, vector=np.empty(0))
+
+    def evaluate(self) -> Sequence[Score]:
+        """Score the average on this peer's own test data, if it has any."""
+        score = self._learner.evaluate(self._vector)
+        return () if score is None else (score,)
+
+    def row(self, outcome: Round[Averaged]) -> PeerRow:
+        """Return what this peer did in a round."""
+        average, endpoint = outcome.average, self._session.endpoint
+        score = asdict(outcome.scores[0]) if outcome.scores else {}
+        return PeerRow(
+            method="secured",
+            round=average.round,
+            train_loss=outcome.losses[0] if outcome.losses else None,
+            train_seconds=outcome.train_seconds,
+            average_seconds=average.seconds - average.waited,
+            wait_seconds=average.waited,
+            members=tuple(endpoint.roster[k].name for k in average.members),
+            attempts=average.attempts,
+            tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in average.tried),
+            fetched=average.fetched,
+            void=average.void,
+            bytes_out=endpoint.bytes_out,
+            bytes_in=endpoint.bytes_in,
+            samples=self._learner.samples,
+            **score,
+        )
+
+    def _bring(self, round: int, train: Callable[[], tuple[Array, float | None]]) -> float | None:
+        """Train, and keep what came out of it before it is shared; return the loss."""
+        self._session.board.say(to=(), phase="training", round=round, epoch=0)
+        self._tell(Phase("training", round))
+        # it is needed once, and not in memory any more
+        saved, self._saved = self._saved, None
         if saved is not None and saved.round == round:
-            own, loss = saved.vector, saved.loss  # killed during this average: the same parameters again
-        else:
-            own, loss = learner.update(vector, round) if round else (learner.initial(), None)
-            save_update(out, Update(round, own, learner.state(), loss))
-        saved, vector = (
-            None,
-            own,
-        )  # neither the update on disk nor the model before it is needed in memory any more
-        trained = time.monotonic()
-        say({"event": "phase", "phase": "averaging", "round": round})
-        outcome, vector = member.average(own, round, learner.samples)
-        done = outcome.round
-        del own
-        row = {
-            "method": "secured",
-            "round": done,
-            "train_loss": loss,
-            "train_seconds": trained - started,
-            "average_seconds": outcome.seconds - outcome.waited,
-            "wait_seconds": outcome.waited,
-            "members": [session.endpoint.roster[k].name for k in outcome.members],
-            "attempts": outcome.attempts,
-            "tried": [asdict(tried) for tried in outcome.tried],
-            "fetched": outcome.fetched,
-            "void": outcome.void,
-            "bytes_out": session.endpoint.bytes_out,
-            "bytes_in": session.endpoint.bytes_in,
-            "samples": learner.samples,
-            **_score(learner.evaluate(vector)),
-        }
-        with (out / METRICS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        log.info("round %d is done with %d members", done, len(outcome.members))
-        say({"event": "round", **row})
+            self._vector = saved.vector
+            return saved.loss
+        self._vector, loss = train()
+        save_update(self._out, Update(round, self._vector, self._learner.state(), loss))
+        return loss
 
 
 @contextmanager
@@ -248,15 +167,7 @@ def _reporting(session: Session, tell: Tell) -> Iterator[None]:
     def report() -> None:
         while not stop.wait(1.0):
             mine, end = session.board.mine, session.endpoint
-            tell(
-                {
-                    "event": "status",
-                    "phase": mine.phase,
-                    "round": mine.round,
-                    "bytes_in": end.bytes_in,
-                    "bytes_out": end.bytes_out,
-                }
-            )
+            tell(Status(mine.phase, mine.round, end.bytes_in, end.bytes_out))
 
     thread = threading.Thread(target=report, name="securedfl-report", daemon=True)
     thread.start()
@@ -269,85 +180,14 @@ def _reporting(session: Session, tell: Tell) -> Iterator[None]:
 
 def _save_account(member: Membership) -> None:
     """Leave certificate and ledger of what this peer took part in, also when the run ends early."""
-    out, training = member.config.out, member.federation.training
+    site = member.site
     try:
-        save(out, training, member.design, read_rows(out))
+        save(site.config.out, site.federation.training, site.design, read_rows(site.config.out, PeerRow))
     except SecuredFLError as error:  # must not hide why the run ended
         log.warning("cannot write the ledger: %s", error)
-
-
-def _score(score: Any) -> dict[str, Any]:
-    if score is None:
-        return {}
-    return {"correct": score.correct, "loss": score.loss, "count": score.count}
-
-
-def linger(member: Membership, last: int, absent: float) -> None:
-    """Stay until the others have finished too: they may still need this peer's result or vote.
-
-    Parameters
-    ----------
-    member
-        This peer.
-    last
-        The last round.
-    absent
-        Seconds for those that are gone, so that they too can come back and fetch the last result.
-    """
-    board, everyone = member.session.board, range(len(member.federation.members))
-    board.say(finished=member.session.results.round)  # at once: the others wait to hear just that
-
-    def all_done() -> bool:
-        return all(board.status(k).finished >= last or board.status(k).phase == "left" for k in everyone)
-
-    def nobody_left_to_wait_for() -> bool:
-        return all(board.status(k).finished >= last or not board.present(k) for k in everyone)
-
-    if not board.wait(all_done, absent):
-        board.wait(nobody_left_to_wait_for, member.federation.deadlines.average)
-
-
-def _claim(out: Path, identity: dict[str, str]) -> None:
-    """Refuse a folder that holds the state of another federation."""
-    _make(out)
-    path = out / "identity.json"
-    if path.exists():
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            found = None
-        if found != identity:
-            raise RunFolderError(
-                f"{out} holds the state of another federation, design or model; choose another out in peer.toml"
-            )
-    else:
-        write_text(path, json.dumps(identity), "check out in peer.toml")
-
-
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(out, error, "check out in peer.toml") from None
 
 
 def _save_model(out: Path, schema: Schema, vector: Array) -> None:
     """Write the final model with its parameters by name."""
     arrays = {leaf.name or "parameters": np.zeros(leaf.shape, dtype=leaf.dtype) for leaf in schema.leaves}
-    tree = schema.unflatten(vector, arrays)
-    with replacing(out / "model.npz", AGAIN) as temporary, temporary.open("wb") as file:
-        np.savez(file, **tree)
-
-
-def _metrics(session: Session) -> dict[str, Any]:
-    board, end = session.board, session.endpoint
-    return {
-        "round": board.mine.round,
-        "finished_round": board.mine.finished,
-        "peers_present": sum(board.present(peer) for peer in range(session.n)),
-        "peers": session.n,
-        "sent_bytes_total": end.bytes_out,
-        "received_bytes_total": end.bytes_in,
-        "open_streams": end.open_streams,
-        "refused_total": dict(end.counters),
-    }
+    write_arrays(out / "model.npz", schema.unflatten(vector, arrays), AGAIN)

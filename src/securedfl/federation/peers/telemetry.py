@@ -6,12 +6,14 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from securedfl.errors import ConfigError
+from securedfl.network.core.session import Session
 
 
 class JsonLines(logging.Formatter):
@@ -19,15 +21,9 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
-        return json.dumps(
-            {
-                "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-                + f".{int(record.msecs):03d}Z",
-                "level": record.levelname.lower(),
-                "logger": record.name,
-                "text": record.getMessage(),
-            }
-        )
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+        level = record.levelname.lower()
+        return json.dumps({"time": when, "level": level, "logger": record.name, "text": record.getMessage()})
 
 
 def log_to(path: Path) -> logging.Handler:
@@ -40,11 +36,17 @@ def log_to(path: Path) -> logging.Handler:
     return handler
 
 
-Metrics = Callable[[], Mapping[str, Any]]
-"""Gives the current values: numbers, or numbers by label."""
+@dataclass(frozen=True)
+class Metric:
+    """What Prometheus may ask for: a ``gauge``, or a ``counter`` that only grows; one number, or numbers by label."""
+
+    name: str
+    kind: str
+    help: str
+    value: float | Mapping[str, float]
 
 
-def serve_metrics(address: str, metrics: Metrics) -> ThreadingHTTPServer:
+def serve_metrics(address: str, metrics: Callable[[], Iterable[Metric]]) -> ThreadingHTTPServer:
     """Serve metrics as Prometheus text at ``http://HOST:PORT/metrics``; call ``shutdown`` to end it."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -71,15 +73,33 @@ def serve_metrics(address: str, metrics: Metrics) -> ThreadingHTTPServer:
     return server
 
 
-def prometheus(values: Mapping[str, Any]) -> str:
-    """Return values in Prometheus' text format, under the prefix ``securedfl_``."""
+def prometheus(metrics: Iterable[Metric]) -> str:
+    """Return metrics in Prometheus' text format."""
     lines = []
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            lines += [f'securedfl_{name}{{kind="{_escaped(k)}"}} {v}' for k, v in sorted(value.items())]
+    for metric in metrics:
+        name = f"securedfl_{metric.name}"
+        lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
+        if isinstance(metric.value, Mapping):
+            lines += [f'{name}{{kind="{_escaped(k)}"}} {v}' for k, v in sorted(metric.value.items())]
         else:
-            lines.append(f"securedfl_{name} {value}")
+            lines.append(f"{name} {metric.value}")
     return "\n".join(lines) + "\n"
+
+
+def session_metrics(session: Session) -> list[Metric]:
+    """Return what there is to know about a peer in a session."""
+    board, end = session.board, session.endpoint
+    present = sum(board.present(peer) for peer in range(session.n))
+    return [
+        Metric("round", "gauge", "Round that this peer is in.", board.mine.round),
+        Metric("finished_round", "gauge", "Last round of which it has the result.", board.mine.finished),
+        Metric("peers_present", "gauge", "Peers that are there, this one included.", present),
+        Metric("peers", "gauge", "Peers of the roster.", session.n),
+        Metric("sent_bytes_total", "counter", "Bytes sent since the start.", end.bytes_out),
+        Metric("received_bytes_total", "counter", "Bytes received since the start.", end.bytes_in),
+        Metric("open_streams", "gauge", "Streams that are open.", end.open_streams),
+        Metric("refused_total", "counter", "What was refused, by kind.", dict(end.counters)),
+    ]
 
 
 def _escaped(label: str) -> str:

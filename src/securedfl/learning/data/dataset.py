@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from securedfl.errors import InvalidInputError
-
-Array = npt.NDArray[Any]
+from securedfl.parameters import Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +26,7 @@ class Dataset:
     classes
         The number of different labels.
     users
-        Optional: whom each sample is from, as whole numbers. The partition ``natural`` deals users to peers.
+        Optional: whom each sample is from, as whole numbers. The dealing ``natural`` gives whole users to peers.
     held_out
         Optional: True for samples that the data set itself sets aside for testing. Without it, a tenth is drawn.
     alphabet

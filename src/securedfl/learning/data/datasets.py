@@ -1,4 +1,4 @@
-"""The registry that finds a data set by name."""
+"""Data sets by name: where each comes from, and which settings suit it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.errors import MissingDependencyError, unknown
+from securedfl import plugins
+from securedfl.errors import needing
 from securedfl.learning.data import public
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.hub import Hub, Report
@@ -39,7 +40,7 @@ class Source:
     about
         One line for people.
     defaults
-        Settings of `securedfl.federation.TrainConfig` that suit this data set; the user's own go before them.
+        Settings of a training that suit this data set; the user's own go before them.
     hub
         Where its files are, if they are not part of a library.
     paper
@@ -53,58 +54,70 @@ class Source:
     paper: Amount | None = None
 
 
-def load(name: str, data_dir: Path | None = None, report: Report | None = None) -> Dataset:
-    """Return the data set of that name; an unknown one is an error that names the nearest."""
-    return source(name).load(data_dir, report or (lambda _text: None))
-
-
-def source(name: str) -> Source:
-    """Return the registry's entry; an unknown name is an error that names the nearest known one."""
-    if name not in SOURCES:
-        raise unknown("data set", name, SOURCES)
-    return SOURCES[name]
-
-
 def _digits(data_dir: Path | None, report: Report) -> Dataset:
     """Load the 1,797 handwritten digits of 8x8 pixels that scikit-learn carries; no data folder is needed."""
     del data_dir, report
-    try:
+    with needing("the data set 'digits'"):
         from sklearn.datasets import load_digits
-    except ImportError:
-        raise MissingDependencyError(
-            "the data set 'digits' needs scikit-learn; install it with: pip install 'securedfl[learn]'"
-        ) from None
     raw = load_digits()
     x = (raw.images / 16).astype(np.float32)[:, None]
     return Dataset(name="digits", x=x, y=raw.target.astype(np.int64), classes=10)
 
 
-SOURCES: dict[str, Source] = {
-    "digits": Source(
-        load=_digits,
-        about="1,797 handwritten digits, 8x8, from scikit-learn (no download)",
-        defaults={"model": "cnn-small", "partition": "even", "optimizer": "rmsprop"},
-    ),
-    "femnist": Source(
-        load=public.femnist,
-        about="NIST digits, 28x28, by writer (flwrlabs/femnist)",
-        defaults={"model": "cnn", "partition": "natural", "optimizer": "rmsprop"},
-        hub=public.FEMNIST,
-        paper=Amount(3_483, 351_333, 40_668),
-    ),
-    "shakespeare": Source(
-        load=public.shakespeare,
-        about="next character in Shakespeare's plays, by speaking role (flwrlabs/shakespeare)",
-        defaults={"model": "gru", "partition": "natural", "optimizer": "adam"},
-        hub=public.SHAKESPEARE,
-        paper=Amount(715, 37_986, 5_464),
-    ),
-    "cifar10": Source(
-        load=public.cifar10,
-        about="colour photographs of 10 kinds of things, 32x32, dealt to 1,000 clients (uoft-cs/cifar10)",
-        defaults={"model": "resnet18", "partition": "natural", "optimizer": "rmsprop"},
-        hub=public.CIFAR10,
-        paper=Amount(1_000, 50_000, 10_000),
-    ),
-}
-"""All data sets by name; add an entry to add a data set."""
+def _public(load: Load, hub: Hub, about: str, paper: Amount, model: str, optimizer: str) -> Source:
+    """Return the source of a data set on the hub that tells whom its samples are from."""
+    defaults = {"model": model, "dealing": "natural", "optimizer": optimizer}
+    return Source(load=load, about=f"{about} ({hub.address})", defaults=defaults, hub=hub, paper=paper)
+
+
+SOURCES: Mapping[str, Source] = MappingProxyType(
+    {
+        "digits": Source(
+            load=_digits,
+            about="1,797 handwritten digits, 8x8, from scikit-learn (no download)",
+            defaults={"model": "cnn-small", "dealing": "even", "optimizer": "rmsprop"},
+        ),
+        "femnist": _public(
+            public.femnist,
+            public.FEMNIST,
+            "NIST digits, 28x28, by writer",
+            Amount(3_483, 351_333, 40_668),
+            "cnn",
+            "rmsprop",
+        ),
+        "shakespeare": _public(
+            public.shakespeare,
+            public.SHAKESPEARE,
+            "next character in Shakespeare's plays, by speaking role",
+            Amount(715, 37_986, 5_464),
+            "gru",
+            "adam",
+        ),
+        "cifar10": _public(
+            public.cifar10,
+            public.CIFAR10,
+            "colour photographs of 10 kinds of things, 32x32, dealt to 1,000 clients",
+            Amount(1_000, 50_000, 10_000),
+            "resnet18",
+            "rmsprop",
+        ),
+    }
+)
+"""Our own data sets. Other packages add theirs as entry points of `GROUP` that lead to a `Source`."""
+
+GROUP, WHAT = "securedfl.datasets", "data set"
+
+
+def names() -> list[str]:
+    """Return the names of all data sets."""
+    return plugins.names(GROUP, SOURCES, WHAT)
+
+
+def source(name: str) -> Source:
+    """Return where a data set comes from; an unknown name is an error that names the nearest known one."""
+    return plugins.find(GROUP, SOURCES, name, Source, WHAT)
+
+
+def load(name: str, data_dir: Path | None = None, report: Report | None = None) -> Dataset:
+    """Return the data set of that name; an unknown one is an error that names the nearest."""
+    return source(name).load(data_dir, report or (lambda _text: None))

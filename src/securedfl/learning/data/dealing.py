@@ -8,22 +8,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.errors import ConfigError, InvalidInputError, unknown
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.seeds import stream
 
 Indices = npt.NDArray[np.int64]
 
+DEALINGS = ("even", "natural", "dirichlet")
 TEST_FRACTION = 0.1
 SMALLEST = 10
 """The fewest samples of which a tenth is a whole sample."""
 
 ATTEMPTS = 100
-"""How often a Dirichlet partition is drawn again because a peer got too little."""
+"""How often proportions are drawn again because a peer got too little."""
 
 
 @dataclass(frozen=True)
-class Share:
+class Dealt:
     """The samples of one peer, as indices into the data set."""
 
     train: Indices
@@ -31,15 +32,15 @@ class Share:
 
 
 def deal(
-    dataset: Dataset, peers: int, *, partition: str = "even", alpha: float = 0.5, seed: int = 0
-) -> tuple[Share, ...]:
+    dataset: Dataset, peers: int, *, dealing: str = "even", alpha: float = 0.5, seed: int = 0
+) -> tuple[Dealt, ...]:
     """Deal all samples to the peers and split each peer's into 90 % training and 10 % test data.
 
     Parameters
     ----------
     dataset, peers
         What is dealt, and to how many.
-    partition
+    dealing
         ``"even"``: at random, in equal numbers. ``"natural"``: whole users, dealt at random in equal numbers, as in
         the paper. ``"dirichlet"``: each class in proportions drawn from Dirichlet(alpha).
     alpha
@@ -52,22 +53,21 @@ def deal(
             f"{peers} peers need at least {peers * SMALLEST} samples ({SMALLEST} each), but the data set "
             f"{dataset.name!r} has {len(dataset)}; use at most {len(dataset) // SMALLEST} peers"
         )
-    if partition == "even":
-        parts = even(dataset, peers, stream(seed, "partition"))
-    elif partition == "natural":
-        parts = natural(dataset, peers, stream(seed, "partition"))
-    elif partition == "dirichlet":
-        parts = dirichlet(dataset, peers, alpha, stream(seed, "partition"))
+    if dealing not in DEALINGS:
+        raise unknown("dealing", dealing, DEALINGS)
+    # the stream keeps its first name, so that a seed deals as it always did
+    random = stream(seed, "partition")
+    if dealing == "dirichlet":
+        parts = dirichlet(dataset, peers, alpha, random)
     else:
-        raise ConfigError(f"unknown partition {partition!r}; known: even, natural, dirichlet")
+        parts = (natural if dealing == "natural" else even)(dataset, peers, random)
     for peer, part in enumerate(parts):
         if len(part) < SMALLEST:
             raise InvalidInputError(
                 f"peer {peer} got {len(part)} samples, but a 90/10 split needs at least {SMALLEST}; use fewer peers"
             )
-    by_user = partition == "natural"
     return tuple(
-        split(dataset, part, stream(seed, "split", peer), peer=peer, by_user=by_user)
+        split(dataset, part, stream(seed, "split", peer), peer=peer, by_user=dealing == "natural")
         for peer, part in enumerate(parts)
     )
 
@@ -82,7 +82,7 @@ def natural(dataset: Dataset, peers: int, random: np.random.Generator) -> list[I
     if dataset.users is None:
         raise ConfigError(
             f"the data set {dataset.name!r} does not say whom its samples are from; "
-            'use partition = "even" or "dirichlet"'
+            'use dealing = "even" or "dirichlet"'
         )
     users, user_of = np.unique(dataset.users, return_inverse=True)
     if len(users) < peers:
@@ -100,9 +100,9 @@ def natural(dataset: Dataset, peers: int, random: np.random.Generator) -> list[I
 def dirichlet(dataset: Dataset, peers: int, alpha: float, random: np.random.Generator) -> list[Indices]:
     """Deal each class in proportions drawn from Dirichlet(alpha), again until every peer has enough to split."""
     if not (alpha > 0 and np.isfinite(alpha)):
-        raise ConfigError(f"alpha of the Dirichlet partition must be a positive number, not {alpha}")
+        raise ConfigError(f"alpha of the Dirichlet dealing must be a positive number, not {alpha}")
     if dataset.y.ndim != 1:
-        raise ConfigError('partition = "dirichlet" needs one label per sample; use "even" or "natural"')
+        raise ConfigError('dealing = "dirichlet" needs one label per sample; use "even" or "natural"')
     for _ in range(ATTEMPTS):
         parts: list[list[Indices]] = [[] for _ in range(peers)]
         for label in range(dataset.classes):
@@ -121,7 +121,7 @@ def dirichlet(dataset: Dataset, peers: int, alpha: float, random: np.random.Gene
 
 def split(
     dataset: Dataset, part: Indices, random: np.random.Generator, *, peer: int, by_user: bool = False
-) -> Share:
+) -> Dealt:
     """Split a peer's samples 90/10, for each user apart if ``by_user``, or as the data set itself does."""
     if dataset.held_out is not None:
         test = dataset.held_out[part].astype(bool)
@@ -134,13 +134,11 @@ def split(
             else np.zeros(len(part), np.int64)
         )
         test = _one_in_ten(groups)
-    share = Share(train=np.sort(shuffled[~test]), test=np.sort(shuffled[test]))
-    for name, indices in (("training", share.train), ("test", share.test)):
+    dealt = Dealt(train=np.sort(shuffled[~test]), test=np.sort(shuffled[test]))
+    for name, indices in (("training", dealt.train), ("test", dealt.test)):
         if not len(indices):
-            raise InvalidInputError(
-                f"peer {peer} has no {name} samples; use fewer peers or another partition"
-            )
-    return share
+            raise InvalidInputError(f"peer {peer} has no {name} samples; use fewer peers or another dealing")
+    return dealt
 
 
 def _one_in_ten(groups: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

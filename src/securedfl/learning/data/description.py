@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.learning.data import dealing as partition
-from securedfl.learning.data.dataset import Array, Dataset
+from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.datasets import Source
+from securedfl.learning.data.dealing import deal
+from securedfl.parameters import Array
 
 QUANTILES = (0, 0.25, 0.5, 0.75, 1)
 
@@ -27,16 +28,16 @@ def describe(dataset: Dataset, source: Source, data_dir: Path | None = None) -> 
     data_dir
         The data folder that it was loaded from, if the user named one.
     """
-    own = source.defaults.get("partition", "even")
+    own = source.defaults.get("dealing", "even") if dataset.users is not None else "even"
     # one peer gets all samples, so these are the sums over any number of peers
-    (share,) = partition.deal(dataset, 1, partition=own if dataset.users is not None else "even")
+    (dealt,) = deal(dataset, 1, dealing=own)
     per_user = samples_per_user(dataset)
     labels = np.bincount(dataset.y.reshape(-1), minlength=dataset.classes)
     return {
         "name": dataset.name,
         "about": source.about,
         "users": dataset.user_count,
-        "samples": {"all": len(dataset), "train": len(share.train), "test": len(share.test)},
+        "samples": {"all": len(dataset), "train": len(dealt.train), "test": len(dealt.test)},
         "samples_per_user": None
         if per_user is None
         else dict(

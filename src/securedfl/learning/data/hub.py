@@ -16,16 +16,15 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import numpy as np
-import numpy.typing as npt
 
-from securedfl import cache
-from securedfl.cache import Arrays
-from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError
+from securedfl import storage
+from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, needing
+from securedfl.parameters import Array
+from securedfl.storage import Arrays
 
 if TYPE_CHECKING:
     import pyarrow
 
-Array = npt.NDArray[Any]
 Report = Callable[[str], None]
 """Told, for people, what takes its time."""
 
@@ -72,14 +71,14 @@ class Hub:
     ) -> Arrays:
         """Return what ``decode`` makes of the tables, kept in the user's cache folder for the next time."""
         origin = self.origin(data_dir)
-        arrays = cache.recall(origin.cache)
+        arrays = storage.recall(origin.cache)
         if arrays is None:
             if origin.files is None:
                 tables = {split: self._fetch(split, report) for split in self.splits}
             else:
                 tables = {split: _read(self.name, paths) for split, paths in origin.files.items()}
             arrays = decode({s: Rows(self.name, s, table, report) for s, table in tables.items()})
-            cache.remember(origin.cache, arrays)
+            storage.remember(origin.cache, arrays)
         return arrays
 
     def origin(self, data_dir: Path | None) -> Origin:
@@ -87,7 +86,7 @@ class Hub:
         folder = _folder(self.name, data_dir)
         files = None if folder is None else self._files(folder)
         name = f"data-v{VERSION}-{self.name}-{_fingerprint(self.address, files)}.npz"
-        return Origin(self.address, files, cache.folder() / name)
+        return Origin(self.address, files, storage.cache_folder() / name)
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         every = sorted(folder.rglob("*.parquet"))
@@ -149,14 +148,10 @@ class Rows:
         self._check(name)
         column = self._table[name]
         whole = str(column.type).startswith(("int", "uint"))
-        if (
-            column.null_count
-            or whole != (kind == "number")
-            or (kind == "text" and "string" not in str(column.type))
-        ):
-            state = (
-                f"{column.null_count} empty values" if column.null_count else f"values of type {column.type}"
-            )
+        text = "string" in str(column.type)
+        if column.null_count or not (whole if kind == "number" else text):
+            empty = f"{column.null_count} empty values"
+            state = empty if column.null_count else f"values of type {column.type}"
             raise InvalidInputError(
                 f"the column {name!r} of {self._name!r} must hold a {kind} in every row, not {state}"
             )
@@ -177,7 +172,8 @@ class Rows:
             Rows that are wanted, as marks; all by default. The others are not decoded.
         """
         self._check(name)
-        image_module = _pillow()
+        with needing(f"reading images of {self._name!r}"):
+            from PIL import Image
         height, width = size
         wanted = np.arange(len(self)) if kept is None else np.flatnonzero(kept)
         shape = (height, width) if mode == "L" else (height, width, 3)
@@ -189,7 +185,7 @@ class Rows:
             if not data:
                 raise InvalidInputError(f"row {row} of {self._name!r} has no image; fetch the files again")
             try:
-                with image_module.open(io.BytesIO(data)) as image:
+                with Image.open(io.BytesIO(data)) as image:
                     found = image.size
                     if found == (width, height):
                         result[at] = np.asarray(image.convert(mode))
@@ -219,12 +215,9 @@ def _bytes(column: Any, dataset: str, name: str) -> Iterator[bytes]:
     import pyarrow
 
     if pyarrow.types.is_struct(column.type):
-        names = {column.type.field(i).name for i in range(column.type.num_fields)}
-        column = (
-            pyarrow.chunked_array([chunk.field("bytes") for chunk in column.chunks])
-            if "bytes" in names
-            else None
-        )
+        has_bytes = column.type.get_field_index("bytes") >= 0
+        chunks = [chunk.field("bytes") for chunk in column.chunks] if has_bytes else []
+        column = pyarrow.chunked_array(chunks) if chunks else None
     if column is None or not str(column.type).endswith("binary"):
         raise InvalidInputError(f"the column {name!r} of {dataset!r} must hold images as {{bytes, path}}")
     for chunk in column.chunks:
@@ -262,13 +255,9 @@ def _folder(name: str, data_dir: Path | None) -> Path | None:
 
 
 def _read(name: str, paths: Sequence[Path]) -> pyarrow.Table:
-    try:
+    with needing(f"the data set {name!r}"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError(
-            f"the data set {name!r} needs pyarrow; install it with: pip install 'securedfl[data]'"
-        ) from None
     tables = []
     for path in paths:
         try:
@@ -283,16 +272,6 @@ def _read(name: str, paths: Sequence[Path]) -> pyarrow.Table:
         raise InvalidInputError(
             f"the parquet files of {name!r} differ in their columns: {', '.join(map(str, paths))}"
         ) from None
-
-
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise MissingDependencyError(
-            "reading images needs pillow; install it with: pip install 'securedfl[data]'"
-        ) from None
-    return Image
 
 
 def _fingerprint(address: str, files: Mapping[str, Sequence[Path]] | None) -> str:

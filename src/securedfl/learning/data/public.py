@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.cache import Arrays
 from securedfl.errors import InvalidInputError
-from securedfl.learning.data.dataset import Array, Dataset
+from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.hub import Hub, Report, Rows
 from securedfl.learning.seeds import stream
+from securedfl.parameters import Array
+from securedfl.storage import Arrays
 
 FEWEST_SAMPLES = 10
 """Users with fewer are left out, as in the paper."""

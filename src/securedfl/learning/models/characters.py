@@ -15,7 +15,8 @@ class CharacterGRU(nn.Module):
 
     The same parameters and the same function as `torch.nn.Embedding`, `torch.nn.GRU` and `torch.nn.Linear` in a
     row, in about 2/3 of their time on a CPU: what an input adds to the recurrence is computed once per character
-    instead of once per position, and gradients of the weights are one product for all positions.
+    instead of once per position, and gradients of the weights are one product for all positions. With `nn.GRU` a
+    whole round of 9 peers takes 1.5 times as long (``python benchmarks/training.py --only round``).
 
     Parameters
     ----------

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from torch import nn
 
-from securedfl.errors import ConfigError, unknown
+from securedfl.errors import ConfigError
 from securedfl.learning.models import images
 from securedfl.learning.models.characters import CharacterGRU
 from securedfl.learning.models.images import scaled
+from securedfl.plugins import find
 
 Builder = Callable[[tuple[int, ...], int, float], nn.Module]
 """Returns a freshly initialised model that maps a batch to class scores along the last axis."""
@@ -26,9 +28,7 @@ def build(name: str, shape: tuple[int, ...], classes: int, width: float = 1.0) -
 
 def builder(name: str) -> Builder:
     """Return the builder of that name; an unknown one is an error that names the nearest."""
-    if name not in MODELS:
-        raise unknown("model", name, MODELS)
-    return MODELS[name]
+    return find("securedfl.models", MODELS, name, None, "model")
 
 
 def cnn_small(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
@@ -73,13 +73,12 @@ def gru(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
 
 def resnet18(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
     """Return ResNet-18 normalised by the statistics of the batch at hand, as in the authors' experiments."""
-    channels, _, _ = _image("resnet18", shape, SMALLEST_RESNET)
-    return images.ResNet18(channels, classes, width, images.BATCH)
+    return images.ResNet18(_image("resnet18", shape, SMALLEST_RESNET)[0], classes, width, images.BATCH)
 
 
 def resnet18_running(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
     """Return ResNet-18 with running averages, which are averaged over peers too."""
-    channels, _, _ = _image("resnet18-running", shape, SMALLEST_RESNET)
+    channels = _image("resnet18-running", shape, SMALLEST_RESNET)[0]
     return images.ResNet18(channels, classes, width, images.RUNNING)
 
 
@@ -99,12 +98,14 @@ def _image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int
     return channels, height, width
 
 
-MODELS: dict[str, Builder] = {
-    "cnn": cnn,
-    "cnn-small": cnn_small,
-    "gru": gru,
-    "linear": linear,
-    "resnet18": resnet18,
-    "resnet18-running": resnet18_running,
-}
-"""All models by name; add an entry to add a model."""
+MODELS: Mapping[str, Builder] = MappingProxyType(
+    {
+        "cnn": cnn,
+        "cnn-small": cnn_small,
+        "gru": gru,
+        "linear": linear,
+        "resnet18": resnet18,
+        "resnet18-running": resnet18_running,
+    }
+)
+"""Our own models. Other packages add theirs as entry points of ``securedfl.models`` that lead to a `Builder`."""

@@ -1,6 +1,6 @@
 """Peers trained in parallel processes, for models that are worth the start of a process.
 
-Parameters and data lie in shared memory; each worker keeps the optimisers of its own peers. Workers are started
+Parameters lie in shared memory; each worker keeps the samples and optimisers of its own peers. Workers are started
 afresh ("spawn"), so a script that uses them needs the usual ``if __name__ == "__main__":``.
 """
 
@@ -9,31 +9,23 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
 
 from securedfl import errors
 from securedfl.errors import SecuredFLError
-from securedfl.learning.models.flat import ALIGNMENT
-from securedfl.learning.training.team import Report, Task
-from securedfl.learning.training.trainer import (
-    Array,
-    LocalTrainer,
-    PeerData,
-    Score,
-    State,
-    TrainingOptions,
-    one_thread,
-)
+from securedfl.learning.training.task import PeerData, Task, TrainingOptions
+from securedfl.learning.training.team import COMMANDS, Report, Team
+from securedfl.learning.training.trainer import LocalTrainer, one_thread
+from securedfl.parameters import Array
 
 PATIENCE = 5.0
 """Seconds that a worker gets to leave by itself before it is terminated."""
@@ -46,22 +38,12 @@ class WorkerLostError(SecuredFLError):
 
 
 @dataclass(frozen=True)
-class _Block:
-    """The place of an array in shared memory."""
-
-    name: str
-    offset: int
-    shape: tuple[int, ...]
-    dtype: str
-
-
-@dataclass(frozen=True)
 class _Job:
     """What one worker needs to start."""
 
-    peers: tuple[int, ...]
-    parameters: _Block
-    data: dict[int, tuple[_Block, ...]]
+    memory: str
+    rows: tuple[int, int]
+    data: Mapping[int, PeerData]
     shape: tuple[int, ...]
     classes: int
     options: TrainingOptions
@@ -74,7 +56,7 @@ class _Worker:
     peers: tuple[int, ...]
 
 
-class ProcessTeam:
+class ProcessTeam(Team):
     """Trains peers in several processes; the numbers are those of `InProcessTeam`.
 
     Parameters
@@ -86,91 +68,61 @@ class ProcessTeam:
     """
 
     def __init__(self, task: Task, workers: int) -> None:
-        self._memory: list[SharedMemory] = []
+        with one_thread():
+            self.schema = LocalTrainer.of(task, []).model.schema
+        rows = (task.peers, self.schema.size)
+        self._memory = SharedMemory(create=True, size=4 * rows[0] * rows[1])
         self._workers: list[_Worker] = []
         try:
-            with one_thread():
-                self.schema = task.trainer([]).model.schema
-            zeros = np.zeros((task.peers, self.schema.size), dtype=np.float32)
-            (block,), (self.parameters,) = self._share([zeros])
+            self.parameters = _view(self._memory, rows)
             context = multiprocessing.get_context("spawn")
-            for peers in deal_work([len(share.train) for share in task.shares], workers):
-                data = self._share_data({peer: task.data(peer) for peer in peers})
-                job = _Job(peers, block, data, task.dataset.shape, task.dataset.classes, task.options)
+            for peers in deal_work(task.samples, workers):
+                data = {peer: task.data(peer) for peer in peers}
+                job = _Job(
+                    self._memory.name, rows, data, task.dataset.shape, task.dataset.classes, task.options
+                )
                 ours, theirs = context.Pipe()
                 process = context.Process(
                     target=_work, args=(job, theirs), daemon=True, name="securedfl worker"
                 )
                 process.start()
-                theirs.close()  # so that a dead worker is seen as the end of the pipe
+                # so that a dead worker is seen as the end of the pipe
+                theirs.close()
                 self._workers.append(_Worker(process, ours, peers))
-            self._call("ready")
+            self._everybody("ready")
         except BaseException:
             self.close()
             raise
         self.workers = len(self._workers)
 
-    def initialise(self) -> None:
-        """Write w_k^0 into every row and start all optimisers afresh."""
-        self._call("initialise")
-
-    def update(self, round: int, report: Report | None = None) -> list[float]:
-        """Train every peer in place and return their mean training losses."""
-        return [float(loss) for loss in self._call("update", round, report=report)]
-
-    def evaluate(self) -> list[Score]:
-        """Score every peer's row on its own test data."""
-        return self._call("evaluate")
-
-    def states(self) -> list[State]:
-        """Return copies of all optimiser states."""
-        return self._call("state")
-
-    def restore(self, parameters: Array, states: Sequence[State]) -> None:
-        """Continue from saved parameters and optimiser states."""
-        self.parameters[:] = parameters
-        self._call("restore", list(states))
-
     def close(self) -> None:
         """End the workers and give back the shared memory; may be called twice."""
         for worker in self._workers:
-            worker.pipe.close()  # the worker sees the end of the pipe and leaves
+            # the worker sees the end of the pipe and leaves
+            worker.pipe.close()
         deadline = time.monotonic() + PATIENCE
         for worker in self._workers:
             worker.process.join(max(0.0, deadline - time.monotonic()))
-            if worker.process.is_alive():
-                worker.process.terminate()
-                worker.process.join(PATIENCE)
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
+            for end in (worker.process.terminate, worker.process.kill):
+                if worker.process.is_alive():
+                    end()
+                    worker.process.join(PATIENCE)
         self._workers = []
-        self.parameters = np.empty((0, 0), dtype=np.float32)  # views must go before the memory does
-        for memory in self._memory:
-            with suppress(BufferError):  # somebody still holds a view: the memory goes when that does
-                memory.close()
-            with suppress(FileNotFoundError):
-                memory.unlink()
-        self._memory = []
+        # views must go before the memory does
+        self.parameters = np.empty((0, 0), dtype=np.float32)
+        with suppress(BufferError):  # somebody still holds a view: the memory goes when that does
+            self._memory.close()
+        with suppress(FileNotFoundError):
+            self._memory.unlink()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _call(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
-        """Ask all workers, collect one answer per peer as they come, and return them in the order of peers."""
+    def _everybody(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
         for worker in self._workers:
             with suppress(OSError):  # a dead worker is reported below
                 worker.pipe.send((command, argument))
         answers: dict[int, Any] = {}
         count = sum(len(worker.peers) for worker in self._workers)
-        waiting = {worker.pipe: worker for worker in self._workers}
-        left = {worker.pipe: len(worker.peers) for worker in self._workers}
-        while waiting:
+        while len(answers) < count:
+            waiting = {w.pipe: w for w in self._workers if not answers.keys() >= set(w.peers)}
             for ready in wait(list(waiting)):
                 worker = waiting[ready]  # type: ignore[index]
                 try:
@@ -180,9 +132,6 @@ class ProcessTeam:
                 if isinstance(answer, _Failure):
                     raise answer.error()
                 answers[peer] = answer
-                left[worker.pipe] -= 1
-                if not left[worker.pipe]:
-                    del waiting[worker.pipe]
                 if report is not None:
                     report(len(answers))
         return [answers[peer] for peer in range(count)]
@@ -193,33 +142,6 @@ class ProcessTeam:
             f"the process that trains peers {', '.join(map(str, worker.peers))} ended (exit code "
             f"{worker.process.exitcode}); memory may have run out: use fewer workers, then continue with --resume"
         )
-
-    def _share(self, arrays: Sequence[Array]) -> tuple[list[_Block], list[Array]]:
-        """Copy arrays into one piece of shared memory, each at the beginning of a cache line."""
-        offsets = [0]
-        for array in arrays:
-            offsets.append(-(-(offsets[-1] + array.nbytes) // ALIGNMENT) * ALIGNMENT)
-        memory = SharedMemory(create=True, size=max(offsets[-1], 1))
-        self._memory.append(memory)
-        blocks = [
-            _Block(memory.name, offset, array.shape, array.dtype.str)
-            for array, offset in zip(arrays, offsets[:-1], strict=True)
-        ]
-        views = [_view(memory, block) for block in blocks]
-        for view, array in zip(views, arrays, strict=True):
-            view[...] = array
-        return blocks, views
-
-    def _share_data(self, data: dict[int, PeerData]) -> dict[int, tuple[_Block, ...]]:
-        """Share the samples of one worker's peers: one piece of memory, because open files are limited."""
-        arrays = [array for d in data.values() for array in (d.train_x, d.train_y, d.test_x, d.test_y)]
-        blocks = iter(self._share(arrays)[0])
-        return {peer: tuple(next(blocks) for _ in range(4)) for peer in data}
-
-
-def _view(memory: SharedMemory, block: _Block) -> Array:
-    array: Array = np.ndarray(block.shape, dtype=block.dtype, buffer=memory.buf, offset=block.offset)
-    return array
 
 
 def deal_work(samples: Sequence[int], workers: int) -> list[tuple[int, ...]]:
@@ -247,47 +169,25 @@ class _Failure:
         return WorkerLostError(f"a training process failed: {self.kind}: {self.text}")
 
 
+def _view(memory: SharedMemory, rows: tuple[int, int]) -> Array:
+    view: Array = np.ndarray(rows, dtype=np.float32, buffer=memory.buf)
+    return view
+
+
 def _work(job: _Job, pipe: Connection) -> None:
     """Serve one worker's peers until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    memory: dict[str, SharedMemory] = {}
-
-    def attach(block: _Block) -> Array:
-        if block.name not in memory:
-            memory[block.name] = SharedMemory(name=block.name)
-        return _view(memory[block.name], block)
-
     with suppress(EOFError, OSError):  # the parent is gone or has closed the pipe
-        parameters = attach(job.parameters)
-        data = {peer: PeerData(*(attach(block) for block in blocks)) for peer, blocks in job.data.items()}
-        trainer = LocalTrainer(data, job.shape, job.classes, job.options)
+        memory = SharedMemory(name=job.memory)
+        parameters = _view(memory, job.rows)
+        trainer = LocalTrainer(job.data, job.shape, job.classes, job.options)
         while True:
             command, argument = pipe.recv()
-            for peer, answer in _answers(trainer, parameters, job.peers, command, argument):
+            for peer in job.data:
+                try:
+                    answer = COMMANDS[command](trainer, peer, parameters[peer], argument)
+                except Exception as error:  # told to the parent, which raises it
+                    answer = _Failure(type(error).__name__, str(error))
                 pipe.send((peer, answer))
-
-
-def _answers(
-    trainer: LocalTrainer, parameters: Array, peers: Sequence[int], command: str, argument: Any
-) -> Iterator[tuple[int, Any]]:
-    """Carry a command out for one peer after the other."""
-    if command == "initialise":
-        trainer.forget()
-    for peer in peers:
-        row = parameters[peer]
-        answer: Any = None
-        try:
-            if command == "initialise":
-                trainer.initialise(peer, row)
-            elif command == "update":
-                answer = trainer.update(peer, argument, row)
-            elif command == "evaluate":
-                answer = trainer.evaluate(peer, row)
-            elif command == "state":
-                answer = trainer.state(peer)
-            elif command == "restore":
-                trainer.restore(peer, argument[peer])
-        except Exception as error:  # told to the parent, which raises it
-            answer = _Failure(type(error).__name__, str(error))
-        yield peer, answer

@@ -4,61 +4,32 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.errors import InvalidInputError, unknown
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
 from securedfl.learning.seeds import torch_seed
+from securedfl.learning.training.task import PeerData, Score, Task, TrainingOptions
+from securedfl.parameters import Array
 
-Array = npt.NDArray[Any]
 State = dict[str, Array]
 """The optimiser state of one peer."""
 
+OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
+    "rmsprop": torch.optim.RMSprop,
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+}
+
 EVALUATION_BATCH = 256
 """Samples that are scored at a time, at most: more would leave the processor's caches and take twice as long."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingOptions:
-    """How a peer trains: the arguments of Algorithm 3's Update."""
-
-    model: str
-    width: float = 1.0
-    epochs: int = 1
-    batch_size: int = 32
-    optimizer: str = "rmsprop"
-    learning_rate: float = 0.001
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class PeerData:
-    """The samples of one peer."""
-
-    train_x: Array
-    train_y: Array
-    test_x: Array
-    test_y: Array
-
-
-@dataclass(frozen=True)
-class Score:
-    """How a model does on one peer's test data; sums, so that scores of peers can be pooled."""
-
-    correct: int
-    loss: float
-    count: int
 
 
 class LocalTrainer:
@@ -82,9 +53,8 @@ class LocalTrainer:
     ) -> None:
         self.options = options
         self._shape, self._classes = shape, classes
-        with _seeded(
-            options.seed
-        ):  # only the structure counts; without this the caller's generator would move
+        # only the structure counts; without a seed of its own the caller's generator would move
+        with _seeded(options.seed):
             self.model = FlatModel(build(options.model, shape, classes, options.width))
         self._data = {
             peer: tuple(map(canonical, (d.train_x, d.train_y, d.test_x, d.test_y)))
@@ -92,15 +62,17 @@ class LocalTrainer:
         }
         self._loss = nn.CrossEntropyLoss()
         self._total_loss = nn.CrossEntropyLoss(reduction="sum")
-        self._optimizers: dict[int, torch.optim.Optimizer] = {}
-        self.forget()
-
-    def forget(self) -> None:
-        """Start all optimisers afresh."""
         self._optimizers = {peer: self._optimizer() for peer in self._data}
 
+    @classmethod
+    def of(cls, task: Task, peers: Iterable[int]) -> Self:
+        """Return a trainer for some of the peers of a task."""
+        data = {peer: task.data(peer) for peer in peers}
+        return cls(data, task.dataset.shape, task.dataset.classes, task.options)
+
     def initialise(self, peer: int, row: Array) -> None:
-        """Write w_k^0: freshly drawn parameters, different for each peer."""
+        """Write w_k^0, freshly drawn parameters that differ from peer to peer, and start the optimiser afresh."""
+        self._optimizers[peer] = self._optimizer()
         with _seeded(torch_seed(self.options.seed, "initialise", peer)):
             FlatModel(build(self.options.model, self._shape, self._classes, self.options.width)).write(row)
 
@@ -126,17 +98,11 @@ class LocalTrainer:
 
     def _epoch(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Tensor:
         """Take one step per mini-batch and return the sum of the samples' losses."""
-        module, loss_of, classes, batch = (
-            self.model.module,
-            self._loss,
-            self._classes,
-            self.options.batch_size,
-        )
-        gradient = self.model.gradient
         total = torch.zeros(())
-        for x_batch, y_batch in _batches(x, y, batch):
-            gradient.zero_()
-            loss = loss_of(module(x_batch).reshape(-1, classes), y_batch.reshape(-1))
+        for x_batch, y_batch in _batches(x, y, self.options.batch_size):
+            self.model.gradient.zero_()
+            scores = self.model.module(x_batch).reshape(-1, self._classes)
+            loss = self._loss(scores, y_batch.reshape(-1))
             loss.backward()
             optimizer.step()
             total += loss.detach() * len(x_batch)
@@ -184,29 +150,17 @@ class LocalTrainer:
 
     def _optimizer(self) -> torch.optim.Optimizer:
         o = self.options
-        parameters = [self.model.trained]
+        if o.optimizer not in OPTIMIZERS:
+            raise unknown("optimizer", o.optimizer, OPTIMIZERS)
+        momentum = {} if o.optimizer == "adam" else {"momentum": o.momentum}
         # one long parameter: the multi-tensor variants would only add overhead
-        if o.optimizer == "rmsprop":
-            return torch.optim.RMSprop(
-                parameters,
-                lr=o.learning_rate,
-                momentum=o.momentum,
-                weight_decay=o.weight_decay,
-                foreach=False,
-            )
-        if o.optimizer == "adam":
-            return torch.optim.Adam(
-                parameters, lr=o.learning_rate, weight_decay=o.weight_decay, foreach=False
-            )
-        if o.optimizer == "sgd":
-            return torch.optim.SGD(
-                parameters,
-                lr=o.learning_rate,
-                momentum=o.momentum,
-                weight_decay=o.weight_decay,
-                foreach=False,
-            )
-        raise ConfigError(f"unknown optimizer {o.optimizer!r}; known: rmsprop, adam, sgd")
+        return OPTIMIZERS[o.optimizer](
+            [self.model.trained],
+            lr=o.learning_rate,
+            weight_decay=o.weight_decay,
+            foreach=False,
+            **momentum,
+        )
 
 
 def _batches(x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:

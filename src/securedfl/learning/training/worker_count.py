@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import os
 
+import numpy as np
+
 from securedfl.learning.training.processes import ProcessTeam
-from securedfl.learning.training.team import InProcessTeam, Task, Team
-from securedfl.learning.training.trainer import one_thread
+from securedfl.learning.training.task import Task
+from securedfl.learning.training.team import InProcessTeam, Team
+from securedfl.learning.training.trainer import LocalTrainer, one_thread
 
 START_SECONDS = 8.0
 """What starting processes costs, mostly the import of torch in each; twice what an idle machine needs."""
@@ -50,9 +53,9 @@ def quickest(seconds: float, most: int) -> int:
 def work_seconds(task: Task) -> float:
     """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""
     batch = task.options.batch_size
-    peer = max(range(task.peers), key=lambda peer: len(task.shares[peer].train))
+    peer = int(np.argmax(task.samples))
     with one_thread():
-        trainer = task.trainer([peer])
+        trainer = LocalTrainer.of(task, [peer])
         seconds = min(trainer.seconds_per_batch(peer, batches=PROBE_BATCHES) for _ in range(PROBES))
-    batches = sum(math.ceil(len(share.train) / batch) for share in task.shares)
+    batches = sum(math.ceil(samples / batch) for samples in task.samples)
     return seconds * batches * task.options.epochs

@@ -8,7 +8,6 @@ answers, so that it cannot forget it when it is killed.
 from __future__ import annotations
 
 import json
-import os
 import random
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any
 from securedfl.errors import RunFolderError
 from securedfl.network.wire.control import number, text
 from securedfl.network.wire.frames import FrameError
+from securedfl.storage import Lines, read_lines
 
 Approve = Callable[[str, Any], bool]
 AskOthers = Callable[[dict[str, Any]], list[dict[str, Any]]]
@@ -50,10 +50,10 @@ class Acceptor:
         self.approve = approve or (lambda _key, _value: True)
         self._lock = threading.RLock()
         self._votes: dict[str, Vote] = {}
-        self._path = journal
+        self._journal: Lines | None = None
         if journal is not None:
             self._load(journal)
-            self._file = journal.open("a", encoding="utf-8")
+            self._journal = Lines(journal)
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
         """Answer a proposer (``prepare``, ``accept``), or take note of a decision (``decide``)."""
@@ -103,37 +103,24 @@ class Acceptor:
             self._keep(key, Vote(vote.promised, vote.ballot, vote.value, value))
 
     def _keep(self, key: str, vote: Vote) -> None:
-        if self._path is not None:
-            try:
-                self._file.write(json.dumps({"key": key, **asdict(vote)}) + "\n")
-                self._file.flush()
-                os.fsync(self._file.fileno())
-            except OSError as error:
-                raise RunFolderError(f"cannot write the journal {self._path}: {error.strerror}") from None
+        if self._journal is not None:
+            self._journal.append(json.dumps({"key": key, **asdict(vote)}))
         self._votes[key] = vote
 
     def _load(self, path: Path) -> None:
-        if not path.exists():
-            return
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        good = 0
-        for at, line in enumerate(lines):
+        # a last line that was cut short by a kill was never answered
+        for at, line in enumerate(read_lines(path), start=1):
             try:
                 entry = json.loads(line)
                 key = entry.pop("key")
                 self._votes[key] = Vote(**entry)
             except (ValueError, TypeError, KeyError):
-                if at + 1 < len(lines):
-                    raise RunFolderError(f"line {at + 1} of the journal {path} is damaged") from None
-                break  # cut short by a kill, so it was never answered
-            good += len(line.encode())
-        with path.open("r+b") as file:
-            file.truncate(good)
+                raise RunFolderError(f"line {at} of the journal {path} is damaged") from None
 
     def close(self) -> None:
         """Close the journal."""
-        if self._path is not None:
-            self._file.close()
+        if self._journal is not None:
+            self._journal.close()
 
 
 def propose(

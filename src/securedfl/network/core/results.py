@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
+from securedfl import storage
 from securedfl.errors import RunFolderError
 from securedfl.network.wire.frames import FrameError
 from securedfl.protocols.steps import Array
 
 PIECE = 1 << 20
 _HEADER_LIMIT = 4096
+AGAIN = "free some space, then start this peer again"
 
 
 @dataclass(frozen=True)
@@ -168,21 +169,10 @@ class Results:
 
     def _save(self, name: str, result: Result, vector: Array) -> Result:
         assert self._folder is not None  # noqa: S101 - for the type checker
-        path, temporary = self._folder / name, self._folder / f".{name}.tmp"
-        try:
-            with temporary.open("wb") as file:
-                file.write(result.header())
-                file.write(_bytes(np.ascontiguousarray(vector, dtype=self._dtype)))
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            _flush(self._folder)
-        except OSError as error:
-            temporary.unlink(missing_ok=True)
-            raise RunFolderError(
-                f"cannot keep the result of round {result.round} in {self._folder}: {error.strerror}; "
-                "free some space and start this peer again"
-            ) from None
+        path = self._folder / name
+        with storage.replacing(path, AGAIN) as temporary, temporary.open("wb") as file:
+            file.write(result.header())
+            file.write(_bytes(np.ascontiguousarray(vector, dtype=self._dtype)))
         return Result(result.round, result.epoch, result.digest, vector, path)
 
     def _find(self, name: str) -> Result | None:
@@ -218,11 +208,3 @@ def _digest(vector: Array) -> str:
 
 def _bytes(vector: Array) -> memoryview:
     return vector.data.cast("B")
-
-
-def _flush(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from securedfl.errors import ConfigError
+from securedfl.storage import OWNER, write_bytes
 
 AUTHORITY_DAYS = 3650
 PEER_DAYS = 365
@@ -81,8 +81,8 @@ def create_authority(folder: Path, *, days: int = AUTHORITY_DAYS) -> Certificate
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     certificate = builder.sign(key, hashes.SHA256())
-    _write(folder / "ca.key", _private(key), 0o600)
-    _write(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    write_bytes(folder / "ca.key", _private(key), mode=OWNER)
+    write_bytes(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
     return describe(folder / "ca.crt")
 
 
@@ -134,8 +134,8 @@ def issue(
         )
         .sign(signer, hashes.SHA256())
     )
-    _write(files.key, _private(key), 0o600)
-    _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    write_bytes(files.key, _private(key), mode=OWNER)
+    write_bytes(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
     return files
 
 
@@ -255,13 +255,3 @@ def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file that never exists with wider permissions than it should have, not even for a moment."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    temporary.replace(path)

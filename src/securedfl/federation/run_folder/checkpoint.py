@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from securedfl.errors import RunFolderError
-from securedfl.federation.files import cannot_write, replacing
-from securedfl.learning.training.trainer import Array, State
+from securedfl.federation.run_folder.files import RESUME
+from securedfl.parameters import Array
+from securedfl.storage import damaged, make_folder, replacing
+
+State = dict[str, Array]
+"""The optimiser state of one peer."""
 
 FORMAT = 2
 PARAMETERS = "parameters"
@@ -71,10 +76,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 
 def save_parameters(path: Path, parameters: Array) -> None:
     """Write rows of parameters and nothing else, in a folder that is made if need be."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path.parent, error) from None
+    make_folder(path.parent, RESUME)
     _write(path, {PARAMETERS: np.ascontiguousarray(parameters)})
 
 
@@ -85,7 +87,7 @@ def load_parameters(path: Path) -> Array:
             parameters: Array = file.get_tensor(PARAMETERS)
             return parameters
     except (OSError, SafetensorError, ValueError, KeyError) as error:
-        raise RunFolderError(f"{path} is damaged ({error}); delete its run to train it again") from None
+        raise damaged(path, error, "delete its run to train it again") from None
 
 
 def load(path: Path) -> Checkpoint:
@@ -105,36 +107,28 @@ def load(path: Path) -> Checkpoint:
             str(about["method"]), int(about["round"]), dict(about["identity"]), arrays[PARAMETERS], states
         )
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(
-            f"the checkpoint {path} is damaged ({error}); delete it to train this method again from the start"
-        ) from None
+        raise damaged(path, error, "delete it to train this method again from the start") from None
 
 
-class Writer:
-    """Writes checkpoints in the background, one at a time; an error surfaces at the next call."""
+@contextmanager
+def in_background(save: Callable[[Checkpoint], None]) -> Iterator[Callable[[Checkpoint], None]]:
+    """Give a function that saves in a thread, one checkpoint at a time; an error surfaces at its next call, or here."""
+    pending: Future[None] | None = None
 
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._pending: Future[None] | None = None
+    def submit(checkpoint: Checkpoint) -> None:
+        nonlocal pending
+        if pending is not None:
+            pending.result()
+        pending = pool.submit(save, checkpoint)
 
-    def save(self, path: Path, checkpoint: Checkpoint) -> None:
-        """Wait for the checkpoint before, then start on this one."""
-        self.finish()
-        self._pending = self._pool.submit(save, path, checkpoint)
-
-    def finish(self) -> None:
-        """Wait until everything is on disk."""
-        pending, self._pending = self._pending, None
+    with ThreadPoolExecutor(1, thread_name_prefix="checkpoint") as pool:
+        yield submit
         if pending is not None:
             pending.result()
 
-    def close(self) -> None:
-        """Let the last checkpoint finish and end the thread."""
-        self._pool.shutdown(wait=True)
-
 
 def _write(path: Path, arrays: dict[str, Array], metadata: dict[str, str] | None = None) -> None:
-    with replacing(path) as temporary:
+    with replacing(path, RESUME) as temporary:
         try:
             save_file(arrays, temporary, metadata=metadata)
         except SafetensorError as error:  # how safetensors tells of a full disk

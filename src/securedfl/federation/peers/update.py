@@ -1,18 +1,67 @@
-"""Nested states, such as an optimiser's ``state_dict``, as named arrays and a line of JSON; without pickle.
+"""update.npz, a peer's own checkpoint: what it trained in a round and its optimiser's state, before anything is shared.
 
-Dicts with text or whole numbers as keys, lists, tuples, numbers, text, None, numpy arrays and torch tensors survive.
+A peer that is killed during an average then goes on with the very same parameters. That saves training again, and it is
+needed for privacy: if sums were opened before the kill, another sum with other parameters of this peer would tell the
+others how the two differ.
+
+Nested states, such as an optimiser's ``state_dict``, are kept as named arrays and a line of JSON, without pickle. Dicts
+with text or whole numbers as keys, lists, tuples, numbers, text, None, numpy arrays and torch tensors survive.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from securedfl.errors import ConfigError, RunFolderError
-from securedfl.protocols.steps import Array
+from securedfl.errors import ConfigError
+from securedfl.parameters import Array
+from securedfl.storage import OWNER, damaged, read_arrays, write_arrays
+
+FILE = "update.npz"
+AGAIN = "free some space, then start this peer again"
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a peer trained in a round, and its optimiser's state after it."""
+
+    round: int
+    vector: Array
+    state: Any
+    loss: float | None = None
+
+
+def save_update(out: Path, update: Update) -> None:
+    """Keep an update, readable by this site alone; what was there before stays until the new one is on disk."""
+    text, arrays = pack(update.state)
+    content = {
+        "round": np.array(update.round, dtype=np.int64),
+        "vector": update.vector,
+        "loss": np.array(np.nan if update.loss is None else update.loss, dtype=np.float64),
+        "state": np.array(text),
+        **arrays,
+    }
+    write_arrays(out / FILE, content, AGAIN, mode=OWNER)
+
+
+def load_update(out: Path) -> Update | None:
+    """Return the last update that was kept, None if there is none; a damaged one is a `RunFolderError`."""
+    path = out / FILE
+    if not path.exists():
+        return None
+    found = read_arrays(path)
+    try:
+        round, loss = int(found.pop("round")), float(found.pop("loss"))
+        vector, state = found.pop("vector"), unpack(str(found.pop("state")), found)
+    except (ValueError, KeyError, TypeError) as error:
+        raise damaged(path, error, "delete it") from None
+    return Update(round, vector, state, None if np.isnan(loss) else loss)
+
 
 _SCALARS = (bool, int, float, str, type(None))
 
@@ -44,7 +93,7 @@ def pack(state: Any) -> tuple[str, dict[str, Array]]:
 
 
 def unpack(text: str, arrays: Mapping[str, Array]) -> Any:
-    """Return the state that `pack` was given."""
+    """Return the state that `pack` was given; text that it did not write raises a ValueError, KeyError or TypeError."""
 
     def value(node: Any) -> Any:
         kind, content, *more = node
@@ -64,10 +113,7 @@ def unpack(text: str, arrays: Mapping[str, Array]) -> Any:
             return tensor.view(torch.bfloat16) if more == ["bfloat16"] else tensor
         raise ValueError(f"a {kind!r} in a state")
 
-    try:
-        return value(json.loads(text))
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(f"a state of a checkpoint is damaged ({error})") from None
+    return value(json.loads(text))
 
 
 def _tensor(tensor: Any, keep: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Partitions: all samples dealt once, every peer able to split 90/10."""
+"""Dealing: all samples dealt once, every peer able to split 90/10."""
 
 import numpy as np
 import pytest
@@ -23,46 +23,46 @@ def people(users, each=20, **changes):
     return Dataset(**{**values, **changes})
 
 
-def everything(shares):
-    return np.sort(np.concatenate([np.concatenate([share.train, share.test]) for share in shares]))
+def everything(dealt):
+    return np.sort(np.concatenate([np.concatenate([own.train, own.test]) for own in dealt]))
 
 
 @given(
     peers=st.integers(1, 12),
-    partition=st.sampled_from(["even", "natural", "dirichlet"]),
+    dealing=st.sampled_from(["even", "natural", "dirichlet"]),
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=60, deadline=None)
-def test_every_sample_is_dealt_exactly_once_and_split_nine_to_one(peers, partition, seed):
+def test_every_sample_is_dealt_exactly_once_and_split_nine_to_one(peers, dealing, seed):
     dataset = people(users=24)
-    shares = deal(dataset, peers, partition=partition, alpha=1.0, seed=seed)
-    assert everything(shares).tolist() == list(range(len(dataset)))
-    for share in shares:
-        count = len(share.train) + len(share.test)
-        assert len(share.test) == pytest.approx(count / 10, abs=0.5 if partition != "natural" else 0)
+    dealt = deal(dataset, peers, dealing=dealing, alpha=1.0, seed=seed)
+    assert everything(dealt).tolist() == list(range(len(dataset)))
+    for own in dealt:
+        count = len(own.train) + len(own.test)
+        assert len(own.test) == pytest.approx(count / 10, abs=0.5 if dealing != "natural" else 0)
 
 
 def test_even_parts_differ_by_at_most_one_sample():
-    sizes = [len(share.train) + len(share.test) for share in deal(load("digits"), 9)]
+    sizes = [len(own.train) + len(own.test) for own in deal(load("digits"), 9)]
     assert (min(sizes), max(sizes)) == (199, 200)
 
 
 def test_natural_deals_whole_users_in_equal_numbers_and_splits_each_user():
     dataset = people(users=27)
-    shares = deal(dataset, 9, partition="natural", seed=3)
-    held = [set(dataset.users[np.concatenate([share.train, share.test])].tolist()) for share in shares]
+    dealt = deal(dataset, 9, dealing="natural", seed=3)
+    held = [set(dataset.users[np.concatenate([own.train, own.test])].tolist()) for own in dealt]
     assert [len(users) for users in held] == [3] * 9
     assert len(set.union(*held)) == 27
-    for share in shares:
-        assert np.bincount(dataset.users[share.test])[-1] == 2  # a tenth of each user's 20
+    for own in dealt:
+        assert np.bincount(dataset.users[own.test])[-1] == 2  # a tenth of each user's 20
 
 
 def test_a_small_alpha_is_less_even_than_a_large_one():
     digits = load("digits")
 
     def unevenness(alpha):
-        shares = deal(digits, 9, partition="dirichlet", alpha=alpha, seed=1)
-        counts = np.array([np.bincount(digits.y[share.train], minlength=10) for share in shares])
+        dealt = deal(digits, 9, dealing="dirichlet", alpha=alpha, seed=1)
+        counts = np.array([np.bincount(digits.y[own.train], minlength=10) for own in dealt])
         return (counts / counts.sum(axis=1, keepdims=True)).std()
 
     assert unevenness(0.3) > 3 * unevenness(100)
@@ -70,9 +70,9 @@ def test_a_small_alpha_is_less_even_than_a_large_one():
 
 def test_a_split_that_comes_with_the_data_is_kept():
     marks = np.arange(480) % 6 == 0
-    for share in deal(people(users=24, held_out=marks), 4, seed=1):
-        assert marks[share.test].all()
-        assert not marks[share.train].any()
+    for own in deal(people(users=24, held_out=marks), 4, seed=1):
+        assert marks[own.test].all()
+        assert not marks[own.train].any()
 
 
 def test_same_seed_same_deal():
@@ -85,10 +85,10 @@ def test_same_seed_same_deal():
     ("peers", "options", "error", "message"),
     [
         (49, {}, InvalidInputError, "49 peers need at least 490 samples .* at most 48 peers"),
-        (30, {"partition": "natural"}, InvalidInputError, "24 users, too few for 30 peers"),
-        (24, {"partition": "dirichlet", "alpha": 0.01}, InvalidInputError, "larger alpha or fewer peers"),
-        (4, {"partition": "dirichlet", "alpha": 0.0}, ConfigError, "alpha .* must be a positive number"),
-        (4, {"partition": "odd"}, ConfigError, "unknown partition 'odd'"),
+        (30, {"dealing": "natural"}, InvalidInputError, "24 users, too few for 30 peers"),
+        (24, {"dealing": "dirichlet", "alpha": 0.01}, InvalidInputError, "larger alpha or fewer peers"),
+        (4, {"dealing": "dirichlet", "alpha": 0.0}, ConfigError, "alpha .* must be a positive number"),
+        (4, {"dealing": "odd"}, ConfigError, "unknown dealing 'odd'"),
     ],
 )
 def test_what_cannot_be_dealt_is_refused(peers, options, error, message):
@@ -103,4 +103,4 @@ def test_a_peer_without_test_samples_is_refused():
 
 def test_natural_needs_users():
     with pytest.raises(ConfigError, match="does not say whom its samples are from"):
-        deal(load("digits"), 9, partition="natural")
+        deal(load("digits"), 9, dealing="natural")

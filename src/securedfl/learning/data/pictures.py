@@ -12,8 +12,9 @@ from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
-from securedfl.learning.data.dataset import Array, Dataset
+from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.description import excerpt
+from securedfl.parameters import Array
 
 USERS, SAMPLES = 6, 10
 """Rows and columns of a contact sheet."""

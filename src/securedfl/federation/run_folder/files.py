@@ -1,0 +1,80 @@
+"""The names of a run folder's files, and reading them with errors that say what to do; the settings of a run."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from securedfl import storage
+from securedfl.errors import ConfigError, RunFolderError
+from securedfl.federation.config import RENAMED, TrainConfig
+
+CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
+METRICS, TABLE = "metrics.jsonl", "metrics.csv"
+CERTIFICATE, EXPOSURE, LEDGER = "certificate.json", "exposure.svg", "ledger.json"
+
+RESUME = "free some space, then continue with --resume"
+"""What to do about a disk that is full in the middle of a run."""
+
+
+def updates_file(folder: Path, method: str, round: int) -> Path:
+    """Where a run folder keeps the peers' parameters before the average of a round."""
+    return folder / "updates" / f"{method}-{round}.safetensors"
+
+
+def read_text(folder: Path, name: str) -> str:
+    """Read a text file of a run."""
+    try:
+        return (folder / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise missing(folder, name) from None
+    except UnicodeDecodeError:
+        raise damaged(folder, name, "not UTF-8 text") from None
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot read {folder / name}: {error.strerror}; check its permissions"
+        ) from None
+
+
+def read_object(folder: Path, name: str) -> dict[str, Any]:
+    """Read a JSON object of a run."""
+    try:
+        found = json.loads(read_text(folder, name))
+    except ValueError as error:
+        raise damaged(folder, name, error) from None
+    if not isinstance(found, dict):
+        raise damaged(folder, name, "not a JSON object")
+    return found
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Read the settings of a run as they stand in its file, by the names that they have today."""
+    try:
+        found = tomllib.loads(read_text(folder, CONFIG))
+    except tomllib.TOMLDecodeError as error:
+        raise damaged(folder, CONFIG, error) from None
+    return {RENAMED.get(key, key): value for key, value in found.items()}
+
+
+def read_config(folder: Path) -> TrainConfig:
+    """Return the settings of a run as they resolve today."""
+    try:
+        return TrainConfig.resolve(read_settings(folder), where=str(folder / CONFIG))
+    except ConfigError as error:
+        raise RunFolderError(f"the run in {folder} cannot be read: {error}") from None
+
+
+def missing(folder: Path, name: str) -> RunFolderError:
+    """Return the error for a run folder without a file that it should have."""
+    return RunFolderError(
+        f"{folder} has no {name}, so it is not a complete run folder; give the folder that "
+        "`securedfl train --out` wrote, or continue the run with `securedfl train --resume`"
+    )
+
+
+def damaged(folder: Path, name: str, reason: object) -> RunFolderError:
+    """Return the error for a file that does not hold what it should."""
+    again = f"`securedfl train {folder / CONFIG}` into a new folder"
+    return storage.damaged(folder / name, reason, f"restore it from a copy, or repeat the run with {again}")

@@ -1,0 +1,140 @@
+"""The folder of one run: made or opened, held against other processes, and filled."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from securedfl.designs import Design
+from securedfl.errors import DesignError, RunFolderError
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.run_folder.checkpoint import Checkpoint, save
+from securedfl.federation.run_folder.files import CONFIG, DESIGN, METRICS, RESUME, read_config
+from securedfl.federation.run_folder.metrics import Row, read_rows, to_line, write_rows, write_table
+from securedfl.federation.run_folder.summary import Summary, write_summary
+from securedfl.storage import Lines, cannot_write, make_folder, replacing, write_text
+
+ELSEWHERE = "choose another --out"
+
+
+class RunFolder:
+    """One run on disk; get it from `create` or `open`, and close it at the end."""
+
+    def __init__(self, path: Path, config: TrainConfig, design: Design) -> None:
+        self.path, self.config, self.design = path, config, design
+        self._lock: TextIO | None = None
+        self._metrics: Lines | None = None
+
+    @classmethod
+    def create(cls, path: Path, config: TrainConfig, design: Design) -> RunFolder:
+        """Start a new run; a folder that already holds one is never overwritten."""
+        if (path / CONFIG).exists():
+            raise RunFolderError(
+                f"{path} already holds a run; continue it with --resume {path}, or {ELSEWHERE}"
+            )
+        if path.exists() and not path.is_dir():
+            raise RunFolderError(f"{path} is a file, not a folder; {ELSEWHERE}")
+        make_folder(path / "checkpoints", ELSEWHERE)
+        folder = cls(path, config, design)
+        try:
+            folder._take(ELSEWHERE)
+            with replacing(path / DESIGN, ELSEWHERE) as temporary:
+                design.save(temporary)
+            # last: its presence marks a run
+            write_text(path / CONFIG, config.to_toml(), ELSEWHERE)
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    @classmethod
+    def open(cls, path: Path, changes: Mapping[str, Any] | None = None) -> RunFolder:
+        """Continue a run, with other values only for settings that change no number."""
+        if not (path / CONFIG).is_file():
+            raise RunFolderError(f"there is no run to resume in {path}: it has no {CONFIG}")
+        saved = read_config(path)
+        config = TrainConfig.resolve({**saved.to_dict(), **(changes or {})})
+        for difference in saved.differences(config):
+            raise RunFolderError(
+                f"the run in {path} has {difference}; resume it without that option, or start a new run with "
+                "another --out"
+            )
+        try:
+            design = Design.load(path / DESIGN)
+        except DesignError as error:
+            raise RunFolderError(f"the run in {path} cannot be read: {error}") from None
+        if design.n != config.peers:
+            raise RunFolderError(
+                f"{DESIGN} in {path} is for {design.n} peers, but the run has {config.peers}"
+            )
+        folder = cls(path, config, design)
+        folder._take("a run continues only where it can write")
+        return folder
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Hashes of what the numbers of this run depend on; a checkpoint carries them."""
+        return {"settings": self.config.fingerprint(), "design": self.design.hash}
+
+    def checkpoint(self, method: str) -> Path:
+        """Where a method's checkpoint is."""
+        return self.path / "checkpoints" / f"{method}.safetensors"
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Replace a method's checkpoint, after the rows that it stands on are on disk too."""
+        if self._metrics is not None:
+            self._metrics.sync()
+        save(self.checkpoint(checkpoint.method), checkpoint)
+
+    def rows(self) -> list[Row]:
+        """Read all whole rows of metrics; a last line cut short by a kill is left out."""
+        return read_rows(self.path, Row)
+
+    def keep(self, rows: Iterable[Row]) -> None:
+        """Replace the metrics by the rows that a resumed run builds on."""
+        self._close_metrics()
+        write_rows(self.path, rows)
+
+    def append(self, row: Row) -> None:
+        """Add a row; it is with the operating system when this returns."""
+        if self._metrics is None:
+            self._metrics = Lines(self.path / METRICS, RESUME)
+        self._metrics.append(to_line(row), sync=False)
+
+    def finish(self, summary: Summary) -> None:
+        """Write metrics.csv and summary.json."""
+        self._close_metrics()
+        write_table(self.path, self.rows())
+        write_summary(self.path, summary)
+
+    def close(self) -> None:
+        """Close files and let go of the folder."""
+        self._close_metrics()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
+
+    def _close_metrics(self) -> None:
+        metrics, self._metrics = self._metrics, None
+        if metrics is not None:
+            metrics.close()
+
+    def _take(self, advice: str) -> None:
+        """Hold the folder, so that two processes never write to one run; the system lets go if we are killed."""
+        if sys.platform == "win32":
+            return
+        import fcntl
+
+        try:
+            self._lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise cannot_write(self.path, error, advice) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise RunFolderError(
+                f"another process is working on the run in {self.path}; wait or stop it"
+            ) from None

@@ -1,0 +1,139 @@
+"""summary.json: what a run, or as much of it as there is, gave."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+
+from securedfl.federation.run_folder.files import RESUME, SUMMARY, damaged, read_object
+from securedfl.federation.run_folder.metrics import Row, finite
+from securedfl.storage import write_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSummary:
+    """What one method reached; errors, bytes and times are those of the rounds after the initial average."""
+
+    label: str = ""
+    rounds: int | None = None
+    best_accuracy: float | None = None
+    best_round: int | None = None
+    final_accuracy: float | None = None
+    final_loss: float | None = None
+    mean_error: float | None = None
+    max_error: float | None = None
+    bytes_per_peer_per_round: float | None = None
+    train_seconds: float | None = None
+    average_seconds: float | None = None
+
+    @classmethod
+    def of(cls, label: str, rows: Sequence[Row]) -> Self:
+        """Sum up a method's rows, which are in the order of rounds."""
+        if not rows:
+            return cls(label=label)
+        trained = [row for row in rows if row.round > 0] or list(rows)
+        best = max(rows, key=lambda row: (row.accuracy, -row.round))
+        errors = [row.error_mse for row in trained if row.error_mse is not None]
+        return cls(
+            label=label,
+            rounds=rows[-1].round,
+            best_accuracy=best.accuracy,
+            best_round=best.round,
+            final_accuracy=rows[-1].accuracy,
+            final_loss=finite(rows[-1].loss),
+            mean_error=float(np.mean(errors)) if errors else None,
+            max_error=max((row.error_max for row in rows if row.error_max is not None), default=None),
+            bytes_per_peer_per_round=float(np.mean([row.bytes_per_peer for row in trained])),
+            train_seconds=float(sum(row.train_seconds for row in rows)),
+            average_seconds=float(sum(row.average_seconds for row in rows)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """How many samples all peers have together."""
+
+    train: int = 0
+    test: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DesignSummary:
+    """Which design was used."""
+
+    hash: str
+    gap: int
+    group_size: int | None = None
+    method: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A run in short.
+
+    Attributes
+    ----------
+    finished
+        Whether every method has all its rounds.
+    certificate
+        As `securedfl.privacy` writes it; one per method if several are private.
+    config
+        The settings in plain values.
+    """
+
+    finished: bool = True
+    dataset: str = ""
+    peers: int
+    rounds: int
+    seed: int | None = None
+    samples: Samples = Samples()
+    methods: dict[str, MethodSummary] = field(default_factory=dict)
+    design: DesignSummary | None = None
+    certificate: dict[str, Any] = field(default_factory=dict)
+    run_dir: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as JSON holds them; of a method without rounds nothing but its label."""
+        methods = {
+            name: asdict(method) if method.rounds is not None else {"label": method.label, "rounds": None}
+            for name, method in self.methods.items()
+        }
+        return {**asdict(self), "methods": methods}
+
+
+def parse_summary(folder: Path, found: Mapping[str, Any]) -> Summary:
+    """Check what a summary.json holds."""
+    try:
+        return msgspec.convert(found, Summary)
+    except msgspec.ValidationError as error:
+        raise damaged(folder, SUMMARY, error) from None
+
+
+def read_summary(folder: Path) -> Summary:
+    """Read summary.json."""
+    return parse_summary(folder, read_object(folder, SUMMARY))
+
+
+def write_summary(folder: Path, summary: Summary) -> None:
+    """Replace summary.json."""
+    write_text(folder / SUMMARY, json.dumps(summary.to_dict(), indent=2, allow_nan=False) + "\n", RESUME)
+
+
+def versions(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, str]:
+    """Return what the numbers of a run depend on besides its settings."""
+    found = {"securedfl": "", "python": platform.python_version()}
+    for name in ("securedfl", *packages):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found

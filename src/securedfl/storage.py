@@ -1,0 +1,181 @@
+"""Files that survive a crash: replaced as a whole, or grown line by line. The only place that calls fsync.
+
+What the system refuses is a `RunFolderError` that names the file and ends with the caller's advice.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from securedfl.errors import RunFolderError
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+ADVICE = "free some space or check the permissions, then try again"
+ANYBODY, OWNER = 0o666, 0o600
+"""Who may read a file: whomever the user's umask allows, or nobody else, for keys and private parameters."""
+
+_DAMAGED = (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+"""What reading arrays raises if their file is missing, cut short or changed."""
+
+
+@contextmanager
+def replacing(path: Path, advice: str = ADVICE, *, mode: int = ANYBODY) -> Iterator[Path]:
+    """Give an empty file to write to, with its final permissions; flushed to disk, it then takes the place of ``path``.
+
+    Whoever reads ``path`` meanwhile, or after an error or a crash, finds what was there before.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        # a process with this number may have been killed here before
+        temporary.unlink(missing_ok=True)
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+        yield temporary
+        _flush(temporary)
+        temporary.replace(path)
+        # the rename itself
+        _flush(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error, advice) from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, advice: str = ADVICE) -> None:
+    """Replace a text file."""
+    with replacing(path, advice) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_bytes(path: Path, content: bytes, advice: str = ADVICE, *, mode: int = ANYBODY) -> None:
+    """Replace a file of bytes."""
+    with replacing(path, advice, mode=mode) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, npt.NDArray[Any]], advice: str = ADVICE, *, mode: int = ANYBODY
+) -> None:
+    """Replace a file of named arrays (npz)."""
+    with replacing(path, advice, mode=mode) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def read_arrays(path: Path) -> Arrays:
+    """Read what `write_arrays` wrote; a file that is missing, damaged or holds pickles is a `RunFolderError`."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except _DAMAGED as error:
+        raise damaged(path, error, "delete it") from None
+    # what does not begin as an array is returned as bytes
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise damaged(path, "it holds something else than arrays", "delete it")
+    return arrays
+
+
+def make_folder(path: Path, advice: str = ADVICE) -> None:
+    """Make a folder and those above it, where they are missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error, advice) from None
+
+
+class Lines:
+    """A file that only grows. What a kill left of a last line is cut off first, so that lines never run together."""
+
+    def __init__(self, path: Path, advice: str = ADVICE) -> None:
+        self._path, self._advice = path, advice
+        with self._telling():
+            self._file = path.open("ab")
+            self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
+
+    def append(self, line: str, *, sync: bool = True) -> None:
+        """Add a line; it is on disk when this returns, or with the operating system if ``sync`` is off."""
+        with self._telling():
+            self._file.write(line.encode() + b"\n")
+            self._file.flush()
+        if sync:
+            self.sync()
+
+    def sync(self) -> None:
+        """Wait until all lines are on disk."""
+        with self._telling():
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file; `append` has flushed every line, and told what went wrong."""
+        with suppress(OSError):
+            self._file.close()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(self._path, error, self._advice) from None
+
+
+def read_lines(path: Path, *, torn: bool = True) -> list[str]:
+    """Return the lines of a file, none if it is missing; a last line that a kill cut short is left out.
+
+    With ``torn`` off such a line is an error, as it is in a file that was finished.
+    """
+    try:
+        *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        if rest and not torn:
+            raise damaged(path, f"line {len(lines) + 1} is cut short", "restore it from a copy")
+        return [line.decode() for line in lines]
+    except UnicodeDecodeError:
+        raise damaged(path, "it is not UTF-8 text", "restore it from a copy") from None
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror}; check its permissions") from None
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder, ``$XDG_CACHE_HOME/securedfl`` or ``~/.cache/securedfl``."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "securedfl"
+
+
+def recall(path: Path) -> Arrays | None:
+    """Return arrays from the cache, or None if there are none that are intact, so that they are made again."""
+    with suppress(RunFolderError):
+        return read_arrays(path)
+    return None
+
+
+def remember(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Store arrays in the cache; a folder that cannot be written is no error."""
+    with suppress(RunFolderError):
+        make_folder(path.parent)
+        write_arrays(path, arrays)
+
+
+def cannot_write(path: Path, error: OSError, advice: str = ADVICE) -> RunFolderError:
+    """Return the error that tells which file the system refused, why, and what to do."""
+    return RunFolderError(f"cannot write {path}: {error.strerror or error}; {advice}")
+
+
+def damaged(path: Path, reason: object, advice: str) -> RunFolderError:
+    """Return the error for a file that does not hold what it should."""
+    return RunFolderError(f"{path} is damaged ({reason}); {advice}")
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

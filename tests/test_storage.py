@@ -1,0 +1,126 @@
+"""Files that survive a crash: whole or not there, private from the beginning, lines without torn ends."""
+
+import os
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from securedfl import storage
+from securedfl.errors import RunFolderError
+from securedfl.storage import OWNER, Lines, read_arrays, read_lines, replacing, write_arrays, write_text
+
+
+def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "old")
+
+    def fail():
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            assert path.read_text() == "old"
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert path.read_text() == "old"
+    write_text(path, "new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_content_is_on_disk_before_the_name_is(tmp_path, monkeypatch):
+    """The file is flushed, then renamed, then the folder is flushed."""
+    done = []
+    fsync, rename = os.fsync, os.rename
+
+    def flushed(descriptor):
+        done.append(os.readlink(f"/proc/self/fd/{descriptor}").rpartition("/")[2])
+        fsync(descriptor)
+
+    monkeypatch.setattr("securedfl.storage.os.fsync", flushed)
+    monkeypatch.setattr("pathlib.os.replace", lambda a, b: (done.append("rename"), rename(a, b)))
+    write_text(tmp_path / "file", "x")
+    assert done == [f".file.{os.getpid()}.tmp", "rename", tmp_path.name]
+
+
+def test_secrets_are_private_from_the_first_moment(tmp_path):
+    before = os.umask(0)
+    try:
+        with replacing(tmp_path / "secret", mode=OWNER) as temporary:
+            assert stat.S_IMODE(temporary.stat().st_mode) == 0o600
+            temporary.write_text("x")
+        assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_what_a_killed_process_left_is_no_obstacle(tmp_path):
+    (tmp_path / f".file.{os.getpid()}.tmp").write_text("left by a process with the same number")
+    write_text(tmp_path / "file", "x")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_arrays_survive_and_damage_is_told(tmp_path):
+    path = tmp_path / "arrays.npz"
+    write_arrays(path, {"a": np.arange(3), "text": np.array("x")})
+    assert read_arrays(path)["a"].tolist() == [0, 1, 2]
+    whole = path.read_bytes()
+    for content in (b"", b"noise", whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        with pytest.raises(RunFolderError, match=r"arrays.npz is damaged \(.*delete it"):
+            read_arrays(path)
+        assert storage.recall(path) is None
+    with path.open("wb") as file:
+        np.savez(file, a=np.array([object()], dtype=object))
+    with pytest.raises(RunFolderError, match="damaged"):
+        read_arrays(path)
+    assert storage.recall(tmp_path / "missing") is None
+
+
+def test_lines_end_whole_also_after_a_kill(tmp_path):
+    path = tmp_path / "lines"
+    code = (
+        "import os, pathlib; from securedfl.storage import Lines\n"
+        f"lines = Lines(pathlib.Path({str(path)!r})); lines.append('first'); lines._file.write(b'seco')\n"
+        "lines._file.flush(); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    assert path.read_text() == "first\nseco"
+    assert read_lines(path) == ["first"]
+    with pytest.raises(RunFolderError, match="line 2 is cut short"):
+        read_lines(path, torn=False)
+    lines = Lines(path)
+    lines.append("third")
+    lines.close()
+    assert path.read_text() == "first\nthird\n"
+    assert read_lines(path, torn=False) == ["first", "third"]
+    assert read_lines(tmp_path / "missing") == []
+
+
+def test_a_line_is_flushed_before_append_returns(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(
+        "securedfl.storage.os.fsync", lambda _file: flushed.append((tmp_path / "l").read_text())
+    )
+    lines = Lines(tmp_path / "l")
+    lines.append("a")
+    lines.append("b", sync=False)
+    assert flushed == ["a\n"]
+    lines.sync()
+    assert flushed == ["a\n", "a\nb\n"]
+    lines.close()
+
+
+def test_a_place_that_cannot_be_written_is_told_with_advice(tmp_path):
+    missing = tmp_path / "missing" / "file"
+    with pytest.raises(RunFolderError, match=r"cannot write .*missing/file: No such file.*; do this"):
+        write_text(missing, "x", "do this")
+    with pytest.raises(RunFolderError, match="cannot write"):
+        Lines(missing)
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(RunFolderError, match="cannot write"):
+        storage.make_folder(tmp_path / "file" / "below")
+    storage.remember(tmp_path / "file" / "below" / "cache.npz", {"a": np.zeros(1)})
