@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from securedfl.errors import ConfigError
-from securedfl.federation.certify import choose_design
 from securedfl.federation.config import RhoSchedule, TrainConfig, read_toml
-from securedfl.federation.methods import averaging, make_design, method, protocol_of
+from securedfl.federation.methods import averaging, choose_design, method, protocol_of
 from securedfl.protocols import DEFAULT_RHO, Schedule
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -107,9 +106,9 @@ def test_methods_choose_their_protocols():
     with pytest.raises(ConfigError, match="unknown method 'fedvg'; did you mean 'fedavg'"):
         method("fedvg")
     with pytest.raises(ConfigError, match="unknown protocol 'nope'"):
-        averaging(TrainConfig.resolve({"protocol": "nope"}), "secured", make_design(config, 3))
+        averaging(TrainConfig.resolve({"protocol": "nope"}), "secured", choose_design(config))
     with pytest.raises(ConfigError, match="1 iterations are too few"):
-        averaging(TrainConfig.resolve({"iterations": 1}), "secured", make_design(config, 3))
+        averaging(TrainConfig.resolve({"iterations": 1}), "secured", choose_design(config))
 
 
 def test_designs_by_name_by_file_and_not_at_all(tmp_path):
@@ -134,12 +133,10 @@ def test_designs_by_name_by_file_and_not_at_all(tmp_path):
         (6, {}, 2),  # threes have no second partition
         (6, {"group_size": 3}, 3),
         (6, {"methods": "shares"}, 2),
-        (5, {}, 3),  # no size protects five peers in two iterations; the gate explains
-        (
-            27,
-            {},
-            4,
-        ),  # the affine space's partitions into threes never mix: a lone peer would learn partial sums
+        # no size protects five peers in two iterations; the gate explains
+        (5, {}, 2),
+        # the affine space's partitions into threes never mix: a lone peer would learn partial sums
+        (27, {}, 5),
         (27, {"collusion": 0}, 3),
     ],
 )

@@ -9,10 +9,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from securedfl.designs import best
+from securedfl.designs import best, best_design, strength_for
 from securedfl.errors import PeerLostError
-from securedfl.protocols import Symbols, by_name, design_withstanding
-from securedfl.protocols.components import strength_for
+from securedfl.protocols import Symbols, by_name
 from securedfl.protocols.shares.holding import holding
 from securedfl.protocols.shares.layout import layout_for
 from securedfl.simulation import run
@@ -42,7 +41,7 @@ def expected(names, lost):
 
     def average(vectors, round):
         kept = [v for k, v in enumerate(vectors) if round <= ROUND or k not in lost]
-        design = DESIGN if len(kept) == N else design_withstanding(len(kept), 1)
+        design = DESIGN if len(kept) == N else best_design(len(kept), collusion=1)
         return run(partial(by_name("shares"), design=design, round=round), kept).average
 
     return toy.replay(names, 3, average)

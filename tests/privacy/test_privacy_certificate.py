@@ -1,4 +1,4 @@
-"""Certificates, surveys of coalitions, enforcement and the ledger."""
+"""Certificates, exposure to coalitions, enforcement and the ledger."""
 
 import json
 import sys
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from securedfl.designs import best
+from securedfl.designs.coalition_search import exposure
 from securedfl.errors import ConfigError, PrivacyError, RunFolderError
 from securedfl.privacy import Certificate, certify, custom, enforce, scenario
 from securedfl.privacy.certificate import readable_json
 from securedfl.privacy.drawing import exposure_svg, exposure_text
 from securedfl.privacy.ledger import Attempt, Ledger, load
 from securedfl.privacy.scenario import interval_widths
-from securedfl.privacy.survey import survey
 from securedfl.protocols import Schedule
 
 AFFINE = best(9, 3, 0)
@@ -74,14 +74,14 @@ class TestCertificate:
         assert json.loads(text) == {"a": [1, 2, 3], "b": {"c": "[1,\n 2]"}, "d": [[1.5, -2], []]}
 
 
-class TestSurvey:
+class TestExposure:
     def test_the_search_finds_what_all_coalitions_show(self):
         """Where everything can be examined, the directed search finds a coalition that breaks the protocol too."""
         for n, strength, size in ((15, 3, 3), (21, 4, 4)):
             audited = scenario("shares", best(n, 3, 0), {"strength": strength})
             labels = audited.meets(0)
-            everything = survey(n, size, audited.evaluate(), limit=10**6, effort=0)
-            searched = survey(n, size, audited.evaluate(), limit=0, effort=600, labels=labels)
+            everything = exposure(n, size, audited.evaluate(), limit=10**6, effort=0)
+            searched = exposure(n, size, audited.evaluate(), limit=0, effort=600, labels=labels)
             assert everything.exhaustive
             assert not searched.exhaustive
             assert everything.breaking > 0

@@ -19,7 +19,6 @@ from securedfl.designs import best
 from securedfl.errors import ConfigError, DesignError, InvalidInputError
 from securedfl.parameters import Schema, flatten_all
 from securedfl.protocols import grouped
-from securedfl.simulation.average import _protecting_design
 
 dtypes = st.sampled_from([np.float16, np.float32, np.float64, np.int64, np.int8, np.uint8, np.bool_])
 
@@ -226,12 +225,6 @@ def test_byte_order_does_not_change_the_average(dtype):
 
 def test_keys_come_back_as_they_were():
     assert list(securedfl.average([{1: np.ones(1), "b": np.ones(1)}] * 9)) == [1, "b"]
-
-
-@pytest.mark.parametrize(("n", "size"), [(9, 3), (6, 2), (4, 2), (27, 4)])
-def test_the_group_size_protects_a_lone_peers_neighbours(n, size):
-    assert _protecting_design(n, 0).group_size == size
-    assert _protecting_design(5, 0) is None  # no size does: the audit says so
 
 
 def test_another_number_of_vectors_than_peers_is_an_error():

@@ -80,7 +80,7 @@ def attack(
         _rounds(audited, chosen, rounds, parameters, dtype, seed, as_json=as_json)
         return
     if members is None:
-        members = certify(scenario(protocol, chosen, options), collusion=size, seed=seed)[0].worst_coalition
+        members = certify(scenario(protocol, chosen, options), collusion=size)[0].worst_coalition
     if protocol == "shares":
         parameters = audited.coordinates  # every coordinate is solved for; these few stand for all slices
     vectors = _vectors(chosen.n, parameters, dtype, seed)

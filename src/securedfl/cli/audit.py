@@ -9,16 +9,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from securedfl.designs import Design, best
-from securedfl.designs.sizes import AUTO_SIZES
+from securedfl.designs import Design, best, nearest, strength_for
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
 from securedfl.privacy.certificate import Certificate, certify, readable_json
-from securedfl.privacy.choice import protecting_design
 from securedfl.privacy.drawing import exposure_svg, exposure_text
 from securedfl.privacy.ledger import load, read_object
 from securedfl.privacy.scenario import scenario
 from securedfl.protocols import Schedule
-from securedfl.protocols.components import strength_for
 
 Method = Literal["auto", "symbols"]
 
@@ -73,11 +70,7 @@ def audit(
         return
     size = parse_group_size(group_size)
     _check_strength(protocol, strength)
-    if size == "auto" and design is None:
-        check_collusion(collusion, PEERS if peers is None else peers)
-        chosen = _auto_design(peers, protocol, iterations, strength, collusion, seed)
-    else:
-        chosen = design_for(peers, AUTO_SIZES[0] if size == "auto" else size, design, seed)
+    chosen = design_for(peers, size, design, seed, collusion)
     check_collusion(collusion, chosen.n)
     options = protocol_options(
         protocol, chosen, iterations=iterations, rho=rho, strength=strength, collusion=collusion
@@ -85,15 +78,15 @@ def audit(
     audited = scenario(protocol, chosen, options)
     if method == "symbols":
         audited = audited.without_shortcut()
-    certificate, survey = certify(audited, collusion=collusion, rounds=rounds, seed=seed)
+    certificate, exposure = certify(audited, collusion=collusion, rounds=rounds)
     if svg is not None:
         title = f"{protocol}, {chosen.n} peers: who can learn about whom"
-        write(svg, exposure_svg(survey.levels, title, collusion=collusion))
+        write(svg, exposure_svg(exposure.levels, title, collusion=collusion))
     if as_json:
         typer.echo(certificate.to_json())
         return
     typer.echo(describe(certificate))
-    picture = exposure_text(survey.levels)
+    picture = exposure_text(exposure.levels)
     if picture:
         who = "a curious peer" if collusion == 1 else f"a member of a coalition of {collusion}"
         typer.echo(f"\nWhat {who} (row) can learn about a peer (column):")
@@ -134,20 +127,6 @@ def _check_strength(protocol: str, strength: int | None) -> None:
         return
     why = "chooses its strength itself, by --collusion" if protocol == "resilient" else "has no shares"
     raise ConfigError(f"--strength is for --protocol shares; {protocol} {why}")
-
-
-def _auto_design(
-    peers: int | None, protocol: str, iterations: int, strength: int | None, collusion: int, seed: int
-) -> Design:
-    """Return the design that training would choose."""
-    options: dict[str, Any] = {}
-    if protocol in ("grouped", "classic"):
-        options = {"iterations": iterations, "finish": "literal" if iterations == 1 else "exact"}
-    elif protocol in ("shares", "resilient"):
-        options = {"collusion": collusion} if strength is None else {"strength": strength}
-    return protecting_design(
-        lambda size: design_for(peers, size, None, seed), [(protocol, options)], collusion
-    )
 
 
 def protocol_options(
@@ -241,14 +220,19 @@ def _numbers(numbers: tuple[int, ...]) -> str:
     return " ".join(map(str, numbers))
 
 
-def design_for(peers: int | None, group_size: int, path: Path | None, seed: int) -> Design:
-    """Return the design of a file, or the best known one."""
-    if path is None:
-        return best(PEERS if peers is None else peers, group_size, seed)
-    design = Design.load(path)
-    if peers is not None and design.n != peers:
-        raise DesignError(f"the design {path} is for {design.n} peers, but --peers says {peers}")
-    return design
+def design_for(
+    peers: int | None, group_size: int | Literal["auto"], path: Path | None, seed: int, collusion: int = 1
+) -> Design:
+    """Return the design of a file, or the one that training would choose."""
+    if path is not None:
+        design = Design.load(path)
+        if peers is not None and design.n != peers:
+            raise DesignError(f"the design {path} is for {design.n} peers, but --peers says {peers}")
+        return design
+    n = PEERS if peers is None else peers
+    if group_size == "auto":
+        return nearest(n, collusion=collusion, seed=seed).design
+    return best(n, group_size, seed)
 
 
 def _show_run(folder: Path, *, as_json: bool) -> None:

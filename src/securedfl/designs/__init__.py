@@ -1,10 +1,14 @@
-"""Designs: which peers meet in which group, so that no two peers meet twice."""
+"""Designs: which peers meet in which group, so that no two peers meet twice.
+
+`best_design` answers "which design shall we use?", `securedfl.designs.coalitions` "what do colluders learn from it?".
+"""
 
 from securedfl.designs.algorithm2 import randomized
-from securedfl.designs.choice import Choice, best_for
-from securedfl.designs.constructions.local_search import local_search
+from securedfl.designs.best import Choice, best_design, choose, nearest
+from securedfl.designs.coalitions import strength_for, withstands
 from securedfl.designs.design import Design, Group, Partition
-from securedfl.designs.portfolio import best, constructed
+from securedfl.designs.known import best, constructed
+from securedfl.designs.local_search import local_search
 from securedfl.designs.sizes import group_sizes, upper_bound
 
 __all__ = [
@@ -13,10 +17,14 @@ __all__ = [
     "Group",
     "Partition",
     "best",
-    "best_for",
+    "best_design",
+    "choose",
     "constructed",
     "group_sizes",
     "local_search",
+    "nearest",
     "randomized",
+    "strength_for",
     "upper_bound",
+    "withstands",
 ]

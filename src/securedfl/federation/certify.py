@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from securedfl.designs import Design
-from securedfl.designs.sizes import AUTO_SIZES
-from securedfl.errors import ConfigError, PrivacyError
+from securedfl.designs.coalition_search import Exposure
+from securedfl.errors import PrivacyError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.files import write_text
-from securedfl.federation.methods import make_design, options_of, protocol_of
+from securedfl.federation.methods import options_of, protocol_of
 from securedfl.privacy.certificate import Certificate, readable_json
-from securedfl.privacy.choice import protecting_design
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.enforce import DEFAULT_PROMISE, enforce, refusal
 from securedfl.privacy.ledger import FILE as LEDGER
 from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.privacy.scenario import scenario
-from securedfl.privacy.survey import Survey
 
 CERTIFICATE, EXPOSURE = "certificate.json", "exposure.svg"
 
@@ -29,22 +27,6 @@ BASELINES = frozenset({"local", "fedavg"})
 """Methods that promise no privacy, or need none, and are there for comparison."""
 
 _log = logging.getLogger("securedfl")
-
-
-def choose_design(config: TrainConfig) -> Design:
-    """Return the design that the configuration asks for; ``group_size = "auto"`` takes what protects best.
-
-    The choice is `securedfl.privacy.choice.protecting_design`'s, over all private methods; `certify` judges it.
-    """
-    if config.group_size != "auto":
-        return make_design(config, config.group_size)
-    if config.design not in ("best", "randomized") or not _private(config) or not config.collusion:
-        return make_design(config, AUTO_SIZES[0])
-    try:
-        cases = [_protocol(config, method) for method in _private(config)]
-    except ConfigError:  # the same error comes again where the options are used
-        return make_design(config, AUTO_SIZES[0])
-    return protecting_design(partial(make_design, config), cases, config.collusion)
 
 
 def certify(config: TrainConfig, design: Design) -> dict[str, Any]:
@@ -96,7 +78,7 @@ def save(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Mappi
     """
     ledgers, done = {}, list(rows)
     for method in _private(config):
-        certificate, survey = _certified(config, design, method)
+        certificate, exposure = _certified(config, design, method)
         attempts = [a for row in done if row["method"] == method for a in _attempts(row, design.n)]
         protocol, options = _protocol(config, method)
         ledger = Ledger(scenario(protocol, design, options)).add(*attempts)
@@ -106,7 +88,7 @@ def save(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Mappi
         }
         if len(ledgers) == 1:  # the first method's picture
             title = f"{protocol}, {design.n} peers: who can learn about whom"
-            picture = exposure_svg(survey.levels, title, collusion=certificate.collusion)
+            picture = exposure_svg(exposure.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
     if ledgers:
         write_text(folder / CERTIFICATE, readable_json(_plain(config, design)) + "\n")
@@ -138,7 +120,7 @@ def _plain(config: TrainConfig, design: Design) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _certified(config: TrainConfig, design: Design, method: str) -> tuple[Certificate, Survey]:
+def _certified(config: TrainConfig, design: Design, method: str) -> tuple[Certificate, Exposure]:
     """Examine one method; kept, because the run folder gets what the gate has computed."""
     protocol, options = _protocol(config, method)
     return enforce(

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from securedfl.designs import Design, best
-from securedfl.designs.algorithm2 import randomized
+from securedfl.designs import Design, best, nearest, randomized
 from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.federation.config import RhoSchedule, TrainConfig
 from securedfl.protocols import by_name
@@ -109,17 +108,26 @@ def options_of(config: TrainConfig, name: str) -> Options:
     return {} if options is None else options(method(name).adapt(config))
 
 
-def make_design(config: TrainConfig, group_size: int) -> Design:
-    """Return the design that the configuration names, verified and for the right number of peers."""
+MAKERS: dict[str, Callable[[int, int, int], Design]] = {"best": best, "randomized": randomized}
+"""What the setting ``design`` may name besides a file."""
+
+
+def choose_design(config: TrainConfig) -> Design:
+    """Return the design that the configuration asks for, verified and for the right number of peers.
+
+    ``group_size = "auto"`` takes what withstands ``collusion`` peers, or comes nearest; the certificate judges it.
+    """
+    n, size = config.peers, config.group_size
+    make = MAKERS.get(config.design)
     if {protocol_of(config, name) for name in config.methods} <= WITHOUT_GROUPS:
-        design = Design.everyone(config.peers)
-    elif config.design == "best":
-        design = best(config.peers, group_size, config.seed)
-    elif config.design == "randomized":
-        design = randomized(config.peers, group_size, config.seed)
-    else:
+        design = Design.everyone(n)
+    elif make is None:
         design = Design.load(config.design)
-    if design.n != config.peers:
-        raise DesignError(f"the design {config.design} is for {design.n} peers, but {config.peers} take part")
+    elif size == "auto":
+        design = nearest(n, collusion=config.collusion, seed=config.seed, make=make).design
+    else:
+        design = make(n, size, config.seed)
+    if design.n != n:
+        raise DesignError(f"the design {config.design} is for {design.n} peers, but {n} take part")
     design.verify()
     return design

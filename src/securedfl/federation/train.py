@@ -18,10 +18,10 @@ from securedfl.designs import Design
 from securedfl.errors import RunFolderError
 from securedfl.federation import checkpoint as checkpoints
 from securedfl.federation.algorithm3 import Average, SecureAggregation, algorithm3, secure_aggregation
-from securedfl.federation.certify import certify, choose_design, save
+from securedfl.federation.certify import certify, save
 from securedfl.federation.checkpoint import Checkpoint, save_parameters
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging
+from securedfl.federation.methods import averaging, choose_design
 from securedfl.federation.metrics import SCALARS, Row, make_row, summarise
 from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder import RunFolder

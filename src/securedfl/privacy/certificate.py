@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+from securedfl.designs.coalition_search import Exposure
 from securedfl.errors import PrivacyError
 from securedfl.privacy.scenario import Kind, Scenario
-from securedfl.privacy.survey import Survey
 
 Verdict = Literal["only the total", "partial sums", "exposed"]
 
@@ -212,14 +212,14 @@ class Certificate:
 
 
 def certify(
-    scenario: Scenario, *, collusion: int = 1, rounds: int = 1, seed: int = 0, thorough: bool = True
-) -> tuple[Certificate, Survey]:
+    scenario: Scenario, *, collusion: int = 1, rounds: int = 1, thorough: bool = True
+) -> tuple[Certificate, Exposure]:
     """Examine the coalitions of a size over the rounds of a run; return the certificate and who learns about whom."""
-    survey, worst_round, examined = scenario.survey(collusion, rounds=rounds, seed=seed, thorough=thorough)
-    learned = scenario.learns(survey.worst, worst_round)
+    found, worst_round, examined = scenario.exposure(collusion, rounds=rounds, thorough=thorough)
+    learned = scenario.learns(found.worst, worst_round)
     design = scenario.design
     safe = next(
-        (i for i, count in enumerate(survey.exposed_by_iteration) if count), len(survey.exposed_by_iteration)
+        (i for i, count in enumerate(found.exposed_by_iteration) if count), len(found.exposed_by_iteration)
     )
     certificate = Certificate(
         peers=scenario.n,
@@ -229,28 +229,28 @@ def certify(
         gap=design.gap if design is not None else None,
         group_size=design.group_size if design is not None else None,
         collusion=collusion,
-        verdict=_verdict(survey),
+        verdict=_verdict(found),
         kind=scenario.kind,
         width=scenario.widths[0] if scenario.widths else None,
         narrowest=min(scenario.widths) if scenario.widths else None,
         rounds=rounds,
         meetings=scenario.meetings(rounds),
-        worst_coalition=survey.worst,
+        worst_coalition=found.worst,
         exposed=learned.exposed,
         partial_sums=learned.sums,
         dimension=learned.dimension,
-        exposed_by_iteration=survey.exposed_by_iteration,
-        dimension_by_iteration=survey.dimension_by_iteration,
+        exposed_by_iteration=found.exposed_by_iteration,
+        dimension_by_iteration=found.dimension_by_iteration,
         safe_iterations=safe,
         paper_bound=2 * design.gap - 1 if design is not None else None,
-        exhaustive=survey.exhaustive and examined == scenario.distinct(rounds),
-        examined=survey.examined,
-        breaking=survey.breaking,
+        exhaustive=found.exhaustive and examined == scenario.distinct(rounds),
+        examined=found.examined,
+        breaking=found.breaking,
         rounds_examined=examined,
         method="components" if scenario.graph is not None else "symbols",
         arithmetic="union of groups" if scenario.graph is not None else scenario.ring.name,
     )
-    return certificate, survey
+    return certificate, found
 
 
 def too_narrow(widths: Sequence[float]) -> bool:
@@ -268,10 +268,10 @@ def readable_json(data: Mapping[str, Any]) -> str:
     )
 
 
-def _verdict(survey: Survey) -> Verdict:
-    if survey.exposed_by_iteration[-1]:
+def _verdict(found: Exposure) -> Verdict:
+    if found.exposed_by_iteration[-1]:
         return "exposed"
-    return "partial sums" if survey.dimension_by_iteration[-1] else "only the total"
+    return "partial sums" if found.dimension_by_iteration[-1] else "only the total"
 
 
 def _frozen(value: Any) -> Any:

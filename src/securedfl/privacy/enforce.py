@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from securedfl.designs import Design, best
+from securedfl.designs import Design, best, nearest, strength_for
+from securedfl.designs.coalition_search import Exposure
 from securedfl.errors import ConfigError, DesignError, PrivacyError
 from securedfl.privacy.certificate import LEAST_WIDTH, Certificate, Verdict, certify, too_narrow
 from securedfl.privacy.scenario import scenario
-from securedfl.privacy.survey import Survey
 from securedfl.protocols.admm import DEFAULT_RHO
 
 DEFAULT_COLLUSION = 1
@@ -30,7 +30,7 @@ def enforce(
     promise: Verdict = DEFAULT_PROMISE,
     allow_exposure: bool = False,
     seed: int = 0,
-) -> tuple[Certificate, Survey]:
+) -> tuple[Certificate, Exposure]:
     """Return the certificate if it promises enough; else raise `PrivacyError` with what would.
 
     Parameters
@@ -48,9 +48,9 @@ def enforce(
     seed
         Of the design, for suggestions.
     """
-    certificate, survey = certify(scenario(protocol, design, options), collusion=collusion, rounds=rounds)
+    certificate, exposure = certify(scenario(protocol, design, options), collusion=collusion, rounds=rounds)
     if certificate.meets(collusion, promise=promise) or allow_exposure:
-        return certificate, survey
+        return certificate, exposure
     raise PrivacyError(refusal(certificate, design, options or {}, promise=promise, seed=seed))
 
 
@@ -103,21 +103,17 @@ def suggestions(
             if holds("grouped", design, {**options, "iterations": iterations}):
                 yield f"{iterations} iterations (--iterations {iterations}{wider})"
                 break
-    for strength in range(max(collusion, options.get("strength") or 0) + 1, design.gap + 1):
-        if holds("shares", design, {"strength": strength}):
-            yield f"shares of strength {strength} (--protocol shares --collusion {collusion})"
-            break
-    else:
-        for size in range(2, n):
-            if size != design.group_size and (other := _design(n, size, seed)) is not None:
-                strengths = range(collusion + 1, other.gap + 1)
-                strength = next((m for m in strengths if holds("shares", other, {"strength": m})), 0)
-                if strength:
-                    yield (
-                        f"shares of strength {strength} in groups of {size} "
-                        f"(--protocol shares --collusion {collusion} --group-size {size})"
-                    )
-                    break
+    try:
+        strength = strength_for(design, collusion)
+        yield f"shares of strength {strength} (--protocol shares --collusion {collusion})"
+    except PrivacyError:
+        chosen = nearest(n, collusion=collusion, seed=seed)
+        if chosen.collusion == collusion:
+            size = chosen.design.group_size
+            yield (
+                f"shares of strength {chosen.strength} in groups of {size} "
+                f"(--protocol shares --collusion {collusion} --group-size {size})"
+            )
     if certificate.protocol in ("grouped", "classic"):
         for size in sorted(range(2, min(n, 8)), key=lambda size: abs(size - design.group_size)):
             if size == design.group_size and certificate.protocol == "grouped":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -12,9 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs import Design
+from securedfl.designs.coalition_search import Coalitions, Evaluate, Exposure, Levels, exposure, worst_of
+from securedfl.designs.coalitions import (
+    Extent,
+    Labels,
+    components,
+    evaluate,
+    extent,
+    first_and_spread,
+    rotation,
+    used,
+)
 from securedfl.errors import ConfigError
-from securedfl.privacy.components import Labels, components, knowledge, levels
-from securedfl.privacy.survey import Coalitions, Evaluate, Levels, Survey, check_size, merge, survey
 from securedfl.privacy.symbolic.algebra import Arithmetic, PrimeField, TwoAdic
 from securedfl.privacy.symbolic.view import Knowledge, PeerProtocol, View, exact_options, observe
 from securedfl.protocols import Schedule, by_name
@@ -24,15 +33,11 @@ from securedfl.protocols.shares.shares import DEFAULT_COLLUSION, check_strength
 
 Kind = Literal["perfect", "bounded", "none"]
 
-FAST_LIMIT, FAST_EFFORT = 300_000, 30_000
-SLOW_LIMIT, SLOW_EFFORT = 20_000, 900
-"""How many coalitions are examined: all up to the limit, else about ``effort`` (see `survey`)."""
+LIMIT, EFFORT = 20_000, 900
+"""How many coalitions are examined on symbols: all up to the limit, else about as many as the effort."""
 
-FAST_WORK = 100_000_000
-"""Coalitions times peers times rounds up to which the fast path examines every round (some ten seconds)."""
-
-SLOW_WORK = 150
-"""Peers times rounds up to which the exact audit examines every round."""
+WORK = 150
+"""Peers times rounds up to which every round is examined on symbols."""
 
 UNKNOWN_ROTATION = 1 << 62
 
@@ -58,7 +63,7 @@ class Scenario:
     design
         Who meets whom.
     graph
-        The partitions in use in a round, if their connected components say all (`securedfl.privacy.components`).
+        The partitions in use in a round, if their connected components say all (`securedfl.designs.coalitions`).
     meets
         The partitions in which single peers' messages are seen in a round.
     rotation
@@ -110,53 +115,48 @@ class Scenario:
     def evaluate(self, round: int = 0, *, fast: bool = True) -> Evaluate:
         """Return the function that tells what many coalitions learn in a round."""
         if fast and self.graph is not None:
-            return partial(_evaluate_graph, self.graph(round), self.iterations)
+            return evaluate(self.graph(round), self.iterations)
         return partial(_evaluate_view, self.view(round), self.iterations)
 
-    def survey(
-        self, size: int, *, rounds: int = 1, seed: int = 0, thorough: bool = True
-    ) -> tuple[Survey, int, int]:
+    def exposure(self, size: int, *, rounds: int = 1, thorough: bool = True) -> tuple[Exposure, int, int]:
         """Examine the coalitions of a size in the rounds of a run.
 
         Parameters
         ----------
         size, rounds
             Members of a coalition, and rounds of the run.
-        seed
-            Of the search for the worst coalition, where not all are examined.
         thorough
-            Take some ten seconds if need be; otherwise a second must do, for suggestions.
+            On symbols, take some ten seconds if need be; otherwise a second must do, for suggestions.
 
         Returns
         -------
-        survey, round, examined
+        exposure, round, examined
             The worst over all examined rounds, the round in which it is worst, and how many rounds were examined.
             Rounds with the same partitions count once; if that is all of them, it is `distinct(rounds)`.
         """
-        check_size(self.n, size)
-        distinct, count = self.distinct(rounds), math.comb(self.n, size)
-        if self.graph is not None:
-            work = FAST_WORK if thorough else FAST_WORK // 20
-            limit, effort = (FAST_LIMIT, FAST_EFFORT) if thorough else (work // self.n, FAST_EFFORT // 20)
-            most = max(1, work // ((count if count <= limit else effort) * self.n))
-        else:
-            limit, effort, most = SLOW_LIMIT, SLOW_EFFORT, max(1, SLOW_WORK // self.n)
-            if not thorough:
-                limit, effort, most = SLOW_LIMIT // 20, SLOW_EFFORT // 3, 1
-        chosen = range(distinct) if distinct <= most else sorted({k * distinct // most for k in range(most)})
-        found = []
-        for round in chosen:
-            labels = self.meets(round) if self.meets is not None else None
-            found.append(
-                survey(
-                    self.n, size, self.evaluate(round), limit=limit, effort=effort, labels=labels, seed=seed
-                )
+        distinct = self.distinct(rounds)
+        reach = self._extent(size, distinct, thorough=thorough)
+        found = {
+            round: exposure(
+                self.n,
+                size,
+                self.evaluate(round),
+                limit=limit,
+                effort=effort,
+                labels=self.meets(round) if self.meets is not None else None,
             )
-        worst = max(
-            range(len(found)),
-            key=lambda k: (found[k].exposed_by_iteration[-1], found[k].dimension_by_iteration[-1]),
-        )
-        return merge(found), list(chosen)[worst], len(found)
+            for round, limit, effort in reach.within(distinct)
+        }
+        worst = max(found, key=lambda round: found[round].severity)
+        return worst_of(list(found.values())), worst, sum(round < distinct for round in reach.rounds)
+
+    def _extent(self, size: int, distinct: int, *, thorough: bool) -> Extent:
+        """Return how far coalitions are examined; by the graph as far as whoever chose the design did."""
+        if self.graph is not None and self.design is not None:
+            return extent(self.design, len(self.graph(0)), size)
+        if thorough:
+            return Extent(LIMIT, EFFORT, first_and_spread(distinct, max(1, WORK // self.n)))
+        return Extent(LIMIT // 20, EFFORT // 3, frozenset({0}))
 
     def meetings(self, rounds: int) -> int | None:
         """Return the most often that two peers see each other's messages in so many rounds."""
@@ -218,9 +218,6 @@ def _admm(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
     schedule = check_options(**options)
     exact = exact_options({**options, "finish": "literal"})  # sends the same messages, also in one iteration
 
-    def used(round: int) -> Labels:
-        return met.labels[[(round * iterations + i) % met.gap for i in range(iterations)]]
-
     return Scenario(
         n=design.n,
         protocol=protocol,
@@ -230,9 +227,9 @@ def _admm(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
         iterations=iterations,
         widths=interval_widths(schedule, iterations),
         design=met,
-        graph=used if iterations == 2 else None,
-        meets=used,
-        rotation=met.gap // math.gcd(met.gap, iterations),
+        graph=partial(used, met, iterations) if iterations == 2 else None,
+        meets=partial(used, met, iterations),
+        rotation=rotation(met, iterations),
     )
 
 
@@ -270,9 +267,6 @@ def _shares(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
         asked = {"collusion": options.get("collusion", DEFAULT_COLLUSION)}
         m = check_strength(design, None, asked["collusion"])
 
-    def used(round: int) -> Labels:
-        return design.labels[[(round * m + i) % design.gap for i in range(m)]]
-
     return Scenario(
         n=design.n,
         protocol=protocol,
@@ -282,9 +276,9 @@ def _shares(protocol: str, design: Design, options: dict[str, Any]) -> Scenario:
         coordinates=math.lcm(design.n, *design.sizes),
         design=design,
         # Members own slices, so fewer shares are seen than this assumes; but a stand-in for a lost member may see any.
-        graph=used,
-        meets=used,
-        rotation=design.gap // math.gcd(design.gap, m),
+        graph=partial(used, design, m),
+        meets=partial(used, design, m),
+        rotation=rotation(design, m),
     )
 
 
@@ -321,13 +315,14 @@ def _evaluate_view(
     return level, dimension
 
 
-def _evaluate_graph(
-    labels: Labels, iterations: int, coalitions: Coalitions
-) -> tuple[Levels, npt.NDArray[np.int64]]:
-    """Evaluate coalitions all at once by components; before the last iteration only the total is known."""
-    level = np.zeros((len(coalitions), iterations, labels.shape[1]), dtype=np.int8)
-    dimension = np.zeros((len(coalitions), iterations), dtype=np.int64)
-    level[:, -1], dimension[:, -1] = levels(components(labels, coalitions), coalitions)
-    if labels.shape[1] - coalitions.shape[1] == 1:  # the total of one is that one
-        level[:] = level[:, -1:]
-    return level, dimension
+def knowledge(labels: Labels, coalition: Iterable[int]) -> Knowledge:
+    """Return what one coalition learns from the partitions used, as `View.knowledge` would."""
+    members = tuple(sorted({int(member) for member in coalition}))
+    sets = components(labels, members)
+    honest = labels.shape[1] - len(members)
+    return Knowledge(
+        coalition=members,
+        exposed=tuple(sorted(peers[0] for peers in sets if len(peers) == 1)),
+        sums=tuple(sorted(peers for peers in sets if 1 < len(peers) < honest)),
+        dimension=len(sets) - 1,
+    )

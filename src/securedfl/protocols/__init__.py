@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from securedfl.errors import unknown
 from securedfl.protocols.admm import DEFAULT_RHO, Schedule, classic, grouped
-from securedfl.protocols.components import components, design_withstanding, strength_for, withstands
 from securedfl.protocols.fixedpoint import FixedPoint, Symbols, UnencodableError
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.plain import plain
@@ -48,13 +47,9 @@ __all__ = [
     "UnencodableError",
     "by_name",
     "classic",
-    "components",
-    "design_withstanding",
     "grouped",
     "plain",
     "resilient",
     "secret_uniform",
     "shares",
-    "strength_for",
-    "withstands",
 ]

@@ -42,7 +42,7 @@ def _drawing(design: Design) -> str:
     if drawn < design.gap:
         caption += f" The first {drawn} of {design.gap} partitions."
     try:
-        svg = importlib.import_module("securedfl.designs.drawing").draw_svg(design.first(drawn))
+        svg = importlib.import_module("securedfl.designs.drawing").design_svg(design.first(drawn))
     except ModuleNotFoundError:
         return ""
     description = f"{drawn} partitions of {design.n} peers, each drawn as polygons on a circle of peers."

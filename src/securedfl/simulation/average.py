@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.designs import Design, best
-from securedfl.designs.sizes import AUTO_SIZES
+from securedfl.designs import Design, best, best_design, nearest
 from securedfl.errors import DesignError, InvalidInputError, unknown
 from securedfl.parameters import Schema, Tree, flatten_all
 from securedfl.protocols import by_name
-from securedfl.protocols.components import design_withstanding, withstands
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.shares.shares import DEFAULT_COLLUSION
 from securedfl.protocols.steps import Array
@@ -55,8 +53,8 @@ def average(
         collusion, bits, range).
     design, group_size, seed
         Who meets whom; by default the best known design for that many peers, group size and seed. The group size, if
-        not given, is 3 unless groups of 2, 4 or 5 protect peers better. All peers are in this one process, so nothing
-        is refused here; ``securedfl audit`` tells what they would learn about each other.
+        not given, is what `securedfl.best_design` takes. All peers are in this one process, so nothing is refused
+        here; ``securedfl audit`` tells what they would learn about each other.
     round
         Which partitions are used rotates with it.
     max_weight
@@ -82,10 +80,11 @@ def average(
     generator = by_name(protocol)
     _check_options(protocol, generator, options)
     if design is None and group_size is None and protocol in SHARING and options.get("strength") is None:
-        design = design_withstanding(n, options.get("collusion", DEFAULT_COLLUSION), seed=seed)
-    elif design is None and group_size is None:
-        design = _protecting_design(n, seed)
-    design = design_for(n, design, 3 if group_size is None else group_size, seed)
+        design = best_design(n, collusion=options.get("collusion", DEFAULT_COLLUSION), seed=seed)
+    elif design is None:
+        design = nearest(n, seed=seed).design if group_size is None else best(n, group_size, seed)
+    if design.n != n:
+        raise DesignError(f"the design is for {design.n} peers, but {n} take part")
     peer_protocol = partial(generator, design=design, round=round, **options)
     try:
         outcome = run(peer_protocol, vectors, draws=draws, chunk=chunk, threads=threads)
@@ -119,28 +118,9 @@ def _check_options(protocol: str, generator: Callable[..., Any], options: Mappin
             raise unknown(f"option of the protocol {protocol!r}:", name, known)
 
 
-def _protecting_design(n: int, seed: int) -> Design | None:
-    """Return a design with which two iterations tell a lone peer nothing but the total, or None."""
-    for size in AUTO_SIZES:
-        with suppress(DesignError):
-            design = best(n, size, seed)
-            if withstands(design, 2, 1):
-                return design
-    return None
-
-
 def _name_at(schema: Schema, index: int) -> str:
     """Return the name of the parameter at an index; behind the last one stands the peer's weight."""
     return schema.name_at(index) if index < schema.size else "weight"
-
-
-def design_for(n: int, design: Design | None, group_size: int, seed: int) -> Design:
-    """Return the given design if it is for n peers, else the best known one."""
-    if design is None:
-        return best(n, group_size, seed)
-    if design.n != n:
-        raise DesignError(f"the design is for {design.n} peers, but {n} take part")
-    return design
 
 
 def add_weights(

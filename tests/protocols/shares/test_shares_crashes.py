@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securedfl.designs import Design, best
+from securedfl.designs import Design, best, best_design
 from securedfl.errors import ConfigError, PeerLostError, PrivacyError
-from securedfl.protocols import design_withstanding
 from securedfl.protocols.shares.agreement import ROUNDS
 from securedfl.protocols.shares.resilient import resilient
 from securedfl.simulation import Crash, Delay, Drop, run
@@ -41,7 +40,7 @@ def reaches(peer, n):
 @pytest.mark.parametrize("step", range(STEPS))
 @pytest.mark.parametrize("n", [5, 9, 15])
 def test_any_crash_at_any_step(n, step):
-    design, vectors = design_withstanding(n, 1), vectors_of(n)
+    design, vectors = best_design(n, collusion=1), vectors_of(n)
     for peer in range(n):
         for reached in reaches(peer, n):
             fault = Crash(peer=peer, step=step, reached=frozenset(reached))
@@ -70,7 +69,7 @@ def test_no_crash_costs_little():
 @pytest.mark.parametrize("n", [5, 9])
 def test_two_crashes_in_a_row_of_attempts(n):
     # one before the commit, and one after the commit of the attempt that follows
-    design, vectors = design_withstanding(n, 1), vectors_of(n)
+    design, vectors = best_design(n, collusion=1), vectors_of(n)
     for later in range(COMMITTED, 2 * COMMITTED + 2 + ROUNDS):
         faults = [Crash(peer=1, step=0), Crash(peer=3, step=later)]
         outcome = run(partial(resilient, design=design), vectors, faults=faults)
@@ -87,7 +86,7 @@ def test_any_faults_give_the_exact_mean_or_an_error_on_all(data):
     crash = st.builds(Crash, peer=peers, step=steps, reached=st.frozensets(peers, max_size=n))
     faults = data.draw(st.lists(crash, min_size=1, max_size=3, unique_by=lambda fault: fault.peer))
     try:
-        outcome = run(partial(resilient, design=design_withstanding(n, 1)), vectors, faults=faults)
+        outcome = run(partial(resilient, design=best_design(n, collusion=1)), vectors, faults=faults)
     except (PeerLostError, PrivacyError):
         return
     crashed = {fault.peer for fault in faults}
@@ -144,7 +143,7 @@ def test_a_peer_that_is_not_heard_is_excluded():
 
 
 def test_too_few_are_an_error_before_any_sum_is_sent():
-    three = design_withstanding(3, 1)
+    three = best_design(3, collusion=1)
     with pytest.raises(PeerLostError, match="only 2 of 3 peers are left before the commit"):
         run(partial(resilient, design=three), vectors_of(3), faults=[Crash(peer=0, step=0)])
     with pytest.raises(PeerLostError, match="only 8 of 9 peers are left"):
@@ -153,7 +152,7 @@ def test_too_few_are_an_error_before_any_sum_is_sent():
             vectors_of(9),
             faults=[Crash(peer=0, step=0)],
         )
-    strong = partial(resilient, design=design_withstanding(5, 3), collusion=3)
+    strong = partial(resilient, design=best_design(5, collusion=3), collusion=3)
     with pytest.raises(PrivacyError, match="ask for at most 2"):
         run(strong, vectors_of(5), faults=[Crash(peer=0, step=0)])
     with pytest.raises(ConfigError, match="at least 3 peers"):

@@ -66,7 +66,7 @@ def _double(
     for t in range(-(-v // (m + 2)), v // m + 1):
         if min(inner, limit(t) - 2) <= best[0]:
             continue
-        for u, w in _pairs(v - m * t, t):
+        for u, w in pairs(v - m * t, t):
             rows = min(inner, limit(t) - 2, _filling(u, limit), _filling(w, limit))
             if rows > best[0]:
                 best = (rows, Truncation(m, t, (u, w)))
@@ -74,7 +74,7 @@ def _double(
     return best
 
 
-def _pairs(total: int, t: int) -> Iterator[tuple[int, int]]:
+def pairs(total: int, t: int) -> Iterator[tuple[int, int]]:
     """Split the additional points over two rows, the likeliest first: one point, or as many as there are."""
     for u in range(min(t, total - 1), (total - 1) // 2, -1):
         yield u, total - u
@@ -84,12 +84,12 @@ def _filling(u: int, limit: Callable[[int], int]) -> int:
     return ROWS if u == 1 else limit(u)
 
 
-def build(k: int, plan: Truncation, blocks: Callable[[int, int], Table], *, fill: bool = True) -> Table:
+def build(k: int, cut: Truncation, blocks: Callable[[int, int], Table], *, fill: bool = True) -> Table:
     """Return the blocks of a transversal design with k rows; ``blocks(rows, order)`` has those it is made of.
 
     Without ``fill``, the points that were kept in one row more stay a hole: their pairs are in no block.
     """
-    m, t, kept = plan.m, plan.t, plan.kept
+    m, t, kept = cut.m, cut.t, cut.kept
     outer = blocks(k + len(kept), t)
     first = np.cumsum([m * t, *kept])
     present = outer[:, k:] < np.array(kept)

@@ -8,11 +8,11 @@ from itertools import combinations
 from math import comb
 from typing import Any
 
-from securedfl.designs import Design
+from securedfl.designs import Design, best_design
 from securedfl.errors import PrivacyError
-from securedfl.federation.certify import certify, choose_design
+from securedfl.federation.certify import certify
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import OPTIONS
+from securedfl.federation.methods import OPTIONS, choose_design
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.network.core.rules import Rules
 from securedfl.network.driver import CHUNK, SLICED_CHUNK
@@ -20,7 +20,7 @@ from securedfl.network.routes import PeerProtocol
 from securedfl.parameters import Schema
 from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.privacy.scenario import scenario
-from securedfl.protocols import by_name, design_withstanding
+from securedfl.protocols import by_name
 from securedfl.protocols.shares.holding import SHARING_STEPS, holding
 from securedfl.protocols.shares.resilient import LEAST_PEERS
 
@@ -89,7 +89,7 @@ def _protocols(config: TrainConfig, design: Design) -> Callable[[int, int], Peer
         if members == design.n:
             return design
         # fewer peers meet in a design of their own, which must withstand as many colluders
-        return design_withstanding(members, config.collusion, seed=config.seed)
+        return best_design(members, collusion=config.collusion, seed=config.seed)
 
     @lru_cache(maxsize=64)
     def protocol_for(members: int, turn: int) -> PeerProtocol:

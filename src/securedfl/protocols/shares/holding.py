@@ -12,9 +12,8 @@ from functools import partial
 
 import numpy as np
 
-from securedfl.designs.design import Design, Group
+from securedfl.designs import Design, Group, strength_for
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.protocols.components import strength_for
 from securedfl.protocols.fixedpoint import Codec, codec_of
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.designs.design import Design
+from securedfl.designs import Design, best_design, strength_for
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.protocols.components import design_withstanding, strength_for
 from securedfl.protocols.fixedpoint import Codec, codec_of
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.shares.agreement import ROUNDS, agree
@@ -75,7 +74,7 @@ def resilient(
     codec = codec_of(codec, bits=bits, range=range)
     if least_peers < LEAST_PEERS:
         raise ConfigError(f"at least {LEAST_PEERS} peers must take part, not {least_peers}")
-    redesign = redesign or (lambda n: design_withstanding(n, collusion))
+    redesign = redesign or (lambda n: best_design(n, collusion=collusion))
     members, attempt = tuple(np.arange(design.n).tolist()), 1
     while True:
         at = members.index(me)

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from securedfl.designs.design import Design
+from securedfl.designs import Design, strength_for
 from securedfl.errors import ConfigError
-from securedfl.protocols.components import strength_for
 from securedfl.protocols.fixedpoint import Codec, codec_of
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform

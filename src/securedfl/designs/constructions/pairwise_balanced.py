@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.designs.constructions.affine import affine_geometry
-from securedfl.designs.constructions.classes import Classes, as_classes, empty
+from securedfl.designs.constructions.construction import Classes, as_classes, empty
+from securedfl.designs.constructions.field_designs import affine_geometry
 from securedfl.designs.constructions.transversal import transversal
 
 Blocks = Classes
