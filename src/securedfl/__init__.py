@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from securedfl.designs import Design
+from securedfl.designs import Design, best_design
 from securedfl.errors import SecuredFLError
 from securedfl.protocols import Schedule
 from securedfl.simulation import run
@@ -28,4 +28,4 @@ def join(path: str | Path) -> JoinedPeer:
     return connect(path)
 
 
-__all__ = ["Design", "Schedule", "SecuredFLError", "__version__", "average", "join", "run"]
+__all__ = ["Design", "Schedule", "SecuredFLError", "__version__", "average", "best_design", "join", "run"]

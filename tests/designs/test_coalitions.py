@@ -101,6 +101,17 @@ def test_the_search_finds_what_all_coalitions_show(n: int, s: int, collusion: in
             assert (searched.severity > (0, 0)) == (every.severity > (0, 0))
 
 
+def test_who_learns_about_whom() -> None:
+    coalitions = list(combinations(range(12), 2))
+    labels = used(best(12, 3), 2)
+    levels, _ = learned(labels, np.array(coalitions))
+    found = exposure(12, 2, evaluate(labels), limit=10**6, effort=0)
+    for peer in range(12):
+        with_peer = [level for coalition, level in zip(coalitions, levels, strict=True) if peer in coalition]
+        assert found.levels[peer].tolist() == np.max(with_peer, axis=0).tolist()
+    assert found.breaking == sum(EXPOSED in level for level in levels) > 0
+
+
 def test_the_last_peer_is_given_away_by_the_total() -> None:
     coalition = np.array([list(range(8))])
     levels, dimension = learned(best(9, 3).labels, coalition)

@@ -6,8 +6,9 @@ import sys
 import numpy as np
 import pytest
 
-from securedfl.designs import best
+from securedfl.designs import best, withstands
 from securedfl.designs.coalition_search import exposure
+from securedfl.designs.coalitions import exhaustive
 from securedfl.errors import ConfigError, PrivacyError, RunFolderError
 from securedfl.privacy import Certificate, certify, custom, enforce, scenario
 from securedfl.privacy.certificate import readable_json
@@ -87,6 +88,20 @@ class TestExposure:
             assert everything.breaking > 0
             assert searched.breaking > 0
             assert searched.exposed_by_iteration <= everything.exposed_by_iteration
+
+    @pytest.mark.parametrize(
+        ("n", "s", "collusion"),
+        [(15, 3, 6), (27, 3, 1), (45, 3, 2), (99, 2, 5), (120, 3, 1), (56, 3, 3), (130, 2, 3)],
+    )
+    def test_certificates_find_what_the_choice_of_the_design_found(self, n, s, collusion):
+        """Searched or complete: the same coalitions in the same rounds, so that the two can never differ."""
+        design = best(n, s, 0)
+        for strength in range(collusion, min(collusion + 3, design.gap + 1)):
+            audited = scenario("shares", design, {"strength": strength})
+            found = certify(audited, collusion=collusion, rounds=design.gap)[0]
+            assert (found.verdict == "only the total") == withstands(design, strength, collusion)
+            if strength > collusion:
+                assert found.exhaustive == exhaustive(design, strength, collusion)
 
     def test_who_learns_about_whom(self):
         levels = certify(scenario("plain", AFFINE))[1].levels

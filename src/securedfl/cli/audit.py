@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from securedfl.designs import Design, best, nearest, strength_for
+from securedfl.designs import Design, best, nearest
+from securedfl.designs.best import withstanding
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
 from securedfl.privacy.certificate import Certificate, certify, readable_json
 from securedfl.privacy.drawing import exposure_svg, exposure_text
@@ -141,27 +141,14 @@ def protocol_options(
         }
         return options if rho is None else {**options, "rho": parse_rho(rho)}
     if protocol == "shares":
-        return {"strength": _strength(design, collusion) if strength is None else strength}
+        if strength is None:
+            # where nothing withstands the wish, all partitions: the audit shows what that is worth
+            enough = withstanding(design, collusion)
+            strength = enough.strength if enough.collusion == collusion else design.gap
+        return {"strength": strength}
     if protocol == "resilient":  # chooses its strength itself
-        return {"collusion": _withstood(design, collusion)}
+        return {"collusion": max(1, withstanding(design, collusion).collusion)}
     return {}
-
-
-def _strength(design: Design, collusion: int) -> int:
-    """Return the strength that the wish needs, or the most there is: an audit shows what that is worth."""
-    try:
-        return strength_for(design, collusion)
-    except PrivacyError:
-        return design.gap
-
-
-def _withstood(design: Design, collusion: int) -> int:
-    """Return the wish, or the most colluders below it that the design withstands."""
-    for fewer in range(min(collusion, design.gap - 1, design.n - 2), 1, -1):
-        with suppress(PrivacyError):
-            strength_for(design, fewer)
-            return fewer
-    return 1
 
 
 def parse_rho(text: str) -> float | Schedule:

@@ -4,8 +4,8 @@
 """
 
 from securedfl.designs.algorithm2 import randomized
-from securedfl.designs.best import Choice, best_design, choose, nearest
-from securedfl.designs.coalitions import strength_for, withstands
+from securedfl.designs.best import Choice, best_design, choose, nearest, strength_for
+from securedfl.designs.coalitions import withstands
 from securedfl.designs.design import Design, Group, Partition
 from securedfl.designs.known import best, constructed
 from securedfl.designs.local_search import local_search

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal
 
-from securedfl.designs.coalitions import check_collusion, exhaustive, most_withstood, withstands
+from securedfl.designs.coalitions import exhaustive, withstands
 from securedfl.designs.design import Design
 from securedfl.designs.known import best
 from securedfl.designs.sizes import check, group_sizes
-from securedfl.errors import PrivacyError
+from securedfl.errors import ConfigError, PrivacyError
 
 GROUP_SIZES = (3, 2, 4, 5)
 """Group sizes to choose from; the first, the paper's, wherever it needs no more partitions than the others."""
@@ -118,17 +119,8 @@ def choose(
     PrivacyError, DesignError
         As for `best_design`.
     """
-    check_collusion(peers, collusion)
-    found = nearest(peers, collusion=collusion, group_size=group_size, seed=seed, make=make)
-    if found.collusion == collusion:
-        return found
-    within = "" if group_size == "auto" else f" in groups of {group_size}"
-    offer = (
-        f"{found.collusion} can be withstood, in groups of {found.design.group_size} with strength {found.strength}"
-        if found.collusion
-        else "none can be withstood; use smaller groups"
-    )
-    raise PrivacyError(f"no known design of {peers} peers{within} withstands {collusion} colluders: {offer}")
+    _check(peers, collusion)
+    return _met(nearest(peers, collusion=collusion, group_size=group_size, seed=seed, make=make), collusion)
 
 
 @lru_cache(maxsize=64)
@@ -141,10 +133,65 @@ def nearest(
     """
     check(peers, 2 if group_size == "auto" else group_size)
     sizes = [size for size in GROUP_SIZES if size <= peers] if group_size == "auto" else [group_size]
-    built = cache(lambda size: make(peers, size, seed))
+    return _most_withstood(peers, collusion, sizes, cache(lambda size: make(peers, size, seed)))
+
+
+@lru_cache(maxsize=64)
+def withstanding(design: Design, collusion: int) -> Choice:
+    """Return the smallest strength of this design for so many colluders, or for as many as it withstands."""
+    return _most_withstood(design.n, collusion, [design.group_size], lambda _: design)
+
+
+def strength_for(design: Design, collusion: int) -> int:
+    """Return the smallest strength with which this design withstands so many colluders.
+
+    Raises
+    ------
+    PrivacyError
+        There is none; the text says what can be met.
+    """
+    _check(design.n, collusion)
+    return _met(withstanding(design, collusion), collusion).strength
+
+
+def _check(n: int, collusion: int) -> None:
+    """Refuse a number of colluders that no design can withstand."""
+    if isinstance(collusion, bool) or not isinstance(collusion, int) or collusion < 0:
+        raise ConfigError(
+            f"the number of colluders to withstand is a whole number and cannot be negative, not {collusion!r}"
+        )
+    if collusion > n - 2:
+        raise PrivacyError(
+            f"{collusion} colluders among {n} peers cannot be withstood by any protocol: the total alone gives "
+            f"away the one peer left; ask for at most {n - 2}"
+        )
+
+
+def _met(found: Choice, collusion: int) -> Choice:
+    """Refuse a choice that withstands fewer colluders than were asked for, and say what can be met."""
+    if found.collusion == collusion:
+        return found
+    sizes, gap = " and ".join(map(str, found.design.sizes)), found.design.gap
+    text = (
+        f"{found.design.n} peers in groups of {sizes} ({gap} partition{'s' * (gap > 1)}) cannot withstand "
+        f"{collusion} colluder{'s' * (collusion > 1)}; "
+    )
+    if found.collusion:
+        text += f"they withstand {found.collusion} (strength {found.strength}). Ask for less, or use smaller groups"
+    elif found.design.group_size > 2:
+        text += "use smaller groups: they have more partitions, and groups of 2 withstand the most"
+    else:
+        text += f"add peers, or use a design with more partitions than {gap}"
+    raise PrivacyError(text)
+
+
+def _most_withstood(peers: int, collusion: int, sizes: list[int], built: Callable[[int], Design]) -> Choice:
+    """Return the choice for so many colluders, or for as many as can be withstood."""
     found = cache(lambda colluders: _least_strength(peers, colluders, sizes, built))
-    wish = max(0, min(collusion, peers - 2))
-    most = wish if found(wish) else most_withstood(wish, lambda colluders: found(colluders) is not None)
+    most = max(0, min(collusion, peers - 2))
+    if found(most) is None:
+        # what withstands some colluders withstands fewer, so halving finds the most
+        most = bisect_left(range(1, most), True, key=lambda colluders: found(colluders) is None)
     # any design withstands nobody
     return found(most) or Choice(built(sizes[0]), 1, 0)
 

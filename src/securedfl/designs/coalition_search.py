@@ -33,6 +33,9 @@ TOTAL, PARTIAL, EXPOSED = 0, 1, 2
 GLANCE = 64
 """Coalitions that are tried at least: as many as cost no more than one."""
 
+_GROUPS_GLANCED = 8
+"""Partitions of which a glance is aimed at the smallest group."""
+
 _AIMED_WORK = 300_000
 """Members times partitions that coalitions are aimed by: some tens of milliseconds."""
 
@@ -80,21 +83,39 @@ def exposure(
     effort: int,
     labels: npt.NDArray[np.integer] | None = None,
 ) -> Exposure:
-    """Examine all coalitions of a size if there are at most ``limit``, else search for the worst.
-
-    Parameters
-    ----------
-    n, size
-        Peers, and members of a coalition.
-    evaluate
-        What coalitions learn.
-    limit, effort, labels
-        As for `candidates`.
-    """
-    tally = _Tally(n, evaluate)
+    """Examine the `candidates` of a size, with the same parameters, and return the worst of what they learn."""
+    about = np.zeros((n, n), dtype=np.int8)
+    examined = breaking = 0
+    worst, most = ((-1, -1), ()), []
     for coalitions in candidates(n, size, evaluate, limit=limit, effort=effort, labels=labels):
-        tally.add(coalitions)
-    return tally.result(exhaustive=math.comb(n, size) <= limit)
+        levels, dimension = evaluate(coalitions)
+        exposed = (levels == EXPOSED).sum(axis=2)
+        examined += len(coalitions)
+        breaking += int((exposed[:, -1] > 0).sum())
+        first = np.lexsort((-np.arange(len(coalitions)), dimension[:, -1], exposed[:, -1]))[-1]
+        found = (int(exposed[first, -1]), int(dimension[first, -1])), tuple(coalitions[first].tolist())
+        worst = max(worst, found, key=lambda one: one[0])
+        most.append((exposed.max(axis=0), dimension.max(axis=0)))
+        learning = levels[:, -1].any(axis=1)
+        for member in coalitions[learning].T:
+            _raise_rows(about, member, levels[learning, -1])
+    by_iteration = np.max(most, axis=0)
+    return Exposure(
+        exhaustive=math.comb(n, size) <= limit,
+        examined=examined,
+        breaking=breaking,
+        worst=worst[1],
+        exposed_by_iteration=tuple(by_iteration[0].tolist()),
+        dimension_by_iteration=tuple(by_iteration[1].tolist()),
+        levels=about,
+    )
+
+
+def _raise_rows(table: Levels, at: npt.NDArray[np.int64], rows: Levels) -> None:
+    """Do what ``np.maximum.at(table, at, rows)`` does, several times as fast."""
+    for order in np.split(np.argsort(at, kind="stable"), np.flatnonzero(np.diff(np.sort(at))) + 1):
+        if order.size:
+            np.maximum(table[at[order[0]]], rows[order].max(axis=0), out=table[at[order[0]]])
 
 
 def worst_of(found: Sequence[Exposure]) -> Exposure:
@@ -104,8 +125,8 @@ def worst_of(found: Sequence[Exposure]) -> Exposure:
         examined=max(one.examined for one in found),
         breaking=max(one.breaking for one in found),
         worst=max(found, key=lambda one: one.severity).worst,
-        exposed_by_iteration=_most([one.exposed_by_iteration for one in found]),
-        dimension_by_iteration=_most([one.dimension_by_iteration for one in found]),
+        exposed_by_iteration=tuple(np.max([one.exposed_by_iteration for one in found], axis=0).tolist()),
+        dimension_by_iteration=tuple(np.max([one.dimension_by_iteration for one in found], axis=0).tolist()),
         levels=np.maximum.reduce([one.levels for one in found]),
     )
 
@@ -123,8 +144,10 @@ def candidates(
 
     Parameters
     ----------
-    n, size, evaluate
-        As for `exposure`.
+    n, size
+        Peers, and members of a coalition.
+    evaluate
+        What coalitions learn.
     limit
         Up to how many coalitions all are yielded.
     effort
@@ -161,15 +184,21 @@ def _searched(
 
 
 def glance(n: int, size: int, labels: npt.NDArray[np.integer] | None = None) -> Coalitions:
-    """Return few coalitions: one around the peer that meets nobody most often, the others at random."""
+    """Return few coalitions: around the peer that meets nobody most often, around small groups, and random ones."""
     found = _random(n, size, GLANCE)
     if labels is None:
         return found
-    alone = np.sum([np.bincount(row)[row] == 1 for row in labels], axis=0)
-    weakest = int(np.argmax(alone))
-    groups = [np.flatnonzero(row == row[weakest]).tolist() for row in labels]
-    around = _around({weakest}, groups, n, size, random.Random(n))
-    return np.concatenate([[around], found[1:]])
+    sizes = [np.bincount(row) for row in labels]
+    alone = np.sum([count[row] == 1 for row, count in zip(labels, sizes, strict=True)], axis=0)
+    targets = [[int(np.argmax(alone))]]
+    for row, count in zip(labels[:_GROUPS_GLANCED], sizes, strict=False):
+        targets.append(np.flatnonzero(row == np.argmin(np.where(count > 1, count, n))).tolist())
+    source = random.Random(n)
+    around = []
+    for target in targets:
+        groups = (np.flatnonzero(row == row[peer]).tolist() for peer in target for row in labels)
+        around.append(_around(set(target), groups, n, size, source))
+    return np.concatenate([around, found[len(around) :]])
 
 
 @lru_cache(maxsize=4)
@@ -239,51 +268,3 @@ def _around(
 def _shuffled(items: Iterable[T], source: random.Random) -> list[T]:
     """Shuffle by sorting: the order is the same in all versions of Python."""
     return sorted(items, key=lambda _: source.random())
-
-
-class _Tally:
-    """Keeps the worst of what was examined."""
-
-    def __init__(self, n: int, evaluate: Evaluate) -> None:
-        self._evaluate = evaluate
-        self._examined = self._breaking = 0
-        self._worst: tuple[tuple[int, int], tuple[int, ...]] | None = None
-        self._exposed: npt.NDArray[np.int64] | None = None
-        self._dimension: npt.NDArray[np.int64] | None = None
-        self._levels = np.zeros((n, n), dtype=np.int8)
-
-    def add(self, coalitions: Coalitions) -> None:
-        levels, dimension = self._evaluate(coalitions)
-        exposed = (levels == EXPOSED).sum(axis=2)
-        self._examined += len(coalitions)
-        self._breaking += int((exposed[:, -1] > 0).sum())
-        best = np.lexsort((-np.arange(len(coalitions)), dimension[:, -1], exposed[:, -1]))[-1]
-        score = int(exposed[best, -1]), int(dimension[best, -1])
-        if self._worst is None or score > self._worst[0]:
-            self._worst = score, tuple(coalitions[best].tolist())
-        self._exposed = _maximum(self._exposed, exposed.max(axis=0))
-        self._dimension = _maximum(self._dimension, dimension.max(axis=0))
-        learning = levels[:, -1].any(axis=1)
-        for member in coalitions[learning].T:
-            np.maximum.at(self._levels, member, levels[learning, -1])
-
-    def result(self, *, exhaustive: bool) -> Exposure:
-        if self._worst is None or self._exposed is None or self._dimension is None:
-            raise PrivacyError("no coalition was examined")
-        return Exposure(
-            exhaustive=exhaustive,
-            examined=self._examined,
-            breaking=self._breaking,
-            worst=self._worst[1],
-            exposed_by_iteration=tuple(self._exposed.tolist()),
-            dimension_by_iteration=tuple(self._dimension.tolist()),
-            levels=self._levels,
-        )
-
-
-def _maximum(a: npt.NDArray[np.int64] | None, b: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return b if a is None else np.maximum(a, b)
-
-
-def _most(counts: list[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(np.max(counts, axis=0).tolist())

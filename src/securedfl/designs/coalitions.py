@@ -9,8 +9,7 @@ peers stay connected: then only the total is learned.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -27,7 +26,6 @@ from securedfl.designs.coalition_search import (
     candidates,
 )
 from securedfl.designs.design import Design
-from securedfl.errors import ConfigError, PrivacyError
 
 Labels = npt.NDArray[np.integer]
 """``labels[i, p]``: the group of peer p in the i-th partition that is used."""
@@ -138,14 +136,11 @@ def evaluate(labels: Labels, iterations: int = 1) -> Evaluate:
     """Return the function that tells what coalitions learn; before the last iteration it is only the total."""
 
     def judge(coalitions: Coalitions) -> tuple[Levels, npt.NDArray[np.int64]]:
-        found, number = learned(labels, coalitions)
-        levels = np.zeros((len(coalitions), iterations, labels.shape[1]), dtype=np.int8)
-        dimension = np.zeros((len(coalitions), iterations), dtype=np.int64)
-        levels[:, -1], dimension[:, -1] = found, number
-        if labels.shape[1] - coalitions.shape[1] == 1:
-            # the total of one peer is that peer
-            levels[:] = levels[:, -1:]
-        return levels, dimension
+        levels, dimension = learned(labels, coalitions)
+        told = np.arange(iterations) == iterations - 1
+        # the total of one peer is that peer
+        told |= labels.shape[1] - coalitions.shape[1] == 1
+        return levels[:, None] * told[:, None], dimension[:, None] * told
 
     return judge
 
@@ -237,61 +232,10 @@ def withstands(design: Design, strength: int, collusion: int) -> bool:
     # A glance refutes nearly everything that can be refuted. Weak partitions come last in designs made of pieces.
     if any(splits(round, 0, 0) for round in sorted(reach.glanced, reverse=True)):
         return False
-    return not any(splits(*examined) for examined in reach.within(rotation(design, strength)))
+    return not any(splits(round, reach.limit, reach.effort) for round in sorted(reach.rounds))
 
 
 def exhaustive(design: Design, strength: int, collusion: int) -> bool:
     """Tell whether `withstands` tries every coalition in every round."""
     reach = extent(design, strength, collusion)
     return reach.limit > 0 and len(reach.rounds) == rotation(design, strength)
-
-
-def strength_for(design: Design, collusion: int) -> int:
-    """Return the smallest strength that withstands so many colluders.
-
-    Raises
-    ------
-    PrivacyError
-        There is none; the text says what can be met.
-    """
-    check_collusion(design.n, collusion)
-    found = _least_strength(design, collusion)
-    if found:
-        return found
-    sizes = " and ".join(map(str, design.sizes))
-    text = (
-        f"{design.n} peers in groups of {sizes} ({design.gap} partition{'s' * (design.gap > 1)}) "
-        f"cannot withstand {collusion} colluder{'s' * (collusion > 1)}; "
-    )
-    if fewer := most_withstood(collusion, lambda colluders: _least_strength(design, colluders)):
-        strength = _least_strength(design, fewer)
-        text += f"they withstand {fewer} (strength {strength}). Ask for less, or use smaller groups"
-    elif design.group_size > 2:
-        text += "use smaller groups: they have more partitions, and groups of 2 withstand the most"
-    else:
-        text += f"add peers, or use a design with more partitions than {design.gap}"
-    raise PrivacyError(text)
-
-
-def check_collusion(n: int, collusion: int) -> None:
-    """Refuse a number of colluders that no design can withstand."""
-    if isinstance(collusion, bool) or not isinstance(collusion, int):
-        raise ConfigError(f"the number of colluders must be a whole number, not {collusion!r}")
-    if collusion < 0:
-        raise ConfigError(f"the number of colluders to withstand cannot be negative, not {collusion}")
-    if collusion > n - 2:
-        raise PrivacyError(
-            f"{collusion} colluders among {n} peers cannot be withstood by any protocol: the total alone gives "
-            f"away the one peer left; ask for at most {n - 2}"
-        )
-
-
-def most_withstood(below: int, strength: Callable[[int], int]) -> int:
-    """Return the most colluders, fewer than ``below``, for which there is a strength; more are never easier."""
-    return bisect_left(range(1, below), True, key=lambda colluders: not strength(colluders))
-
-
-@lru_cache(maxsize=64)
-def _least_strength(design: Design, collusion: int) -> int:
-    strengths = range(collusion + 1, design.gap + 1)
-    return next((strength for strength in strengths if withstands(design, strength, collusion)), 0)

@@ -136,17 +136,10 @@ class Scenario:
         """
         distinct = self.distinct(rounds)
         reach = self._extent(size, distinct, thorough=thorough)
-        found = {
-            round: exposure(
-                self.n,
-                size,
-                self.evaluate(round),
-                limit=limit,
-                effort=effort,
-                labels=self.meets(round) if self.meets is not None else None,
-            )
-            for round, limit, effort in reach.within(distinct)
-        }
+        found = {}
+        for round, limit, effort in reach.within(distinct):
+            labels, judge = self.meets(round) if self.meets is not None else None, self.evaluate(round)
+            found[round] = exposure(self.n, size, judge, limit=limit, effort=effort, labels=labels)
         worst = max(found, key=lambda round: found[round].severity)
         return worst_of(list(found.values())), worst, sum(round < distinct for round in reach.rounds)
 

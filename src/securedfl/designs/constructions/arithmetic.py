@@ -73,7 +73,8 @@ def _powers(p: int, degree: int) -> Integers:
                 powers.append(following)
             if len(powers) == q - 1:
                 return np.array(powers, dtype=np.int64)
-    for tail in product(range(p), repeat=degree):
+    # without a constant term x divides the polynomial and is never primitive
+    for tail in product(range(1, p), *[range(p)] * (degree - 1)):
         # x is primitive modulo x^degree + tail exactly if its powers visit every nonzero element.
         element = [1] + [0] * (degree - 1)
         numbers: list[int] = []

@@ -67,8 +67,7 @@ def delete(labels: Labels, count: int) -> Labels:
         return labels
     chosen = strangers(labels, count)
     if chosen is None:
-        leader = int(np.flatnonzero(labels[-1] == labels[-1, 0])[0])
-        chosen = np.flatnonzero(labels[-1] == labels[-1, leader])[:count].tolist()
+        chosen = np.flatnonzero(labels[-1] == labels[-1, 0])[:count].tolist()
         labels = labels[:-1]
     keep = np.ones(n, dtype=bool)
     keep[chosen] = False

@@ -35,7 +35,7 @@ def twice_plus_one(q: int) -> Classes:
     """
     numbers = field(q)
     t = (q - 1) // 6
-    m = int(numbers.log[_half(numbers, numbers.add(numbers.power[t], 1))])
+    m = int(numbers.log[numbers.add(numbers.power[t], 1)] - numbers.log[numbers.add(1, 1)])
     i = np.arange(t)
     j = np.concatenate([i, i + 2 * t, i + 4 * t])
     power = numbers.exponential
@@ -103,8 +103,3 @@ def develop(numbers: Field, base: Integers, levels: int) -> Classes:
         element = np.arange(first, min(first + step, q))[:, None, None]
         result[first : first + step] = np.where(finite, level + numbers.add(place, element), base)
     return result
-
-
-def _half(numbers: Field, value: Integers) -> Integers:
-    two = numbers.add(1, 1)
-    return numbers.exponential(numbers.log[value] - numbers.log[two])

@@ -49,12 +49,9 @@ def _closure(r: int, s: int) -> Construction | None:
     for name, sizes, build in _balanced(r, s):
         if all(resolvable(k, s) for k in sizes):
             method = f"closure over {name} (Ray-Chaudhuri, Wilson 1971)"
-            return Construction(r, method, partial(_closed, r, s, build))
+            small = partial(block_design, s=s)
+            return Construction(r, method, partial(pairwise_balanced.close, r, s, build, small))
     return None
-
-
-def _closed(r: int, s: int, build: Callable[[], list[Blocks]]) -> Classes:
-    return pairwise_balanced.close(r, s, build(), lambda k: block_design(k, s))
 
 
 def _balanced(r: int, s: int) -> Iterator[tuple[str, set[int], Callable[[], list[Blocks]]]]:
@@ -83,13 +80,12 @@ def _balanced(r: int, s: int) -> Iterator[tuple[str, set[int], Callable[[], list
     for m in divisors(r - 1):
         v = (r - 1) // m + 1
         if v % (s * (s + 1)) == s + 1 and row_limit(m) >= s and resolvable((v - 1) // s, s + 1):
-            blocks = partial(block_design, (v - 1) // s, s + 1)
-            build = partial(_inflated, blocks, m)
+            build = partial(_inflated, (v - 1) // s, s + 1, m)
             yield f"a design of {v} points, {m}-fold", {s + 1, s * m + 1}, build
 
 
-def _inflated(blocks: Callable[[], Classes], m: int) -> list[Blocks]:
-    return pairwise_balanced.inflated(blocks(), m)
+def _inflated(r: int, s: int, m: int) -> list[Blocks]:
+    return pairwise_balanced.inflated(block_design(r, s), m)
 
 
 def _truncated(r: int, s: int) -> Iterator[tuple[str, set[int], Callable[[], list[Blocks]]]]:

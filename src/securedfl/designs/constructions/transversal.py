@@ -19,7 +19,7 @@ from securedfl.designs.constructions.difference_matrices import (
     orthogonal_squares,
     translated,
 )
-from securedfl.designs.constructions.wilson import ROWS, Truncation, build, pairs, truncation
+from securedfl.designs.constructions.wilson import ROWS, Truncation, build, splits, truncation
 
 
 def row_limit(v: int) -> int:
@@ -191,7 +191,7 @@ def _truncations(v: int, s: int) -> Iterator[Truncation]:
             if rest < t and row_limit(t) > s:
                 yield Truncation(m, t, (rest,))
             elif twice and row_limit(t) > s + 1:
-                for kept in pairs(rest, t):
+                for kept in splits(rest, t, 2):
                     yield Truncation(m, t, kept)
 
 
