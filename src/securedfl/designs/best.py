@@ -94,7 +94,7 @@ def best_design(peers: int, *, collusion: int = 1, group_size: GroupSize = "auto
     >>> design.group_size, design.gap
     (4, 5)
     >>> design.group(0, 0)
-    (0, 5, 8, 13)
+    (0, 3, 6, 14)
     """
     return choose(peers, collusion=collusion, group_size=group_size, seed=seed).design
 

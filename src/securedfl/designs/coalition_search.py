@@ -20,6 +20,9 @@ import numpy.typing as npt
 
 from securedfl.errors import PrivacyError
 
+Labels = npt.NDArray[np.integer]
+"""``labels[i, p]``: the group of peer p in the i-th partition that is used."""
+
 Coalitions = npt.NDArray[np.int64]
 """One coalition per row."""
 
@@ -75,13 +78,7 @@ class Exposure:
 
 
 def exposure(
-    n: int,
-    size: int,
-    evaluate: Evaluate,
-    *,
-    limit: int,
-    effort: int,
-    labels: npt.NDArray[np.integer] | None = None,
+    n: int, size: int, evaluate: Evaluate, *, limit: int, effort: int, labels: Labels | None = None
 ) -> Exposure:
     """Examine the `candidates` of a size, with the same parameters, and return the worst of what they learn."""
     about = np.zeros((n, n), dtype=np.int8)
@@ -132,13 +129,7 @@ def worst_of(found: Sequence[Exposure]) -> Exposure:
 
 
 def candidates(
-    n: int,
-    size: int,
-    evaluate: Evaluate,
-    *,
-    limit: int,
-    effort: int,
-    labels: npt.NDArray[np.integer] | None = None,
+    n: int, size: int, evaluate: Evaluate, *, limit: int, effort: int, labels: Labels | None = None
 ) -> Iterator[Coalitions]:
     """Yield the coalitions to examine, in batches of some megabytes; always the same for the same arguments.
 
@@ -172,7 +163,7 @@ def _every(n: int, size: int) -> Coalitions:
 
 
 def _searched(
-    n: int, size: int, evaluate: Evaluate, effort: int, labels: npt.NDArray[np.integer] | None
+    n: int, size: int, evaluate: Evaluate, effort: int, labels: Labels | None
 ) -> Iterator[Coalitions]:
     yield glance(n, size, labels)
     if effort:
@@ -183,7 +174,7 @@ def _searched(
         yield _random(n, size, effort // 3)
 
 
-def glance(n: int, size: int, labels: npt.NDArray[np.integer] | None = None) -> Coalitions:
+def glance(n: int, size: int, labels: Labels | None = None) -> Coalitions:
     """Return few coalitions: around the peer that meets nobody most often, around small groups, and random ones."""
     found = _random(n, size, GLANCE)
     if labels is None:
@@ -227,9 +218,7 @@ def _grown(n: int, size: int, evaluate: Evaluate, effort: int, source: random.Ra
     return np.array(grown, dtype=np.int64).reshape(-1, size)
 
 
-def _aimed(
-    n: int, size: int, labels: npt.NDArray[np.integer], effort: int, source: random.Random
-) -> Coalitions:
+def _aimed(n: int, size: int, labels: Labels, effort: int, source: random.Random) -> Coalitions:
     """Try to cut off groups, and those single peers that have no more groups than the coalition has members."""
     rows = labels.tolist()
     partitions: list[list[list[int]]] = [[[] for _ in range(max(row) + 1)] for row in rows]

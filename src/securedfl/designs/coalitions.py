@@ -22,13 +22,11 @@ from securedfl.designs.coalition_search import (
     PARTIAL,
     Coalitions,
     Evaluate,
+    Labels,
     Levels,
     candidates,
 )
 from securedfl.designs.design import Design
-
-Labels = npt.NDArray[np.integer]
-"""``labels[i, p]``: the group of peer p in the i-th partition that is used."""
 
 Bits = npt.NDArray[np.uint64]
 """One row per peer or group, one bit per coalition: all coalitions are followed at once."""

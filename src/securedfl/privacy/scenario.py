@@ -12,10 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs import Design
-from securedfl.designs.coalition_search import Coalitions, Evaluate, Exposure, Levels, exposure, worst_of
+from securedfl.designs.coalition_search import (
+    Coalitions,
+    Evaluate,
+    Exposure,
+    Labels,
+    Levels,
+    exposure,
+    worst_of,
+)
 from securedfl.designs.coalitions import (
     Extent,
-    Labels,
     components,
     evaluate,
     extent,
