@@ -66,7 +66,7 @@ def choices(up_to: int) -> None:
         )
         middle, slow = statistics.median_low(times)[0], sorted(times, reverse=True)[:3]
         print(
-            f"  seconds: {middle:.2f} in the middle, slowest {', '.join(f'{t:.2f} (n={n})' for t, n in slow)}"
+            f"  processor seconds: {middle:.2f} in the middle, slowest {', '.join(f'{t:.2f} (n={n})' for t, n in slow)}"
         )
 
 
@@ -86,7 +86,7 @@ def search(up_to: int) -> None:
         asked, withstood = asked + 1, withstood + answers[1]
         missed += answers[0] != answers[1]
     print(
-        f"{asked} designs and strengths, {withstood} withstand all coalitions; the search misses {missed} of the others"
+        f"{withstood} of {asked} designs withstand all coalitions; the search misses {missed} of the others"
     )
 
 
