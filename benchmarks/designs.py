@@ -1,4 +1,4 @@
-"""Designs: how time grows with the number of peers, and the table of docs/designs.md.
+"""Designs: how time grows with the number of peers, and the table of docs/mathematics/designs.md.
 
 Run ``python benchmarks/designs.py`` for the times and ``python benchmarks/designs.py --table`` for the table.
 Times are ratios within one run, as machines differ.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import resource
+import statistics
 import tempfile
 import time
+from collections import Counter
+from itertools import product
 
-from securedfl.designs import best, group_sizes, upper_bound
-from securedfl.designs.algorithm2 import randomized
+from securedfl.designs import best, choose, coalitions, group_sizes, randomized, upper_bound
 
 SIZES = (2, 3, 4, 5)
 
@@ -43,6 +45,49 @@ def slowest(up_to: int) -> None:
             best(n, s)
             worst = max(worst, (time.perf_counter() - start, n))
         print(f"s={s}: slowest of n up to {up_to} is n={worst[1]} with {worst[0]:.2f} s")
+
+
+def choices(up_to: int) -> None:
+    """Choose a design for every number of peers and 1 to 3 colluders; print what is chosen, and the slowest."""
+    for collusion in (1, 2, 3):
+        chosen: Counter[tuple[int, int]] = Counter()
+        times, sampled = [], []
+        for n in range(collusion + 2, up_to + 1):
+            start = time.process_time()
+            choice = choose(n, collusion=collusion)
+            times.append((time.process_time() - start, n))
+            chosen[choice.strength, choice.design.group_size] += 1
+            sampled += [] if choice.exhaustive else [n]
+        print(f"{collusion} colluders, {len(times)} numbers of peers up to {up_to}:")
+        for (strength, size), count in sorted(chosen.items()):
+            print(f"  strength {strength} in groups of {size}: {count}")
+        print(
+            f"  not every coalition tried in every round: {len(sampled)}, the first n={min(sampled, default=0)}"
+        )
+        middle, slow = statistics.median_low(times)[0], sorted(times, reverse=True)[:3]
+        print(
+            f"  processor seconds: {middle:.2f} in the middle, slowest {', '.join(f'{t:.2f} (n={n})' for t, n in slow)}"
+        )
+
+
+def search(up_to: int) -> None:
+    """Compare the search for the worst coalition with all coalitions in all rounds."""
+    limits = coalitions.WORK, coalitions.MOST_COALITIONS
+    asked = withstood = missed = 0
+    for n, s, collusion, more in product(range(20, up_to + 1, 9), SIZES, (1, 2, 3), (1, 2)):
+        design, strength = best(n, s), collusion + more
+        if strength > design.gap:
+            continue
+        answers = []
+        for coalitions.WORK, coalitions.MOST_COALITIONS in ((limits[0], 0), (10**15, 10**8)):
+            coalitions.extent.cache_clear()
+            coalitions.withstands.cache_clear()
+            answers.append(coalitions.withstands(design, strength, collusion))
+        asked, withstood = asked + 1, withstood + answers[1]
+        missed += answers[0] != answers[1]
+    print(
+        f"{withstood} of {asked} designs withstand all coalitions; the search misses {missed} of the others"
+    )
 
 
 def against_the_paper(seconds: float) -> None:
@@ -87,8 +132,12 @@ def table(up_to: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--table", action="store_true", help="print the table of docs/designs.md")
+    parser.add_argument("--table", action="store_true", help="print the table of docs/mathematics/designs.md")
     parser.add_argument("--slowest", type=int, metavar="N", help="time every n up to N and print the slowest")
+    parser.add_argument("--choices", type=int, metavar="N", help="choose a design for every n up to N")
+    parser.add_argument(
+        "--search", type=int, metavar="N", help="compare the search with all coalitions up to N"
+    )
     parser.add_argument("--paper", type=float, metavar="SECONDS", help="compare with restarts of Algorithm 2")
     parser.add_argument("--largest", type=int, default=10_000, help="largest n of the growth table")
     arguments = parser.parse_args()
@@ -98,6 +147,10 @@ def main() -> None:
             table(200)
         elif arguments.slowest:
             slowest(arguments.slowest)
+        elif arguments.choices:
+            choices(arguments.choices)
+        elif arguments.search:
+            search(arguments.search)
         elif arguments.paper:
             against_the_paper(arguments.paper)
         else:

@@ -12,8 +12,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from securedfl.cli import app
+from securedfl.learning.data import pictures as samples
 from securedfl.learning.data.datasets import load
-from securedfl.reporting import samples
 
 SVG = "{http://www.w3.org/2000/svg}"
 

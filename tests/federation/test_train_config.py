@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from securedfl.errors import ConfigError
-from securedfl.federation.certify import choose_design
 from securedfl.federation.config import RhoSchedule, TrainConfig, read_toml
-from securedfl.federation.methods import averaging, method, protocol_of
+from securedfl.federation.methods import averaging, choose_design, method, protocol_of
 from securedfl.protocols import DEFAULT_RHO, Schedule
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -138,12 +137,10 @@ def test_designs_by_name_by_file_and_not_at_all(tmp_path):
         (6, {}, 2),  # threes have no second partition
         (6, {"group_size": 3}, 3),
         (6, {"methods": "shares"}, 2),
-        (5, {}, 3),  # no size protects five peers in two iterations; the gate explains
-        (
-            27,
-            {},
-            4,
-        ),  # the affine space's partitions into threes never mix: a lone peer would learn partial sums
+        # no size protects five peers in two iterations; the gate explains
+        (5, {}, 3),
+        # the affine space's partitions into threes never mix: a lone peer would learn partial sums
+        (27, {}, 5),
         (27, {"collusion": 0}, 3),
     ],
 )

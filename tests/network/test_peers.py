@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from securedfl.designs import best
-from securedfl.protocols import InsecureSeededDraw, by_name, design_withstanding
+from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.simulation import run
 from tests.network import toy
 
@@ -37,7 +37,7 @@ def test_bit_for_bit_the_memory_drivers_result(federation, n, protocol, fault):
     found = check_equal(made)
 
     def average(vectors, round):
-        design = design_withstanding(n, 1, group_size=2) if protocol == "shares" else best(n, 3, 0)
+        design = best(n, 2 if protocol == "shares" else 3, 0)
         return run(
             by_name(protocol).on(design).at(round),
             vectors,

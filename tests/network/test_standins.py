@@ -10,10 +10,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from securedfl.designs import best
+from securedfl.designs import best, best_design, strength_for
 from securedfl.errors import PeerLostError
-from securedfl.protocols import Inbox, Symbols, by_name, design_withstanding
-from securedfl.protocols.components import strength_for
+from securedfl.protocols import Inbox, Symbols, by_name
 from securedfl.protocols.shares.layout import layout_for
 from securedfl.protocols.shares.resilient import resilient
 from securedfl.simulation import run
@@ -43,7 +42,7 @@ def expected(names, lost):
 
     def average(vectors, round):
         kept = [v for k, v in enumerate(vectors) if round <= ROUND or k not in lost]
-        design = DESIGN if len(kept) == N else design_withstanding(len(kept), 1)
+        design = DESIGN if len(kept) == N else best_design(len(kept), collusion=1)
         return run(by_name("shares").on(design).at(round), kept).average
 
     return toy.replay(names, 3, average)

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
+from securedfl.designs.coalitions import learned
 from securedfl.errors import PrivacyError
-from securedfl.privacy import components, observe
+from securedfl.privacy import observe
+from securedfl.privacy.audit import knowledge
 from securedfl.privacy.symbolic.algebra import TwoAdic
 from securedfl.protocols import Schedule, classic, grouped, plain
 from securedfl.protocols.fixedpoint import Symbols
@@ -125,7 +127,7 @@ class TestNumbers:
         assert (found.verdict, found.examined, found.breaking) == ("partial sums", 5005, 0)
         assert sorted(map(len, found.partial_sums)) == [3, 6]
         coalitions = np.array(list(combinations(range(15), 6)))
-        _, dimension = components.levels(components.components(design.labels, coalitions), coalitions)
+        _, dimension = learned(design.labels, coalitions)
         assert (dimension > 0).sum() == 8
         assert audit("shares", design, {"strength": 7}).certificate(collusion=5).verdict == "only the total"
 
@@ -148,7 +150,7 @@ class TestFastPaths:
         strength = data.draw(st.integers(1, design.gap))
         coalition = data.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=min(4, n - 1)))
         view = observe(partial(whole_shares, design=design, strength=strength), n, ring=TwoAdic())
-        assert view.knowledge(coalition) == components.knowledge(design.labels[:strength], coalition)
+        assert view.knowledge(coalition) == knowledge(design.labels[:strength], coalition)
 
     @pytest.mark.parametrize("strength", [1, 2, 3, 4])
     def test_the_share_protocol_reveals_no_more_than_components(self, strength):
@@ -156,7 +158,7 @@ class TestFastPaths:
         for coalition in [*combinations(range(9), 1), *combinations(range(9), 3)]:
             exact, bound = (
                 view.knowledge(coalition),
-                components.knowledge(AFFINE.labels[:strength], coalition),
+                knowledge(AFFINE.labels[:strength], coalition),
             )
             assert set(exact.exposed) <= set(bound.exposed)
             if bound.dimension == 0:

@@ -1,17 +1,18 @@
-"""Certificates, surveys of coalitions, enforcement and the ledger."""
+"""Certificates, exposure to coalitions, enforcement and the ledger."""
 
 import json
 
 import numpy as np
 import pytest
 
-from securedfl.designs import best
+from securedfl.designs import best, withstands
+from securedfl.designs.coalition_search import exposure
+from securedfl.designs.coalitions import exhaustive
 from securedfl.errors import ConfigError, PrivacyError, RunFolderError
 from securedfl.privacy import Audit, Certificate, enforce
 from securedfl.privacy.certificate import readable_json
 from securedfl.privacy.drawing import exposure_svg, exposure_text
 from securedfl.privacy.ledger import Attempt, Ledger, load
-from securedfl.privacy.survey import survey
 from securedfl.protocols import Schedule, by_name
 from securedfl.protocols.admm import interval_widths
 from tests.privacy.audits import audit, own
@@ -78,19 +79,33 @@ class TestCertificate:
         assert json.loads(text) == {"a": [1, 2, 3], "b": {"c": "[1,\n 2]"}, "d": [[1.5, -2], []]}
 
 
-class TestSurvey:
+class TestExposure:
     def test_the_search_finds_what_all_coalitions_show(self):
         """Where everything can be examined, the directed search finds a coalition that breaks the protocol too."""
         for n, strength, size in ((15, 3, 3), (21, 4, 4)):
             audited = audit("shares", best(n, 3, 0), {"strength": strength})
             labels = audited.averaging.used(0)
-            everything = survey(n, size, audited.evaluate(), limit=10**6, effort=0)
-            searched = survey(n, size, audited.evaluate(), limit=0, effort=600, labels=labels)
+            everything = exposure(n, size, audited.evaluate(), limit=10**6, effort=0)
+            searched = exposure(n, size, audited.evaluate(), limit=0, effort=600, labels=labels)
             assert everything.exhaustive
             assert not searched.exhaustive
             assert everything.breaking > 0
             assert searched.breaking > 0
             assert searched.exposed_by_iteration <= everything.exposed_by_iteration
+
+    @pytest.mark.parametrize(
+        ("n", "s", "collusion"),
+        [(15, 3, 6), (27, 3, 1), (45, 3, 2), (99, 2, 5), (120, 3, 1), (56, 3, 3), (130, 2, 3)],
+    )
+    def test_certificates_find_what_the_choice_of_the_design_found(self, n, s, collusion):
+        """Searched or complete: the same coalitions in the same rounds, so that the two can never differ."""
+        design = best(n, s, 0)
+        for strength in range(collusion, min(collusion + 3, design.gap + 1)):
+            audited = audit("shares", design, {"strength": strength})
+            found = audited.certificate(collusion=collusion, rounds=design.gap)
+            assert (found.verdict == "only the total") == withstands(design, strength, collusion)
+            if strength > collusion:
+                assert found.exhaustive == exhaustive(design, strength, collusion)
 
     def test_who_learns_about_whom(self):
         levels = audit("plain", AFFINE).certificate().levels

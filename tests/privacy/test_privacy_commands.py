@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from securedfl.cli import app
 from securedfl.designs import best
 from securedfl.errors import PrivacyError
-from securedfl.federation.certify import certify, choose_design, save
+from securedfl.federation.certify import certify, save
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import choose_design
 from securedfl.federation.run_folder.metrics import Row
 
 RUNNER = CliRunner()

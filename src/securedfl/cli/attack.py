@@ -82,7 +82,7 @@ def attack(
         _rounds(audited, rounds, parameters, dtype, seed, as_json=as_json)
         return
     if members is None:
-        members = Audit(attacked).certificate(collusion=size, seed=seed).worst_coalition
+        members = Audit(attacked).certificate(collusion=size).worst_coalition
     if attacked.protocol.sliced:
         # every coordinate is solved for; these few stand for all slices
         parameters = audited.places

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from securedfl.designs import Design, nearest_design
+from securedfl.designs import Design
+from securedfl.designs.best import withstanding
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg, exposure_text
 from securedfl.privacy.ledger import load, read_object
 from securedfl.protocols.admm import Schedule
-from securedfl.protocols.components import strength_for
-from securedfl.protocols.protocol import Averaging, by_name
+from securedfl.protocols.protocol import Averaging, by_name, design_for
 
 Method = Literal["auto", "symbols"]
 
@@ -81,7 +81,7 @@ def audit(
         ),
         shortcut=method == "auto",
     )
-    certificate = audited.certificate(collusion=collusion, rounds=rounds, seed=seed)
+    certificate = audited.certificate(collusion=collusion, rounds=rounds)
     if svg is not None:
         title = f"{protocol}, {audited.n} peers: who can learn about whom"
         write(svg, exposure_svg(certificate.levels, title, collusion=collusion))
@@ -156,27 +156,17 @@ def chosen(
             raise DesignError(f"the design {path} is for {design.n} peers, but --peers says {peers}")
     check_collusion(collusion, n if path is None else design.n)
     if path is None:
-        design = (
-            nearest_design(n, collusion=collusion, group_size=group_size, seed=seed)
-            if row.in_groups
-            else Design.everyone(n)
-        )
+        design = design_for([row], n, collusion=collusion, group_size=group_size, seed=seed)
     options = {name: value for name, value in given.items() if value is not None and name in row.options}
     if "rho" in options:
         options["rho"] = parse_rho(options["rho"])
     if options.get("iterations") == 1:
         options["finish"] = "literal"
     if "strength" in row.options and "strength" not in options:
-        options["strength"] = _strength(design, collusion)
+        # where nothing withstands the wish, all partitions: the audit shows what that is worth
+        enough = withstanding(design, collusion)
+        options["strength"] = enough.strength if enough.collusion == collusion else design.gap
     return row.on(design, seed=seed, **options)
-
-
-def _strength(design: Design, collusion: int) -> int:
-    """Return the strength that the wish needs, or the most there is."""
-    try:
-        return strength_for(design, collusion)
-    except PrivacyError:
-        return design.gap
 
 
 def parse_rho(text: str) -> float | Schedule:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from securedfl import designs
-from securedfl.designs.drawing import draw_svg
+from securedfl.designs.drawing import design_svg
 from securedfl.errors import DesignError
 
 METHODS: dict[str, Callable[[int, int, int], designs.Design]] = {
@@ -35,7 +35,9 @@ def design(
     ],
     group_size: Annotated[
         str,
-        typer.Option(metavar="SIZE|auto", help="Peers per group; auto: what --collusion needs, cheapest."),
+        typer.Option(
+            metavar="SIZE|auto", help="Peers per group; auto: what withstands --collusion, as train does."
+        ),
     ] = "3",
     collusion: Annotated[
         int, typer.Option(help="With --group-size auto: how many colluding peers to withstand.")
@@ -71,7 +73,7 @@ def design(
     if out is not None:
         _write(out, chosen.json_pieces())
     if svg is not None:
-        _write(svg, [draw_svg(chosen)])
+        _write(svg, [design_svg(chosen)])
     if as_json:
         for piece in chosen.json_pieces():
             typer.echo(piece, nl=False)
@@ -89,9 +91,7 @@ def _build(
     if method not in METHODS:
         raise DesignError(f"unknown method {method!r}; use one of {', '.join(METHODS)}")
     if group_size == "auto":
-        if method != "best":
-            raise DesignError("--group-size auto works with --method best only; give the group size")
-        choice = designs.best_for(peers, collusion, seed=seed)
+        choice = designs.choose(peers, collusion=collusion, seed=seed, make=METHODS[method])
         return choice.design, choice.reason
     if not group_size.isdecimal():
         raise DesignError(f"the group size must be a whole number or auto, not {group_size!r}")

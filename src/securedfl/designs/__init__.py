@@ -1,12 +1,15 @@
-"""Designs: which peers meet in which group, so that no two peers meet twice."""
+"""Designs: which peers meet in which group, so that no two peers meet twice.
+
+`best_design` answers "which design shall we use?", `securedfl.designs.coalitions` "what do colluders learn from it?".
+"""
 
 from securedfl.designs.algorithm2 import randomized
-from securedfl.designs.choice import Choice, best_for
-from securedfl.designs.constructions.local_search import local_search
+from securedfl.designs.best import Choice, best_design, choose, nearest, strength_for
+from securedfl.designs.coalitions import withstands
 from securedfl.designs.design import Design, Group, Partition
-from securedfl.designs.portfolio import best, constructed
+from securedfl.designs.known import best, constructed
+from securedfl.designs.local_search import local_search
 from securedfl.designs.sizes import group_sizes, upper_bound
-from securedfl.designs.temporary import best_design, nearest_design
 
 __all__ = [
     "Choice",
@@ -15,11 +18,13 @@ __all__ = [
     "Partition",
     "best",
     "best_design",
-    "best_for",
+    "choose",
     "constructed",
     "group_sizes",
     "local_search",
-    "nearest_design",
+    "nearest",
     "randomized",
+    "strength_for",
     "upper_bound",
+    "withstands",
 ]

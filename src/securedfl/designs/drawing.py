@@ -15,7 +15,7 @@ _CELL, _COLUMNS = 200, 3
 _TEXT = 'font-family="system-ui,sans-serif" fill="#777"'
 
 
-def draw_svg(design: Design, max_partitions: int | None = None) -> str:
+def design_svg(design: Design, max_partitions: int | None = None) -> str:
     """Return a picture of the design as a self-contained SVG that scales with the page.
 
     Up to `CIRCLE_UP_TO` peers, each partition is a circle of peers whose groups are coloured polygons; beyond, a

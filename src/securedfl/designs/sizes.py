@@ -7,9 +7,6 @@ from securedfl.errors import DesignError
 MOST_PEERS = 20_000
 """Designs have about n**2 / 2 seats: more peers would take more memory than a machine is likely to have."""
 
-AUTO_SIZES = (3, 2, 4, 5)
-"""Group sizes that "auto" tries, in this order: the paper's first."""
-
 
 def group_sizes(n: int, s: int) -> tuple[int, ...]:
     """Return the sizes of the groups of one partition, largest first.

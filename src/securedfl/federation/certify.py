@@ -8,11 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from securedfl.designs import Design, best, nearest_design
-from securedfl.designs.algorithm2 import randomized
-from securedfl.errors import DesignError
+from securedfl.designs import Design
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging, private, protocol_of
+from securedfl.federation.methods import averaging, private
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.privacy.audit import Audit
@@ -24,28 +22,6 @@ from securedfl.protocols.protocol import Averaging
 from securedfl.storage import write_text
 
 _log = logging.getLogger("securedfl")
-
-
-def choose_design(config: TrainConfig) -> Design:
-    """Return the design that the configuration asks for; ``group_size = "auto"`` takes what protects best.
-
-    The choice is `securedfl.designs.best_design`'s; `certify` judges it.
-    """
-    rows = [protocol_of(config, name) for name in config.methods]
-    if not any(row is not None and row.in_groups for row in rows):
-        return Design.everyone(config.peers)
-    if config.design not in ("best", "randomized"):
-        design = Design.load(config.design)
-        if design.n != config.peers:
-            raise DesignError(
-                f"the design {config.design} is for {design.n} peers, but {config.peers} take part"
-            )
-        design.verify()
-        return design
-    make = best if config.design == "best" else randomized
-    return nearest_design(
-        config.peers, collusion=config.collusion, group_size=config.group_size, seed=config.seed, make=make
-    )
 
 
 def certify(config: TrainConfig, design: Design) -> dict[str, Any]:

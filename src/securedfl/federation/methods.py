@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from securedfl.designs import Design
-from securedfl.errors import ConfigError, unknown
+from securedfl.designs import Design, best, randomized
+from securedfl.designs.best import Make
+from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.federation.config import RhoSchedule, TrainConfig
 from securedfl.protocols.admm import AUTHORS
-from securedfl.protocols.protocol import Averaging, Protocol, by_name
+from securedfl.protocols.protocol import Averaging, Protocol, by_name, design_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +87,34 @@ def averaging(config: TrainConfig, name: str, design: Design) -> Averaging | Non
     if "rho" in values:
         values["rho"] = settings.schedule()
     return row.on(design, seed=config.seed, **values)
+
+
+MAKERS: dict[str, Make] = {"best": best, "randomized": randomized}
+"""What the setting ``design`` may name besides a file."""
+
+
+def choose_design(config: TrainConfig) -> Design:
+    """Return the design that the configuration asks for, verified and for the right number of peers.
+
+    ``group_size = "auto"`` takes what withstands ``collusion`` peers, or comes nearest; the certificate judges it.
+    """
+    rows = [row for name in config.methods if (row := protocol_of(config, name)) is not None]
+    make = MAKERS.get(config.design)
+    if make is None and any(row.in_groups for row in rows):
+        design = Design.load(config.design)
+    else:
+        design = design_for(
+            rows,
+            config.peers,
+            collusion=config.collusion,
+            group_size=config.group_size,
+            seed=config.seed,
+            make=make or best,
+        )
+    if design.n != config.peers:
+        raise DesignError(f"the design {config.design} is for {design.n} peers, but {config.peers} take part")
+    design.verify()
+    return design
 
 
 def private(config: TrainConfig) -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from securedfl.errors import RunFolderError
 from securedfl.federation.algorithm3 import algorithm3
-from securedfl.federation.certify import certify, choose_design
+from securedfl.federation.certify import certify
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging
+from securedfl.federation.methods import averaging, choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder, leave_results
 from securedfl.federation.run_folder import checkpoint as checkpoints

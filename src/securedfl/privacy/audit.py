@@ -10,24 +10,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from securedfl.designs.coalition_search import (
+    Coalitions,
+    Evaluate,
+    Exposure,
+    Labels,
+    Levels,
+    exposure,
+    worst_of,
+)
+from securedfl.designs.coalitions import Extent, components, evaluate, extent, first_and_spread
 from securedfl.privacy.certificate import Certificate, Verdict
-from securedfl.privacy.components import Labels, components, knowledge, levels
-from securedfl.privacy.survey import Coalitions, Evaluate, Levels, Survey, check_size, merge, survey
 from securedfl.privacy.symbolic.algebra import Arithmetic, PrimeField, TwoAdic
 from securedfl.privacy.symbolic.forms import exactly
 from securedfl.privacy.symbolic.view import Knowledge, View, observe
 from securedfl.protocols.protocol import Averaging
 from securedfl.protocols.steps import Options
 
-FAST_LIMIT, FAST_EFFORT = 300_000, 30_000
-SLOW_LIMIT, SLOW_EFFORT = 20_000, 900
-"""How many coalitions are examined: all up to the limit, else about ``effort`` (see `survey`)."""
+LIMIT, EFFORT = 20_000, 900
+"""How many coalitions are examined on symbols: all up to the limit, else about as many as the effort."""
 
-FAST_WORK = 100_000_000
-"""Coalitions times peers times rounds up to which the fast path examines every round (some ten seconds)."""
-
-SLOW_WORK = 150
-"""Peers times rounds up to which the exact audit examines every round."""
+WORK = 150
+"""Peers times rounds up to which every round is examined on symbols."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,65 +101,53 @@ class Audit:
         """Return the function that tells what many coalitions learn in a round."""
         parts = self.averaging.settled.parts
         if self.joined:
-            return partial(_evaluate_graph, self.averaging.used(round), parts)
+            return evaluate(self.averaging.used(round), parts)
         return partial(_evaluate_view, self.view(round), parts)
 
-    def survey(
-        self, size: int, *, rounds: int = 1, seed: int = 0, thorough: bool = True
-    ) -> tuple[Survey, int, int]:
+    def exposure(self, size: int, *, rounds: int = 1, thorough: bool = True) -> tuple[Exposure, int, int]:
         """Examine the coalitions of a size in the rounds of a run.
 
         Parameters
         ----------
         size, rounds
             Members of a coalition, and rounds of the run.
-        seed
-            Of the search for the worst coalition, where not all are examined.
         thorough
-            Take some ten seconds if need be; otherwise a second must do, for suggestions.
+            On symbols, take some ten seconds if need be; otherwise a second must do, for suggestions.
 
         Returns
         -------
-        survey, round, examined
+        exposure, round, examined
             The worst over all examined rounds, the round in which it is worst, and how many rounds were examined.
             Rounds with the same partitions count once; if that is all of them, it is `distinct(rounds)`.
         """
-        check_size(self.n, size)
-        distinct, count = self.distinct(rounds), math.comb(self.n, size)
-        if self.joined:
-            work = FAST_WORK if thorough else FAST_WORK // 20
-            limit, effort = (FAST_LIMIT, FAST_EFFORT) if thorough else (work // self.n, FAST_EFFORT // 20)
-            most = max(1, work // ((count if count <= limit else effort) * self.n))
-        else:
-            limit, effort, most = SLOW_LIMIT, SLOW_EFFORT, max(1, SLOW_WORK // self.n)
-            if not thorough:
-                limit, effort, most = SLOW_LIMIT // 20, SLOW_EFFORT // 3, 1
-        chosen = range(distinct) if distinct <= most else sorted({k * distinct // most for k in range(most)})
-        found = []
-        for round in chosen:
+        distinct = self.distinct(rounds)
+        reach = self._extent(size, distinct, thorough=thorough)
+        found = {}
+        for round, limit, effort in reach.within(distinct):
             labels = self.averaging.used(round) if self.averaging.settled.partitions else None
-            found.append(
-                survey(
-                    self.n, size, self.evaluate(round), limit=limit, effort=effort, labels=labels, seed=seed
-                )
-            )
-        worst = max(
-            range(len(found)),
-            key=lambda k: (found[k].exposed_by_iteration[-1], found[k].dimension_by_iteration[-1]),
-        )
-        return merge(found), list(chosen)[worst], len(found)
+            judge = self.evaluate(round)
+            found[round] = exposure(self.n, size, judge, limit=limit, effort=effort, labels=labels)
+        worst = max(found, key=lambda round: found[round].severity)
+        return worst_of(list(found.values())), worst, sum(round < distinct for round in reach.rounds)
 
-    def certificate(
-        self, *, collusion: int = 1, rounds: int = 1, seed: int = 0, thorough: bool = True
-    ) -> Certificate:
+    def _extent(self, size: int, distinct: int, *, thorough: bool) -> Extent:
+        """Return how far coalitions are examined; by components as far as whoever chose the design did."""
+        used = self.averaging.settled.partitions
+        if self.joined and used:
+            return extent(self.averaging.design, used, size)
+        if thorough:
+            return Extent(LIMIT, EFFORT, first_and_spread(distinct, max(1, WORK // self.n)))
+        return Extent(LIMIT // 20, EFFORT // 3, frozenset({0}))
+
+    def certificate(self, *, collusion: int = 1, rounds: int = 1, thorough: bool = True) -> Certificate:
         """Examine the coalitions of a size over the rounds of a run, and certify what was found.
 
-        Parameters are those of `survey`.
+        Parameters are those of `exposure`.
         """
-        survey, worst_round, examined = self.survey(collusion, rounds=rounds, seed=seed, thorough=thorough)
-        learned = self.learns(survey.worst, worst_round)
+        found, worst_round, examined = self.exposure(collusion, rounds=rounds, thorough=thorough)
+        learned = self.learns(found.worst, worst_round)
         design, widths = self.averaging.design, self.averaging.settled.widths
-        exposed = survey.exposed_by_iteration
+        exposed = found.exposed_by_iteration
         return Certificate(
             peers=self.n,
             protocol=self.averaging.protocol.name,
@@ -164,27 +156,27 @@ class Audit:
             gap=design.gap,
             group_size=design.group_size,
             collusion=collusion,
-            verdict=_verdict(survey),
+            verdict=_verdict(found),
             kind=self.averaging.protocol.masks,
             width=widths[0] if widths else None,
             narrowest=min(widths, default=None),
             rounds=rounds,
             meetings=self.meetings(rounds),
-            worst_coalition=survey.worst,
+            worst_coalition=found.worst,
             exposed=learned.exposed,
             partial_sums=learned.sums,
             dimension=learned.dimension,
             exposed_by_iteration=exposed,
-            dimension_by_iteration=survey.dimension_by_iteration,
+            dimension_by_iteration=found.dimension_by_iteration,
             safe_iterations=next((i for i, count in enumerate(exposed) if count), len(exposed)),
             paper_bound=2 * design.gap - 1,
-            exhaustive=survey.exhaustive and examined == self.distinct(rounds),
-            examined=survey.examined,
-            breaking=survey.breaking,
+            exhaustive=found.exhaustive and examined == self.distinct(rounds),
+            examined=found.examined,
+            breaking=found.breaking,
             rounds_examined=examined,
             method="components" if self.joined else "symbols",
             arithmetic="union of groups" if self.joined else self.ring.name,
-            levels=survey.levels,
+            levels=found.levels,
         )
 
     def meetings(self, rounds: int) -> int | None:
@@ -211,10 +203,10 @@ def exact_options(options: Options) -> dict[str, Any]:
     return {name: exact(value) for name, value in options.items()}
 
 
-def _verdict(survey: Survey) -> Verdict:
-    if survey.exposed_by_iteration[-1]:
+def _verdict(found: Exposure) -> Verdict:
+    if found.exposed_by_iteration[-1]:
         return "exposed"
-    return "partial sums" if survey.dimension_by_iteration[-1] else "only the total"
+    return "partial sums" if found.dimension_by_iteration[-1] else "only the total"
 
 
 def _evaluate_view(
@@ -237,13 +229,14 @@ def _evaluate_view(
     return level, dimension
 
 
-def _evaluate_graph(
-    labels: Labels, iterations: int, coalitions: Coalitions
-) -> tuple[Levels, npt.NDArray[np.int64]]:
-    """Evaluate coalitions all at once by components; before the last iteration only the total is known."""
-    level = np.zeros((len(coalitions), iterations, labels.shape[1]), dtype=np.int8)
-    dimension = np.zeros((len(coalitions), iterations), dtype=np.int64)
-    level[:, -1], dimension[:, -1] = levels(components(labels, coalitions), coalitions)
-    if labels.shape[1] - coalitions.shape[1] == 1:  # the total of one is that one
-        level[:] = level[:, -1:]
-    return level, dimension
+def knowledge(labels: Labels, coalition: tuple[int, ...]) -> Knowledge:
+    """Return what one coalition learns from the partitions used, as `View` would."""
+    members = tuple(sorted({int(member) for member in coalition}))
+    sets = components(labels, members)
+    honest = labels.shape[1] - len(members)
+    return Knowledge(
+        coalition=members,
+        exposed=tuple(sorted(peers[0] for peers in sets if len(peers) == 1)),
+        sums=tuple(sorted(peers for peers in sets if 1 < len(peers) < honest)),
+        dimension=len(sets) - 1,
+    )

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from securedfl.designs.coalition_search import Levels
 from securedfl.errors import PrivacyError
-from securedfl.privacy.survey import Levels
 from securedfl.protocols.protocol import Masks
 
 Verdict = Literal["only the total", "partial sums", "exposed"]

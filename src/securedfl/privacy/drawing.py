@@ -6,7 +6,7 @@ from html import escape
 
 import numpy as np
 
-from securedfl.privacy.survey import EXPOSED, PARTIAL, Levels
+from securedfl.designs.coalition_search import EXPOSED, PARTIAL, Levels
 
 _COLOURS = {0: "#d7e8dc", PARTIAL: "#f2c46d", EXPOSED: "#c8423b"}
 _NAMES = {0: "only the total", PARTIAL: "functions of several peers", EXPOSED: "its parameters"}

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from securedfl.designs import Design, best
+from securedfl.designs import Design, best, nearest
+from securedfl.designs.best import withstanding
 from securedfl.errors import ConfigError, DesignError, PrivacyError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import LEAST_WIDTH, Certificate, Verdict, too_narrow
@@ -19,9 +20,6 @@ DEFAULT_PROMISE: Verdict = "partial sums"
 
 MOST_ITERATIONS = 5
 """Up to which numbers of iterations are tried for suggestions."""
-
-DEFAULT_SIZE = 3
-"""The paper's group size, which is tried first."""
 
 MOST_GROUP_SIZE = 7
 """Up to which group sizes are tried for suggestions."""
@@ -134,21 +132,15 @@ class _Suggestions:
         """Try shares, first in the same groups."""
         collusion = self._certificate.collusion
         asked: dict[str, Any] = {"protocol": SHARES.name, "collusion": collusion}
-        least = max(collusion, self._options.get("strength") or 0) + 1
-        if strength := self._strength(self._design, least):
-            yield Suggestion(f"shares of strength {strength}", asked)
+        here = withstanding(self._design, collusion)
+        if here.collusion == collusion:
+            yield Suggestion(f"shares of strength {here.strength}", asked)
             return
-        for size in sorted(range(2, self._averaging.n), key=lambda size: abs(size - DEFAULT_SIZE)):
-            other = self._other(size)
-            if other is not None and (strength := self._strength(other, collusion + 1)):
-                yield Suggestion(
-                    f"shares of strength {strength} in groups of {size}", {**asked, "group_size": size}
-                )
-                return
-
-    def _strength(self, design: Design, least: int) -> int | None:
-        strengths = range(least, design.gap + 1)
-        return next((m for m in strengths if self._holds(SHARES, design, {"strength": m})), None)
+        other = nearest(self._averaging.n, collusion=collusion, seed=self._averaging.seed)
+        if other.collusion == collusion:
+            size = other.design.group_size
+            words = f"shares of strength {other.strength} in groups of {size}"
+            yield Suggestion(words, {**asked, "group_size": size})
 
     def other_groups(self) -> Iterator[Suggestion]:
         """Try the paper's protocol in groups of another size, the nearest first."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from securedfl.protocols.admm import DEFAULT_RHO, Schedule, classic, grouped
-from securedfl.protocols.components import components, design_withstanding, strength_for, withstands
 from securedfl.protocols.fixedpoint import FixedPoint, Symbols, UnencodableError
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.plain import plain
@@ -31,11 +30,7 @@ __all__ = [
     "UnencodableError",
     "by_name",
     "classic",
-    "components",
-    "design_withstanding",
     "grouped",
     "plain",
     "secret_uniform",
-    "strength_for",
-    "withstands",
 ]

@@ -7,21 +7,20 @@ an entry point of the group ``securedfl.protocols``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import signature
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from securedfl.designs import best_design
+from securedfl.designs.best import GroupSize, Make, best_design, nearest
+from securedfl.designs.coalition_search import Labels
+from securedfl.designs.coalitions import rotation, used
 from securedfl.designs.design import Design
+from securedfl.designs.known import best
 from securedfl.errors import DesignError, unknown
 from securedfl.plugins import find
 from securedfl.protocols import admm
-from securedfl.protocols.components import design_withstanding
 from securedfl.protocols.fixedpoint import Symbols
 from securedfl.protocols.plain import plain
 from securedfl.protocols.shares import shares as sharing
@@ -56,6 +55,8 @@ class Protocol:
         Of what kind they are.
     in_groups
         Whether peers meet in the groups of a design. If not, everybody meets everybody.
+    partitions
+        How many partitions of the design an average uses, by which the design is chosen; None if its strength says.
     commit_step
         The first step in which sums leave, if the protocol is in two parts, so that it can go on without peers that
         were lost before; 0 if sums leave at once, so that all peers are needed.
@@ -83,6 +84,7 @@ class Protocol:
     label: str = ""
     masks: Masks = "bounded"
     in_groups: bool = True
+    partitions: int | None = None
     commit_step: int = 0
     sliced: bool = False
     symbolic: Options = field(default_factory=dict, compare=False)
@@ -155,13 +157,11 @@ class Averaging:
     def rotation(self) -> int | None:
         """After how many rounds the same partitions come again; None if that is not known."""
         used = self.settled.partitions
-        return None if used is None else self.design.gap // int(np.gcd(self.design.gap, used))
+        return None if used is None else rotation(self.design, used)
 
-    def used(self, round: int) -> npt.NDArray[np.integer]:
-        """Return the partitions in use in a round, as rows of labels; none if that is not known."""
-        m, gap = self.settled.partitions or 0, self.design.gap
-        rows: npt.NDArray[np.integer] = self.design.labels[[(round * m + i) % gap for i in range(m)]]
-        return rows
+    def used(self, round: int) -> Labels:
+        """Return the groups of the partitions in use in a round; none if that is not known."""
+        return used(self.design, self.settled.partitions or 0, round)
 
     def at(self, round: int) -> Averaging:
         """Return the same for another round."""
@@ -177,7 +177,7 @@ class Averaging:
         strength = given.pop("strength", None)
         given["collusion"] = given.get("collusion") or (1 if strength is None else strength - 1)
         return replace(
-            self, given=given, design=design_withstanding(members, given["collusion"], seed=self.seed)
+            self, given=given, design=best_design(members, collusion=given["collusion"], seed=self.seed)
         )
 
 
@@ -185,6 +185,7 @@ GROUPED = Protocol(
     name="grouped",
     label="SecureD-FL",
     generator=admm.grouped,
+    partitions=2,
     symbolic={"finish": "literal"},
     settle=admm.settle,
 )
@@ -224,12 +225,39 @@ def by_name(protocol: str | Protocol) -> Protocol:
     )
 
 
+def design_for(
+    rows: Iterable[Protocol],
+    peers: int,
+    *,
+    collusion: int = DEFAULT_COLLUSION,
+    group_size: GroupSize = "auto",
+    seed: int = 0,
+    make: Make = best,
+) -> Design:
+    """Return the design that protocols meet in: what withstands the colluders, or comes nearest.
+
+    ``make`` builds a design for peers, group size and seed. Where nobody meets in groups, everybody meets everybody.
+    """
+    grouped = [row for row in rows if row.in_groups]
+    if not grouped:
+        return Design.everyone(peers)
+    fixed = [row.partitions for row in grouped if row.partitions is not None]
+    return nearest(
+        peers,
+        collusion=collusion,
+        group_size=group_size,
+        seed=seed,
+        make=make,
+        partitions=min(fixed, default=None),
+    ).design
+
+
 def averaging(
     protocol: str | Protocol,
     peers: int,
     *,
     design: Design | None = None,
-    group_size: int | Literal["auto"] = "auto",
+    group_size: GroupSize = "auto",
     collusion: int | None = None,
     seed: int = 0,
     options: Options,
@@ -255,8 +283,8 @@ def averaging(
     if design is None:
         design = (
             best_design(peers, collusion=colluders, group_size=group_size, seed=seed)
-            if row.in_groups
-            else Design.everyone(peers)
+            if "collusion" in given
+            else design_for([row], peers, collusion=colluders, group_size=group_size, seed=seed)
         )
     elif design.n != peers:
         raise DesignError(f"the design is for {design.n} peers, but {peers} take part")

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from securedfl.designs.drawing import draw_svg
+from securedfl.designs.drawing import design_svg
 from securedfl.federation.run_folder.reader import Run, read_run
 from securedfl.reporting import comparison, privacy
 from securedfl.reporting.charts import charts
@@ -78,7 +78,7 @@ def report(run: Run) -> str:
         charts=charts(run),
         exact_finish=exact,
         drawn=drawn,
-        drawing=draw_svg(run.design.first(drawn)) if run.design and drawn else "",
+        drawing=design_svg(run.design.first(drawn)) if run.design and drawn else "",
         listed=range(min(run.design.gap, MOST_PARTITIONS_LISTED)) if run.design else (),
         assurances=privacy.assurances(run),
         exposure_allowed=privacy.exposure_allowed(run),

@@ -13,7 +13,7 @@ import securedfl
 from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import ConfigError, InvalidInputError, PrivacyError
-from securedfl.protocols import InsecureSeededDraw, design_withstanding
+from securedfl.protocols import InsecureSeededDraw
 from securedfl.protocols.shares.shares import shares
 from securedfl.simulation import run
 
@@ -157,12 +157,6 @@ def test_any_number_of_peers_withstands_one_and_all_but_two(n):
     for collusion in (1, n - 2):
         found = securedfl.average(vectors, protocol="shares", collusion=collusion, group_size=2)
         np.testing.assert_allclose(found, (n - 1) / 2, atol=1e-10)
-
-
-def test_group_size_follows_from_the_wish():
-    assert design_withstanding(9, 2).group_size == 3
-    assert design_withstanding(9, 5).group_size == 2
-    assert design_withstanding(3, 1).group_size == 2
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securedfl.designs import best
+from securedfl.designs import best, best_design, strength_for
 from securedfl.errors import ConfigError, DesignError, PeerLostError, PrivacyError
-from securedfl.protocols import Held, by_name, design_withstanding, secret_uniform, strength_for
+from securedfl.protocols import Held, by_name, secret_uniform
 from securedfl.simulation import Crash, Delay, Drop, run
 from tests.protocols.shares.shares_symbols import SymbolicRun, span_of
 
@@ -39,7 +39,7 @@ def reaches(peer, n):
 @pytest.mark.parametrize("step", range(STEPS))
 @pytest.mark.parametrize("n", [5, 9, 15])
 def test_any_crash_at_any_step(n, step):
-    design, vectors = design_withstanding(n, 1), vectors_of(n)
+    design, vectors = best_design(n, collusion=1), vectors_of(n)
     for peer in range(n):
         for reached in reaches(peer, n):
             fault = Crash(peer=peer, step=step, reached=frozenset(reached))
@@ -66,7 +66,7 @@ def test_no_crash_costs_little():
 @pytest.mark.parametrize("n", [5, 9])
 def test_two_crashes_in_a_row_of_attempts(n):
     # one before the commit, and one after the commit of the attempt that follows
-    design, vectors = design_withstanding(n, 1), vectors_of(n)
+    design, vectors = best_design(n, collusion=1), vectors_of(n)
     for later in range(COMMITTED, 2 * COMMITTED + 2):
         faults = [Crash(peer=1, step=0), Crash(peer=3, step=later)]
         outcome = run(RESILIENT.on(design), vectors, faults=faults)
@@ -83,7 +83,7 @@ def test_any_faults_give_the_exact_mean_or_an_error_on_all(data):
     crash = st.builds(Crash, peer=peers, step=steps, reached=st.frozensets(peers, max_size=n))
     faults = data.draw(st.lists(crash, min_size=1, max_size=3, unique_by=lambda fault: fault.peer))
     try:
-        outcome = run(RESILIENT.on(design_withstanding(n, 1)), vectors, faults=faults)
+        outcome = run(RESILIENT.on(best_design(n, collusion=1)), vectors, faults=faults)
     except (PeerLostError, PrivacyError):
         return
     crashed = {fault.peer for fault in faults}
@@ -140,12 +140,12 @@ def test_a_peer_that_is_not_heard_is_excluded():
 
 
 def test_too_few_are_an_error_before_any_sum_is_sent():
-    three = design_withstanding(3, 1)
+    three = best_design(3, collusion=1)
     with pytest.raises(PeerLostError, match="only 2 of 3 peers are left before the commit"):
         run(RESILIENT.on(three), vectors_of(3), faults=[Crash(peer=0, step=0)])
     with pytest.raises(PeerLostError, match="only 8 of 9 peers are left"):
         run(RESILIENT.on(best(9, 3, 0)), vectors_of(9), faults=[Crash(peer=0, step=0)], least_peers=9)
-    strong = RESILIENT.on(design_withstanding(5, 3), collusion=3)
+    strong = RESILIENT.on(best_design(5, collusion=3), collusion=3)
     with pytest.raises(PrivacyError, match="ask for at most 2"):
         run(strong, vectors_of(5), faults=[Crash(peer=0, step=0)])
     with pytest.raises(ConfigError, match="at least 3 peers"):
@@ -169,7 +169,7 @@ def test_no_crash_teaches_two_colluders_more_than_the_total(step):
 
 def test_designs_for_the_remaining_peers_withstand_as_many_colluders():
     left = RESILIENT.on(best(9, 3, 0), seed=7, strength=3).among(8)
-    assert left.design == design_withstanding(8, 2, seed=7)
+    assert left.design == best_design(8, collusion=2, seed=7)
     assert left.options["strength"] == strength_for(left.design, 2)
     with pytest.raises(DesignError, match="grouped needs all 9 peers, but 8 take part"):
         by_name("grouped").on(best(9, 3, 0)).among(8)

@@ -9,13 +9,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from securedfl.designs import Design, best
-from securedfl.errors import PrivacyError
-from securedfl.protocols import components, strength_for, withstands
-from securedfl.protocols.components import exhaustive, exposing
+from securedfl.designs import best
+from securedfl.designs.coalitions import components, used
 from securedfl.protocols.shares.layout import layout_for
 from securedfl.protocols.shares.shares import shares
 from securedfl.simulation import run
+from tests.designs.test_coalitions import PROJECTIVE
 from tests.protocols.shares.shares_symbols import SymbolicRun, eliminate, joined, span_of
 
 
@@ -97,69 +96,8 @@ def test_components_agree_with_the_theorem():
     for n, s, m in [(9, 3, 3), (9, 3, 4), (10, 3, 2), (7, 3, 2), (11, 2, 4)]:
         design = best(n, s, 0)
         for coalition in all_coalitions(n, range(1, 4)):
-            found = {frozenset(c) for c in components(design, range(m), coalition)}
+            found = {frozenset(c) for c in components(used(design, m), coalition)}
             assert found == {frozenset(c) for c in theorem(design, range(m), coalition)}
-
-
-# The lines of the projective space PG(3,2) in seven spreads: the classical solution for Kirkman's fifteen.
-PROJECTIVE = Design(
-    [
-        [0, 0, 0, 1, 2, 3, 4, 1, 4, 2, 3, 1, 3, 4, 2],
-        [0, 1, 2, 0, 0, 3, 4, 1, 3, 1, 4, 4, 2, 2, 3],
-        [0, 1, 2, 3, 4, 0, 0, 4, 1, 3, 1, 2, 4, 3, 2],
-        [0, 1, 2, 3, 2, 2, 4, 0, 0, 4, 3, 1, 4, 1, 3],
-        [0, 1, 2, 2, 3, 4, 2, 4, 3, 0, 0, 3, 1, 4, 1],
-        [0, 1, 2, 1, 3, 1, 4, 4, 2, 2, 3, 0, 0, 3, 4],
-        [0, 1, 2, 3, 1, 4, 1, 2, 3, 4, 2, 4, 3, 0, 0],
-    ]
-)
-
-
-def test_the_numbers_of_the_design_document():
-    assert withstands(best(9, 3, 0), 3, 2)
-    assert not withstands(best(9, 3, 0), 3, 3)
-    PROJECTIVE.verify()
-    assert withstands(PROJECTIVE, 7, 6)
-    assert not withstands(PROJECTIVE, 7, 7)
-
-
-# Another of Kirkman's triple systems: nobody is isolated by six colluders, but 14 of the 5005 coalitions cut the
-# other nine into three and six. Not every design with seven partitions withstands six.
-OTHER = Design(
-    [
-        [0, 1, 2, 3, 3, 1, 3, 4, 4, 2, 4, 1, 0, 0, 2],
-        [0, 0, 1, 1, 0, 2, 2, 3, 1, 2, 4, 3, 3, 4, 4],
-        [0, 1, 0, 1, 2, 0, 3, 2, 4, 4, 1, 3, 4, 2, 3],
-        [0, 1, 2, 3, 4, 4, 2, 3, 0, 3, 4, 0, 1, 2, 1],
-        [0, 1, 1, 0, 2, 3, 4, 1, 3, 2, 4, 2, 4, 3, 0],
-        [0, 1, 2, 3, 4, 3, 0, 0, 4, 1, 2, 2, 3, 1, 4],
-        [0, 1, 2, 3, 2, 4, 1, 4, 1, 0, 0, 3, 2, 3, 4],
-    ]
-)
-
-
-def test_as_many_partitions_as_colluders_is_not_always_enough():
-    OTHER.verify()
-    coalitions = np.array(all_coalitions(15, (6,)))
-    found = coalitions[exposing(OTHER, range(7), coalitions)]
-    assert len(found) == 14
-    for coalition in found.tolist():
-        assert sorted(map(len, components(OTHER, range(7), coalition))) == [3, 6]
-    assert strength_for(OTHER, 5) == 6
-    with pytest.raises(PrivacyError, match=r"cannot withstand 6 colluders; they withstand 5 \(strength 6\)"):
-        strength_for(OTHER, 6)
-
-
-def test_a_peer_that_sits_out_has_fewer_shares():
-    # 99 peers in pairs: too many coalitions of five to try, so the argument must count the peer's real groups
-    design = best(99, 2, 0)
-    assert not exhaustive(design, 6, 5)
-    assert not withstands(design, 6, 5)
-    assert strength_for(design, 5) == 7
-    alone = next(u for u in range(99) if any(len(design.group(u, i)) == 1 for i in range(6)))
-    around = {v for i in range(6) for v in design.group(alone, i)} - {alone}
-    assert len(around) == 5
-    assert frozenset({alone}) in components(design, range(6), around)
 
 
 def test_gf2_is_enough():

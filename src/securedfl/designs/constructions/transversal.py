@@ -6,15 +6,20 @@ it is the same thing as k - 1 mutually orthogonal Latin squares of order v.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
 
-from securedfl.designs.constructions.classes import Classes, Plan, as_classes, copies
-from securedfl.designs.constructions.differences import difference_matrices
-from securedfl.designs.constructions.fields import divisors, factors, field, prime_power
-from securedfl.designs.constructions.latin import orders, orthogonal_squares
-from securedfl.designs.constructions.wilson import ROWS, Truncation, build, truncation
+from securedfl.designs.constructions.arithmetic import divisors, factors, field, prime_power
+from securedfl.designs.constructions.construction import Classes, Construction, as_classes, copies
+from securedfl.designs.constructions.difference_matrices import (
+    difference_matrices,
+    orders,
+    orthogonal_squares,
+    translated,
+)
+from securedfl.designs.constructions.wilson import ROWS, Truncation, build, splits, truncation
 
 
 def row_limit(v: int) -> int:
@@ -60,8 +65,8 @@ def _whole(v: int) -> tuple[int, Truncation | None]:
     """Return the rows for order v without factoring it, and the truncation that gives them, if one does."""
     if prime_power(v):
         return v, None
-    matrix = difference_matrices().get(v)
-    rows = matrix.rows if matrix else 3 if v in orders() else 2
+    _, columns = difference_matrices().get(v, ((), None))
+    rows = columns.shape[1] if columns is not None else 3 if v in orders() else 2
     smallest = min(p**exponent for p, exponent in factors(v))
     return truncation(v, row_limit, max(rows, smallest))
 
@@ -71,13 +76,13 @@ def _part(k: int, order: int) -> Classes:
         return _over_field(k, order)
     if order in orders() and k <= 3:
         return orthogonal_squares(order)[:, :, :k]
-    matrix = difference_matrices().get(order)
-    if matrix and k <= matrix.rows:
-        return matrix.develop(k)
-    plan = _whole(order)[1]
-    if plan is None:
+    group, columns = difference_matrices().get(order, ((), None))
+    if columns is not None and k <= columns.shape[1]:
+        return translated(group, columns[:, :k])
+    cut = _whole(order)[1]
+    if cut is None:
         raise ValueError(f"no transversal design of order {order} with {k} rows")
-    table = build(k + 1, plan, blocks)
+    table = build(k + 1, cut, blocks)
     table = table[np.argsort(table[:, k], kind="stable")]
     return as_classes(table[:, :k].reshape(order, order, k))
 
@@ -96,25 +101,23 @@ def _over_field(k: int, q: int) -> Classes:
     return as_classes(numbers.add(y, numbers.multiply(a, x)))
 
 
-def filled(n: int, s: int, plan_within: Plan | None) -> Plan | None:
-    """Plan RTD(s, n/s), and a design of the caller within each of its s rows, as further partitions."""
+def filled(n: int, s: int, inside: Construction | None) -> Construction | None:
+    """Return RTD(s, n/s) and, as further partitions, a design of the caller within each of its s rows; or None."""
     v = n // s
     if n % s or row_limit(v) < s:
         return None
-    within = plan_within.gap if plan_within else 0
 
     def build() -> Classes:
         across = transversal(s, v)
-        if plan_within is None:
-            return across
         rows = np.arange(n).reshape(s, v)
-        return np.concatenate([across, copies(plan_within.build(), rows)])
+        return np.concatenate([across, copies(inside.build(), rows)]) if inside else across
 
-    return Plan(v + within, f"transversal design RTD({s},{v})" + (", rows filled" if within else ""), build)
+    method = f"transversal design RTD({s},{v})" + (", rows filled" if inside else "")
+    return Construction(v + (inside.gap if inside else 0), method, build)
 
 
-def cyclic(n: int, s: int) -> Plan | None:
-    """Plan what arithmetic modulo v = n/s gives where no field helps: v / (largest divisor below s) partitions.
+def cyclic(n: int, s: int) -> Construction | None:
+    """Return what arithmetic modulo v = n/s gives where no field helps: v / (largest divisor below s) partitions.
 
     Group y of partition x has place y + a x in row a. Two rows differ by a - b < s, so two partitions x, x' share
     a pair only if (a - b)(x - x') is a multiple of v, which small enough x exclude.
@@ -128,4 +131,83 @@ def cyclic(n: int, s: int) -> Plan | None:
         x, y, a = np.ogrid[:gap, :v, :s]
         return as_classes((y + a * x) % v + v * a)
 
-    return Plan(gap, f"cyclic transversal design modulo {v}", build)
+    return Construction(gap, f"cyclic transversal design modulo {v}", build)
+
+
+def weighted(u: int, v: int, s: int, base: Construction, inside: Construction) -> Construction | None:
+    """Return a design on u v points from one on u points and one on s v points, or None.
+
+    Every point becomes v points. The groups of the first partition become pieces of s v points for the inner
+    design; each other group becomes a transversal design, so each other partition becomes v partitions.
+    """
+    if row_limit(v) < s:
+        return None
+
+    def build() -> Classes:
+        classes = base.build().astype(np.int32)
+        fine = transversal(s, v)
+        row, place = np.divmod(fine, v)
+        parts = [(partition[:, row] * v + place).transpose(1, 0, 2, 3) for partition in classes[1:]]
+        across = [part.reshape(v, -1, s) for part in parts]
+        pieces = (classes[0][:, :, None] * v + np.arange(v)).reshape(u // s, s * v)
+        return as_classes(np.concatenate([*across, copies(inside.build(), pieces)]))
+
+    gap = (base.gap - 1) * v + inside.gap
+    return Construction(
+        gap, f"{v}-fold [{base.method}], pieces of {s * v} filled by [{inside.method}]", build
+    )
+
+
+def truncated_and_filled(n: int, s: int, known: Callable[[int], Construction]) -> Construction | None:
+    """Return groups of s from the truncation that loses the fewest partitions, or None: Wilson's recursion once more.
+
+    Truncation (`wilson.py`) leaves, for every row cut to u points, s u points of the wanted rows among which no pair
+    has met. Where no transversal design fills this hole, any design on s u points, which ``known`` gives, is almost
+    as good. The partitions belonging to u points of the last row miss just the hole, and each takes one partition of
+    the small design.
+    """
+    v = n // s
+    if n % s or v < s * s or row_limit(v) >= s:
+        return None
+
+    def gap(cut: Truncation) -> int:
+        return cut.m * cut.t + sum(min(u, known(s * u).gap) for u in cut.kept)
+
+    cut = max(_truncations(v, s), key=gap, default=None)
+    if cut is None:
+        return None
+    sizes = " and ".join(str(s * u) for u in cut.kept)
+    method = f"transversal design of order {v} truncated (Wilson 1974), {sizes} points filled"
+    return Construction(gap(cut), method, lambda: _hole_filled(n, s, cut, [known(s * u) for u in cut.kept]))
+
+
+def _truncations(v: int, s: int) -> Iterator[Truncation]:
+    for m in range(s, v // s + 1):
+        if min(row_limit(m), row_limit(m + 1)) < s:
+            continue
+        twice = row_limit(m + 2) >= s
+        for t in range(-(-v // (m + 2)), (v - 1) // m + 1):
+            rest = v - m * t
+            if rest < t and row_limit(t) > s:
+                yield Truncation(m, t, (rest,))
+            elif twice and row_limit(t) > s + 1:
+                for kept in splits(rest, t, 2):
+                    yield Truncation(m, t, kept)
+
+
+def _hole_filled(n: int, s: int, cut: Truncation, fillings: list[Construction]) -> Classes:
+    v = n // s
+    table = build(s + 1, cut, blocks, fill=False)
+    table = table[np.argsort(table[:, s], kind="stable")]
+    starts = np.searchsorted(table[:, s], np.arange(v + 1))
+    places = table[:, :s] + v * np.arange(s)
+    whole = cut.m * cut.t
+    parts = [places[: starts[whole]].reshape(whole, v, s)]
+    first = whole
+    for u, filling in zip(cut.kept, fillings, strict=True):
+        points = (np.arange(first, first + u) + v * np.arange(s)[:, None]).reshape(-1)
+        inside = points[filling.build()[:u].astype(np.int64)]
+        across = places[starts[first] : starts[first + u]].reshape(u, v - u, s)[: len(inside)]
+        parts.append(np.concatenate([across, inside], axis=1))
+        first += u
+    return as_classes(np.concatenate(parts))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -36,60 +37,36 @@ def truncation(v: int, limit: Callable[[int], int], above: int) -> tuple[int, Tr
     ``limit`` has the rows known for smaller orders, not counting the row that numbers the partitions.
     """
     best: tuple[int, Truncation | None] = (above, None)
-    for m in range(3, v // 3):
-        if best[0] >= ROWS:
-            break
-        inner = min(limit(m), limit(m + 1))
-        if inner > best[0]:
-            best = max(best, _single(v, m, inner, limit, best[0]), key=lambda found: found[0])
-        inner = min(inner, limit(m + 2))
-        if inner > best[0]:
-            best = max(best, _double(v, m, inner, limit, best[0]), key=lambda found: found[0])
-    return best
-
-
-def _single(
-    v: int, m: int, inner: int, limit: Callable[[int], int], above: int
-) -> tuple[int, Truncation | None]:
-    best: tuple[int, Truncation | None] = (above, None)
-    for t in range(-(-v // (m + 1)), v // m + 1):
-        u = v - m * t
-        if 0 < u < t and (rows := min(inner, limit(t) - 1, _filling(u, limit))) > best[0]:
-            best = (rows, Truncation(m, t, (u,)))
-    return best
-
-
-def _double(
-    v: int, m: int, inner: int, limit: Callable[[int], int], above: int
-) -> tuple[int, Truncation | None]:
-    best: tuple[int, Truncation | None] = (above, None)
-    for t in range(-(-v // (m + 2)), v // m + 1):
-        if min(inner, limit(t) - 2) <= best[0]:
+    for m, more in product(range(3, v // 3), (1, 2)):
+        inner = min(limit(m + e) for e in range(more + 1))
+        if inner <= best[0] or best[0] >= ROWS:
             continue
-        for u, w in _pairs(v - m * t, t):
-            rows = min(inner, limit(t) - 2, _filling(u, limit), _filling(w, limit))
-            if rows > best[0]:
-                best = (rows, Truncation(m, t, (u, w)))
-                break
+        for t in range(-(-v // (m + more)), v // m + 1):
+            known = min(inner, limit(t) - more)
+            for kept in splits(v - m * t, t, more) if known > best[0] else ():
+                rows = min(known, *(ROWS if u == 1 else limit(u) for u in kept))
+                if rows > best[0]:
+                    best = (rows, Truncation(m, t, kept))
+                    break
     return best
 
 
-def _pairs(total: int, t: int) -> Iterator[tuple[int, int]]:
-    """Split the additional points over two rows, the likeliest first: one point, or as many as there are."""
+def splits(total: int, t: int, rows: int) -> Iterator[tuple[int, ...]]:
+    """Split points over one or two rows of at most t, the likeliest first: one point, or as many as there are."""
+    if rows == 1:
+        if 0 < total < t:
+            yield (total,)
+        return
     for u in range(min(t, total - 1), (total - 1) // 2, -1):
         yield u, total - u
 
 
-def _filling(u: int, limit: Callable[[int], int]) -> int:
-    return ROWS if u == 1 else limit(u)
-
-
-def build(k: int, plan: Truncation, blocks: Callable[[int, int], Table], *, fill: bool = True) -> Table:
+def build(k: int, cut: Truncation, blocks: Callable[[int, int], Table], *, fill: bool = True) -> Table:
     """Return the blocks of a transversal design with k rows; ``blocks(rows, order)`` has those it is made of.
 
     Without ``fill``, the points that were kept in one row more stay a hole: their pairs are in no block.
     """
-    m, t, kept = plan.m, plan.t, plan.kept
+    m, t, kept = cut.m, cut.t, cut.kept
     outer = blocks(k + len(kept), t)
     first = np.cumsum([m * t, *kept])
     present = outer[:, k:] < np.array(kept)

@@ -11,7 +11,8 @@ from typing import Any
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, SecuredFLError
-from securedfl.federation.certify import certify, choose_design
+from securedfl.federation.certify import certify
+from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import check_keys
 from securedfl.network.core.board import Status, read_status, status_message

@@ -18,8 +18,9 @@ from typing import Any
 import tomli_w
 
 from securedfl.errors import PeerLostError, SecuredFLError
-from securedfl.federation.certify import certify, choose_design
+from securedfl.federation.certify import certify
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED, FederationConfig
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json

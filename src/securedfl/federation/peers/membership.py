@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError, RunFolderError
-from securedfl.federation.certify import certify, choose_design
+from securedfl.federation.certify import certify
+from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import make_rules

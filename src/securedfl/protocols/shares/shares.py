@@ -14,9 +14,9 @@ from functools import partial
 
 import numpy as np
 
+from securedfl.designs.best import strength_for
 from securedfl.designs.design import Design
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.protocols.components import strength_for
 from securedfl.protocols.fixedpoint import Codec, codec_of
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform

@@ -12,9 +12,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.designs.constructions.affine import affine_geometry
-from securedfl.designs.constructions.classes import Classes, as_classes, empty
-from securedfl.designs.constructions.transversal import transversal
+from securedfl.designs.constructions import transversal
+from securedfl.designs.constructions.construction import Classes, as_classes, empty
+from securedfl.designs.constructions.field_designs import affine_geometry
 
 Blocks = Classes
 """Shape (blocks, block size)."""
@@ -22,9 +22,7 @@ Blocks = Classes
 
 def transversal_blocks(k: int, m: int) -> Blocks:
     """Return the m^2 blocks of a transversal design on k rows of m points (the last row numbers partitions)."""
-    classes = transversal(k - 1, m)
-    last = np.broadcast_to((k - 1) * m + np.arange(m)[:, None, None], (m, m, 1))
-    return as_classes(np.concatenate([classes, last], axis=2).reshape(-1, k))
+    return as_classes(transversal.blocks(k, m) + m * np.arange(k))
 
 
 def with_rows(k: int, m: int, *, extra: bool) -> list[Blocks]:
@@ -124,7 +122,9 @@ def _weighted(blocks: Blocks, s: int, ingredient: Blocks) -> Blocks:
     return as_classes((blocks[:, row] * s + place).reshape(-1, ingredient.shape[1]))
 
 
-def close(r: int, s: int, parts: list[Blocks], template: Callable[[int], Classes]) -> Classes:
+def close(
+    r: int, s: int, balanced: Callable[[], list[Blocks]], template: Callable[[int], Classes]
+) -> Classes:
     """Return the resolvable design on (s - 1) r + 1 points from a pairwise balanced design on r points.
 
     Every point becomes s - 1 points and infinity is added; partition x holds the group of infinity and the
@@ -136,7 +136,7 @@ def close(r: int, s: int, parts: list[Blocks], template: Callable[[int], Classes
     result[:, 0, 0] = width * r
     result[:, 0, 1:] = np.arange(width * r).reshape(r, width)
     filled = np.ones(r, dtype=np.int64)
-    for blocks in parts:
+    for blocks in balanced():
         k = blocks.shape[1]
         small = standard_form(template(k), s)[:, 1:]
         owner, copy = np.divmod(small, width)

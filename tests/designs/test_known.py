@@ -1,17 +1,18 @@
-"""The portfolio: every design is valid, and as good as the literature says."""
+"""The best known designs: every design is valid, and as good as the literature says."""
 
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securedfl.designs import Design, best, constructed, group_sizes, upper_bound
+from securedfl.designs import Design, best, constructed, group_sizes, known, upper_bound
 from securedfl.designs.algorithm2 import randomized
-from securedfl.designs.constructions.exact import plan
-from securedfl.designs.constructions.local_search import local_search
-from securedfl.designs.constructions.resolvable import recipe
-from securedfl.designs.portfolio import estimate
+from securedfl.designs.constructions.catalogue import construction
+from securedfl.designs.constructions.resolvable import resolvable
+from securedfl.designs.known import estimate
+from securedfl.designs.local_search import local_search
 from securedfl.errors import DesignError
 
 
@@ -71,7 +72,7 @@ def test_pairs_of_an_odd_number_let_one_sit_out(n: int) -> None:
 
 
 def test_triples_at_the_bound_for_every_kirkman_order_up_to_3000() -> None:
-    missing = [n for n in range(9, 3001, 6) if plan(n, 3).gap != (n - 1) // 2]
+    missing = [n for n in range(9, 3001, 6) if construction(n, 3).gap != (n - 1) // 2]
     assert missing == []
 
 
@@ -81,7 +82,7 @@ def test_kirkman_orders_are_built_as_planned(n: int) -> None:
 
 
 def test_nearly_kirkman_orders_up_to_1000() -> None:
-    short = {n: n // 2 - 1 - plan(n, 3).gap for n in range(18, 1001, 6)}
+    short = {n: n // 2 - 1 - construction(n, 3).gap for n in range(18, 1001, 6)}
     assert sum(value == 0 for value in short.values()) >= 143
     assert max(short.values()) <= 3
     assert [n for n, value in short.items() if value and n < 200] == [132, 174]
@@ -95,7 +96,7 @@ def test_nearly_kirkman_orders_are_built_as_planned(n: int) -> None:
 def test_other_orders_lose_at_most_one_partition_to_deletion() -> None:
     for n in [*range(16, 100), 250, 251, 500, 502, 778, 998, 1000]:
         if n % 3:
-            assert best(n, 3).gap >= plan(n + 3 - n % 3, 3).gap - 1
+            assert best(n, 3).gap >= construction(n + 3 - n % 3, 3).gap - 1
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_best_known_values(s: int, values: dict[int, int]) -> None:
 
 
 def test_resolvable_quadruples_up_to_500() -> None:
-    missing = [n for n in range(16, 501, 12) if recipe((n - 1) // 3, 4) is None]
+    missing = [n for n in range(16, 501, 12) if resolvable((n - 1) // 3, 4) is None]
     assert missing == [100]
     for n in (16, 28, 64, 136, 172, 196, 232, 280, 304, 388, 400, 484):
         assert constructed(n, 4).gap == (n - 1) // 3
@@ -242,3 +243,47 @@ def test_an_impossible_wish_names_the_nearest_possible() -> None:
     with pytest.raises(DesignError, match="at least 1 partition"):
         best(9, 3, partitions=0)
     assert best(9, 3, partitions=3) == best(9, 3).first(3)
+
+
+@pytest.fixture
+def small_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(known, "KEPT_FROM", 20)
+    return tmp_path / "securedfl"
+
+
+def test_large_designs_are_remembered(small_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = best(21, 3, 5)
+    assert len(list(small_cache.iterdir())) == 1
+    monkeypatch.setattr(known, "_searched", None)
+    again = best(21, 3, 5)
+    assert again == first
+    assert again.method == first.method
+
+
+@pytest.mark.parametrize("damage", ["truncate", "garbage", "flip", "other", "empty"])
+def test_a_damaged_cache_is_built_again(small_cache: Path, damage: str) -> None:
+    first = best(21, 3, 5)
+    (path,) = small_cache.iterdir()
+    content = bytearray(path.read_bytes())
+    if damage == "truncate":
+        content = content[: len(content) // 2]
+    elif damage == "garbage":
+        content = bytearray(b"not a zip file")
+    elif damage == "flip":
+        content[len(content) // 3] ^= 0x55
+    elif damage == "other":
+        best(24, 3, 5)
+        content = bytearray(next(p for p in small_cache.iterdir() if p != path).read_bytes())
+    else:
+        content = bytearray()
+    path.write_bytes(bytes(content))
+    assert best(21, 3, 5) == first
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocker))
+    monkeypatch.setattr(known, "KEPT_FROM", 20)
+    assert best(21, 3).gap == 10

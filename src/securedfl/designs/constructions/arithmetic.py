@@ -1,15 +1,17 @@
-"""Finite fields GF(q), with arithmetic on whole numpy arrays."""
+"""Finite fields GF(q) and abelian groups Z_a x Z_b x ..., with arithmetic on whole numpy arrays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,8 @@ def _powers(p: int, degree: int) -> Integers:
                 powers.append(following)
             if len(powers) == q - 1:
                 return np.array(powers, dtype=np.int64)
-    for tail in product(range(p), repeat=degree):
+    # without a constant term x divides the polynomial and is never primitive
+    for tail in product(range(1, p), *[range(p)] * (degree - 1)):
         # x is primitive modulo x^degree + tail exactly if its powers visit every nonzero element.
         element = [1] + [0] * (degree - 1)
         numbers: list[int] = []
@@ -118,3 +121,13 @@ def divisors(v: int) -> list[int]:
     for p, exponent in factors(v):
         result = [d * p**i for d in result for i in range(exponent + 1)]
     return sorted(result)
+
+
+def add(group: tuple[int, ...], a: Numbers, b: Numbers) -> Integers:
+    """Return the sum of elements of the abelian group, numbered like the digits of a number with these bases."""
+    total = np.zeros(np.broadcast_shapes(a.shape, b.shape), dtype=np.int64)
+    place = 1
+    for modulus in reversed(group):
+        total += (a // place + b // place) % modulus * place
+        place *= modulus
+    return total

@@ -1,11 +1,30 @@
-"""Kirkman triple systems from finite fields (Ray-Chaudhuri and Wilson 1971): groups of 3, n = 3 mod 6."""
+"""Designs by formulas over finite fields: affine geometries, Kirkman triple systems, and their like for groups of 4."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from securedfl.designs.constructions.classes import Classes, as_classes, empty
-from securedfl.designs.constructions.fields import Field, Integers, field
+from securedfl.designs.constructions.arithmetic import Field, Integers, field
+from securedfl.designs.constructions.construction import Classes, as_classes, empty
+
+
+def affine_geometry(m: int, q: int) -> Classes:
+    """Return the (q^m - 1)/(q - 1) parallel classes of lines on q^m points.
+
+    The space is GF(q^m); the multiples of GF(q) by powers of a primitive element are the lines through zero,
+    and their translates the other lines.
+    """
+    space = field(q**m)
+    directions = (q**m - 1) // (q - 1)
+    subfield = np.concatenate([[0], space.power[::directions]])
+    translates = np.arange(q**m)
+    classes = []
+    for i in range(directions):
+        line = space.multiply(subfield, space.power[i])
+        lines = space.add(translates[:, None], line[None, :])
+        # Every line is met once from each of its points: keep it where the translate is its smallest.
+        classes.append(lines[lines.min(axis=1) == translates])
+    return as_classes(classes)
 
 
 def twice_plus_one(q: int) -> Classes:
@@ -16,7 +35,7 @@ def twice_plus_one(q: int) -> Classes:
     """
     numbers = field(q)
     t = (q - 1) // 6
-    m = int(numbers.log[_half(numbers, numbers.add(numbers.power[t], 1))])
+    m = int(numbers.log[numbers.add(numbers.power[t], 1)] - numbers.log[numbers.add(1, 1)])
     i = np.arange(t)
     j = np.concatenate([i, i + 2 * t, i + 4 * t])
     power = numbers.exponential
@@ -49,6 +68,29 @@ def thrice(q: int) -> Classes:
     return as_classes(np.concatenate([develop(numbers, base, 3), alone]))
 
 
+def thrice_plus_one(q: int) -> Classes:
+    """Return q partitions of 3q + 1 points into groups of 4, for a prime power q = 1 mod 4.
+
+    Points are three copies of GF(q) and infinity. A group holds x, -x of one copy and a x, -a x of the next, x
+    running over half the squares. The sums and differences are all different if a is a nonsquare and
+    (a + 1)(a - 1) is one too.
+    """
+    numbers = field(q)
+    quarter = (q - 1) // 4
+    x = numbers.exponential(2 * np.arange(quarter))
+    minus = numbers.negative(x)
+    candidates = numbers.exponential(2 * np.arange((q - 1) // 2) + 1)
+    test = numbers.multiply(numbers.add(candidates, 1), numbers.add(candidates, numbers.negative(1)))
+    a = candidates[(test != 0) & (numbers.log[test] % 2 == 1)][0]
+    base = [np.array([[3 * q, 0, q, 2 * q]])]
+    for copy in range(3):
+        this, following = copy * q, (copy + 1) % 3 * q
+        scaled = (numbers.multiply(a, x), numbers.multiply(a, minus))
+        members = (this + x, this + minus, following + scaled[0], following + scaled[1])
+        base.append(np.stack(members, axis=1))
+    return develop(numbers, np.concatenate(base), 3)
+
+
 def develop(numbers: Field, base: Integers, levels: int) -> Classes:
     """Return the q translates of a base partition of ``levels`` copies of GF(q) and perhaps infinite points."""
     q = numbers.q
@@ -61,8 +103,3 @@ def develop(numbers: Field, base: Integers, levels: int) -> Classes:
         element = np.arange(first, min(first + step, q))[:, None, None]
         result[first : first + step] = np.where(finite, level + numbers.add(place, element), base)
     return result
-
-
-def _half(numbers: Field, value: Integers) -> Integers:
-    two = numbers.add(1, 1)
-    return numbers.exponential(numbers.log[value] - numbers.log[two])

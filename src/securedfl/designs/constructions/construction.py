@@ -1,4 +1,4 @@
-"""Partitions as arrays: what the constructions build, before it becomes a `Design`."""
+"""What a construction is, and partitions as arrays: what it builds before that becomes a `Design`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Labels = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A construction that is known to work: how many partitions it gives, its name, and how to carry it out.
+class Construction:
+    """A way to build a design that is known to work: how many partitions it gives, its name, and how to carry it out.
 
-    Planning is arithmetic only, so that the best of many constructions can be chosen before one is built.
+    Finding one is arithmetic only, so that the best of many can be chosen before anything is built.
     """
 
     gap: int
@@ -54,3 +54,36 @@ def copies(classes: Classes, points: npt.ArrayLike) -> Classes:
     rows = np.asarray(points, dtype=np.int32)
     gap, _, size = classes.shape
     return as_classes(rows[:, classes].transpose(1, 0, 2, 3).reshape(gap, -1, size))
+
+
+def delete(labels: Labels, count: int) -> Labels:
+    """Remove ``count`` points (fewer than the group size) for groups of s and s - 1, losing at most one partition.
+
+    Points that never meet leave groups that are one short at worst, and cost nothing. If no such points
+    are found, all are taken from one group: they meet in one partition only, which is dropped.
+    """
+    n = labels.shape[1]
+    if count == 0:
+        return labels
+    chosen = strangers(labels, count)
+    if chosen is None:
+        chosen = np.flatnonzero(labels[-1] == labels[-1, 0])[:count].tolist()
+        labels = labels[:-1]
+    keep = np.ones(n, dtype=bool)
+    keep[chosen] = False
+    return labels[:, keep]
+
+
+def strangers(labels: Labels, count: int) -> list[int] | None:
+    """Return points of which no two ever meet, or None: first fit, beginning with each of a few points."""
+    n = labels.shape[1]
+    for start in range(min(n, 12)):
+        chosen = [start]
+        free = ~(labels == labels[:, [start]]).any(axis=0)
+        while len(chosen) < count and free.any():
+            point = int(free.argmax())
+            chosen.append(point)
+            free &= ~(labels == labels[:, [point]]).any(axis=0)
+        if len(chosen) == count:
+            return chosen
+    return None

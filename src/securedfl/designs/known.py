@@ -1,30 +1,33 @@
-"""The best of all constructions for given peers and group size."""
+"""The best known design for a number of peers and a group size: constructions, and search where they are weak."""
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
+from functools import lru_cache
+
 import numpy as np
 
-from securedfl.designs import cache
-from securedfl.designs.constructions.classes import labels_of
-from securedfl.designs.constructions.columns import partial_transversal
-from securedfl.designs.constructions.deletion import delete
-from securedfl.designs.constructions.exact import plan
-from securedfl.designs.constructions.local_search import local_search
+from securedfl import storage
+from securedfl.designs.constructions.catalogue import construction
+from securedfl.designs.constructions.construction import delete, labels_of
+from securedfl.designs.constructions.difference_matrices import partial_transversal
 from securedfl.designs.constructions.transversal import row_limit, transversal
 from securedfl.designs.design import Design
-from securedfl.designs.relabel import permutation
+from securedfl.designs.local_search import local_search
 from securedfl.designs.sizes import check, group_sizes, upper_bound
 from securedfl.errors import DesignError
 
-SEARCH_UP_TO = 320
-"""Peers up to which local search competes with a construction that is far from the bound, in under a second."""
+SEARCH_UP_TO, FEW = 320, 50
+"""Peers up to which local search competes with a construction that is far from the bound, and with any below it."""
 
-FEW = 50
-"""Peers up to which local search competes with any construction that misses the bound."""
+KEPT_FROM, KEPT_VERSION = 2000, 2
+"""Peers from which designs are kept in files: smaller ones are built faster than they are read and checked. The version
+is part of the file's name; raise it when a construction changes what it returns."""
 
 
 def best(n: int, s: int = 3, seed: int = 0, *, partitions: int | None = None) -> Design:
-    """Return the design with the most partitions that the portfolio finds, verified.
+    """Return the known design with the most partitions, verified.
 
     Groups have ``s`` peers, or ``s`` and ``s - 1`` where ``s`` does not divide ``n`` (see `group_sizes` for the
     few peers that allow neither). With ``s = 2`` and an odd number of peers, one sits out in each partition: a
@@ -45,28 +48,40 @@ def best(n: int, s: int = 3, seed: int = 0, *, partitions: int | None = None) ->
         raise DesignError(f"the seed must be a whole number, not {seed!r}")
     if partitions is not None and partitions < 1:
         raise DesignError(f"a design has at least 1 partition, not {partitions}")
-    design = _recalled(n, s, seed) if n >= cache.FROM_PEERS else _relabelled(_searched(n, s), seed)
+    design = _recalled(n, s, seed) if n >= KEPT_FROM else _relabelled(_searched(n, s), seed)
     if partitions is None:
         return design
     if partitions > design.gap:
-        raise DesignError(_nearest(n, s, partitions, design))
+        raise DesignError(_instead(n, s, partitions, design))
     return design.first(partitions)
 
 
 def _recalled(n: int, s: int, seed: int) -> Design:
-    known = cache.recall(n, s, seed)
-    if known is None:
-        known = _relabelled(_searched(n, s), seed)
-        cache.remember(known, s, seed)
-    return known
+    """Return the design from the user's cache folder; a file that is missing or damaged is made again."""
+    path = storage.cache_folder() / f"design-v{KEPT_VERSION}-{n}-{s}-{seed}.npz"
+    stored = storage.recall(path) or {}
+    # what is wrong about another file's content; `DesignError` is a `ValueError`
+    with suppress(KeyError, ValueError, TypeError):
+        known = Design(stored["labels"], method=str(stored["method"]))
+        if known.hash == str(stored["hash"]) and known.n == n:
+            known.verify()
+            return known
+    design = _relabelled(_searched(n, s), seed)
+    about = {"method": np.array(design.method), "hash": np.array(design.hash)}
+    storage.remember(path, {"labels": design.labels, **about})
+    return design
 
 
 def _relabelled(found: Design, seed: int) -> Design:
-    design = Design(found.labels[:, permutation(found.n, seed)], method=found.method)
+    """Give the peers other names: in the order of SHA-256 digests, so that no generator can change it."""
+    keys = [hashlib.sha256(f"securedfl relabel {seed} {p}".encode()).digest() for p in range(found.n)]
+    order = sorted(range(found.n), key=keys.__getitem__)
+    design = Design(found.labels[:, order], method=found.method)
     design.verify()
     return design
 
 
+@lru_cache(maxsize=16)
 def _searched(n: int, s: int) -> Design:
     """Return the best construction, or what local search finds if that is better."""
     found = _constructed(n, s)
@@ -100,7 +115,7 @@ def _constructed(n: int, s: int) -> Design:
         return Design(single, method="a single partition: with so few groups a second one does not exist")
     groups = -(-n // s)
     missing = groups * s - n
-    chosen = plan(groups * s, s)
+    chosen = construction(groups * s, s)
     wide = _widest(n, s) if missing else 0
     if wide > chosen.gap:
         labels = labels_of(transversal(s, wide))[:, :n]
@@ -133,10 +148,10 @@ def estimate(n: int, s: int) -> int:
         return 1
     groups = -(-n // s)
     missing = groups * s - n
-    return max(plan(groups * s, s).gap - (missing > 1), _widest(n, s) if missing else 0, 1)
+    return max(construction(groups * s, s).gap - (missing > 1), _widest(n, s) if missing else 0, 1)
 
 
-def _nearest(n: int, s: int, wish: int, design: Design) -> str:
+def _instead(n: int, s: int, wish: int, design: Design) -> str:
     """Say what is possible instead of a wish for more partitions than there are."""
     sizes = " and ".join(str(size) for size in reversed(design.sizes))
     limit = (
