@@ -17,9 +17,7 @@ from securedfl.protocols import by_name
 
 
 def main() -> None:
-    argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    ).parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print("One curious peer each, two iterations of grouped averaging:")
     print(f"{'peers':>6} {'symbols':>10} {'components':>11}")
     for n in (9, 15, 33, 99, 201, 999):
@@ -40,9 +38,7 @@ def main() -> None:
         audited = Audit(by_name("shares").on(best(n, 3, 0), strength=c + 1))
         spent = seconds(partial(audited.certificate, collusion=c))
         count = math.comb(n, c)
-        print(
-            f"{n:>6} peers, {c} colluders: {count:>7} coalitions {spent:>8.2f}s, {count / spent:>9.0f} a second"
-        )
+        print(f"{n:>6} peers, {c} colluders: {count:>7} coalitions {spent:>8.2f}s, {count / spent:>9.0f} a second")
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -22,9 +22,7 @@ from securedfl.simulation import run
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=int, default=9)
     parser.add_argument("--parameters", type=int, default=11_200_000)
     parser.add_argument("--repeat", type=int, default=5, help="the best of so many runs counts")
@@ -47,9 +45,7 @@ def compare_speed(peers: int, parameters: int, repeat: int) -> None:
     outcome = run(protocol, vectors)
     memory = peak() - before
     error = np.abs(outcome.average - np.mean(vectors, axis=0, dtype=np.float64))
-    print(
-        f"{peers} peers x {parameters:,} float32, {size / 1e6:.0f} MB in all; design {design.hash}, gap {design.gap}"
-    )
+    print(f"{peers} peers x {parameters:,} float32, {size / 1e6:.0f} MB in all; design {design.hash}, gap {design.gap}")
 
     def constant(_peer: int, _offset: int) -> Callable[[np.ndarray], np.ndarray]:
         return lambda like: np.full_like(like, 0.5)
@@ -68,13 +64,9 @@ def compare_speed(peers: int, parameters: int, repeat: int) -> None:
     print(f"\n{'':42}seconds   x np.mean")
     for name, taken in seconds.items():
         print(f"{name:42}{taken:7.3f}   {taken / base:9.2f}")
-    print(
-        f"\nmemory beyond the inputs: {memory / 1e6:.0f} MB = {memory / size:.2f} x the inputs (aim: at most 1)"
-    )
+    print(f"\nmemory beyond the inputs: {memory / 1e6:.0f} MB = {memory / size:.2f} x the inputs (aim: at most 1)")
     print(f"error: max {error.max():.1e}, root mean square {np.sqrt(np.mean(error**2)):.1e}")
-    print(
-        f"bytes sent per peer: {np.mean(outcome.sent) / vectors[0].nbytes:.2f} x the vector, {outcome.steps} steps"
-    )
+    print(f"bytes sent per peer: {np.mean(outcome.sent) / vectors[0].nbytes:.2f} x the vector, {outcome.steps} steps")
 
 
 def best_of(cases: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
@@ -104,9 +96,7 @@ def compare_rho() -> None:
         for dtype in (np.float32, np.float64):
             vectors = list(values.astype(dtype))
             protocol = partial(grouped, design=best(9, 3, 0), rho=2.0**exponent)
-            got = run(
-                protocol, vectors, draws=lambda peer, offset: InsecureSeededDraw(0, peer=peer, offset=offset)
-            )
+            got = run(protocol, vectors, draws=lambda peer, offset: InsecureSeededDraw(0, peer=peer, offset=offset))
             error = got.average - np.mean(vectors, axis=0, dtype=np.float64)
             cells.append(f"{np.abs(error).max():.1e} / {np.sqrt(np.mean(error**2)):.1e}")
         print(f"2^{exponent:<8} {2.0**-exponent:10g}   {cells[0]:23}   {cells[1]}")

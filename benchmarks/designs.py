@@ -30,9 +30,7 @@ def growth(largest: int) -> None:
             design = best(n, s)
             seconds = time.perf_counter() - start
             ratio = f"x {seconds / before:.1f}" if before else ""
-            print(
-                f"{n:>6} {s:>2} {design.gap:>10} {upper_bound(group_sizes(n, s)):>7} {seconds:>9.3f}  {ratio}"
-            )
+            print(f"{n:>6} {s:>2} {design.gap:>10} {upper_bound(group_sizes(n, s)):>7} {seconds:>9.3f}  {ratio}")
             before = seconds
     print(f"most memory used: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
@@ -61,9 +59,7 @@ def choices(up_to: int) -> None:
         print(f"{collusion} colluders, {len(times)} numbers of peers up to {up_to}:")
         for (strength, size), count in sorted(chosen.items()):
             print(f"  strength {strength} in groups of {size}: {count}")
-        print(
-            f"  not every coalition tried in every round: {len(sampled)}, the first n={min(sampled, default=0)}"
-        )
+        print(f"  not every coalition tried in every round: {len(sampled)}, the first n={min(sampled, default=0)}")
         middle, slow = statistics.median_low(times)[0], sorted(times, reverse=True)[:3]
         print(
             f"  processor seconds: {middle:.2f} in the middle, slowest {', '.join(f'{t:.2f} (n={n})' for t, n in slow)}"
@@ -85,9 +81,7 @@ def search(up_to: int) -> None:
             answers.append(coalitions.withstands(design, strength, collusion))
         asked, withstood = asked + 1, withstood + answers[1]
         missed += answers[0] != answers[1]
-    print(
-        f"{withstood} of {asked} designs withstand all coalitions; the search misses {missed} of the others"
-    )
+    print(f"{withstood} of {asked} designs withstand all coalitions; the search misses {missed} of the others")
 
 
 def against_the_paper(seconds: float) -> None:
@@ -135,9 +129,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print the table of docs/mathematics/designs.md")
     parser.add_argument("--slowest", type=int, metavar="N", help="time every n up to N and print the slowest")
     parser.add_argument("--choices", type=int, metavar="N", help="choose a design for every n up to N")
-    parser.add_argument(
-        "--search", type=int, metavar="N", help="compare the search with all coalitions up to N"
-    )
+    parser.add_argument("--search", type=int, metavar="N", help="compare the search with all coalitions up to N")
     parser.add_argument("--paper", type=float, metavar="SECONDS", help="compare with restarts of Algorithm 2")
     parser.add_argument("--largest", type=int, default=10_000, help="largest n of the growth table")
     arguments = parser.parse_args()

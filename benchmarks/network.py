@@ -64,9 +64,7 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     )
     endpoint = Endpoint([Member(*m) for m in job["roster"]], me, files, insecure=job["insecure"])
     state = folder / f"state-{me}" if job["durable"] else None
-    session = Session(
-        endpoint, b"benchmark-run-16", rules, identity={"benchmark": "1"}, silence=60.0, state=state
-    )
+    session = Session(endpoint, b"benchmark-run-16", rules, identity={"benchmark": "1"}, silence=60.0, state=state)
     session.join()
     vector = np.random.default_rng(me).standard_normal(size, dtype=np.float32)
     vector *= 0.05

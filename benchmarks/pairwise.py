@@ -16,9 +16,7 @@ from securedfl.protocols.shares.shares import join, total
 from securedfl.protocols.steps import Array, Draw, Steps
 
 
-def pairwise(
-    me: int, w: Array, design: Design, *, bits: int | None = None, draw: Draw = secret_uniform
-) -> Steps:
+def pairwise(me: int, w: Array, design: Design, *, bits: int | None = None, draw: Draw = secret_uniform) -> Steps:
     """Average under pairwise masks that cancel in the sum; any coalition learns the total only."""
     n, codec = design.n, FixedPoint(bits=bits)
     x = codec.encode(w, n)

@@ -27,9 +27,7 @@ from securedfl.simulation import run
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=int, default=9)
     parser.add_argument("--parameters", type=int, default=11_200_000)
     parser.add_argument("--strength", type=int, default=3)
@@ -55,18 +53,14 @@ def compare(peers: int, parameters: int, strength: int, repeat: int) -> None:
     before = peak()
     outcome = run(protocol, vectors)
     memory = peak() - before
-    print(
-        f"{peers} peers x {parameters:,} float32, {inputs / 1e6:.0f} MB in all; {design}, strength {strength}"
-    )
+    print(f"{peers} peers x {parameters:,} float32, {inputs / 1e6:.0f} MB in all; {design}, strength {strength}")
 
     cases: dict[str, Callable[[], object]] = {
         "np.mean(list_of_arrays, axis=0)": lambda: np.mean(vectors, axis=0),
         "shares, 32 bits": lambda: run(protocol, vectors),
         "shares, 32 bits, one thread": lambda: run(protocol, vectors, threads=1),
         "shares, 64 bits": lambda: run(by_name("shares").on(design, strength=strength, bits=64), vectors),
-        "resilient shares, 32 bits": lambda: run(
-            by_name("resilient").on(design, collusion=strength - 1), vectors
-        ),
+        "resilient shares, 32 bits": lambda: run(by_name("resilient").on(design, collusion=strength - 1), vectors),
         "pairwise masks, 32 bits": lambda: run(partial(pairwise, design=design), vectors),
         "grouped (ADMM)": lambda: run(by_name("grouped").on(design), vectors),
         "AES keystream of the masks, one thread": lambda: expand(masked(design, strength, parameters)),
@@ -81,15 +75,11 @@ def compare(peers: int, parameters: int, strength: int, repeat: int) -> None:
     print(f"\n{'':42}bytes sent per peer, most, x optimal all-reduce; steps")
     for name, case in list(cases.items())[1:7]:
         found = outcome if name == "shares, 32 bits" else case()
-        print(
-            f"{name:42}{max(found.sent) / 1e6:9.2f} MB   {max(found.sent) / optimal:9.3f}   {found.steps:3}"
-        )
+        print(f"{name:42}{max(found.sent) / 1e6:9.2f} MB   {max(found.sent) / optimal:9.3f}   {found.steps:3}")
 
     error = np.abs(outcome.average - np.mean(vectors, axis=0, dtype=np.float64)).max()
     print(f"\nerror against the true mean: {error:.1e} = 2^{np.log2(error):.1f}")
-    print(
-        f"memory beyond the inputs, high-water mark: {memory / 1e6:.0f} MB = {memory / inputs:.2f} x the inputs"
-    )
+    print(f"memory beyond the inputs, high-water mark: {memory / 1e6:.0f} MB = {memory / inputs:.2f} x the inputs")
     words = masked(design, strength, parameters)
     limit = seconds["AES keystream of the masks, one thread"]
     print(
@@ -101,9 +91,7 @@ def compare(peers: int, parameters: int, strength: int, repeat: int) -> None:
 def masked(design: Design, strength: int, parameters: int) -> int:
     """Return how many ring elements of masks one average expands."""
     layout = layout_for(design, 0, strength, parameters)
-    return sum(
-        end - first for u in range(layout.n) for _, first, end, full, _ in layout.sending(u) if not full
-    )
+    return sum(end - first for u in range(layout.n) for _, first, end, full, _ in layout.sending(u) if not full)
 
 
 def expand(words: int, piece: int = 1 << 18) -> None:

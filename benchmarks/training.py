@@ -53,9 +53,7 @@ from securedfl.reporting.report import write_report
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=int, default=9)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--repeat", type=int, default=3, help="the best of so many runs counts")
@@ -143,9 +141,7 @@ def whole_round(peers: int, repeat: int) -> None:
     random, train_count, test_count = np.random.default_rng(0), 320, 36
     size = peers * (train_count + test_count)
     text = random.integers(0, 76, (size, 51))
-    dealt = tuple(
-        Dealt(train=own[:train_count], test=own[train_count:]) for own in np.split(np.arange(size), peers)
-    )
+    dealt = tuple(Dealt(train=own[:train_count], test=own[train_count:]) for own in np.split(np.arange(size), peers))
     dataset = Dataset(name="made up", x=text[:, :-1], y=text[:, 1:], classes=76)
     task = Task(dataset, dealt, TrainingOptions(model="gru", optimizer="adam"))
     aggregation = partial(
@@ -164,9 +160,7 @@ def whole_round(peers: int, repeat: int) -> None:
                 list(algorithm3(SimulatedPeers(team, aggregation), rounds=number, after=number - 1))
                 least[title] = min(least[title], time.process_time() - started)
         apart = np.abs(ours.parameters - plain.parameters).max()
-    print(
-        f"\na whole round of {peers} peers, gru, {train_count} + {test_count} sequences each, one thread, CPU time"
-    )
+    print(f"\na whole round of {peers} peers, gru, {train_count} + {test_count} sequences each, one thread, CPU time")
     for title, seconds in least.items():
         print(f"  {title:<28} {seconds:7.2f} s   {seconds / least['our own gradient']:5.2f} x")
     print(f"  parameters differ by at most {apart:.1e} after {repeat + 1} rounds")

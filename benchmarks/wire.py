@@ -116,9 +116,7 @@ def _streams(folder: Path, me: int, job: dict[str, Any]) -> Exchange:
         arrived.release()
         return b""
 
-    handler = grpc.method_handlers_generic_handler(
-        "bare", {"Data": grpc.stream_unary_rpc_method_handler(take)}
-    )
+    handler = grpc.method_handlers_generic_handler("bare", {"Data": grpc.stream_unary_rpc_method_handler(take)})
     server = grpc.server(ThreadPoolExecutor(2 * n), handlers=[handler], options=options)
     address = f"127.0.0.1:{job['roster'][me][2]}"
     if job["insecure"]:

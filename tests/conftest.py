@@ -5,10 +5,7 @@ import threading
 
 import pytest
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    and threading.current_thread() is threading.main_thread()
-):
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     # a run in the background of a script inherits an ignored Ctrl-C, and would hand it on to the processes under test
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -102,9 +102,7 @@ def test_lines_end_whole_also_after_a_kill(tmp_path):
 
 def test_a_line_is_flushed_before_append_returns(tmp_path, monkeypatch):
     flushed = []
-    monkeypatch.setattr(
-        "securedfl.storage.os.fsync", lambda _file: flushed.append((tmp_path / "l").read_text())
-    )
+    monkeypatch.setattr("securedfl.storage.os.fsync", lambda _file: flushed.append((tmp_path / "l").read_text()))
     lines = Lines(tmp_path / "l")
     lines.append("a")
     lines.append("b", sync=False)

@@ -64,16 +64,13 @@ class Schema:
     def of(cls, tree: Tree, *, dtype: str | None = None) -> Schema:
         """Describe a tree; ``dtype`` overrides that of the flat vector."""
         leaves = tuple(
-            Leaf(name, tuple(int(k) for k in value.shape), _dtype_name(name, value))
-            for name, value in _items(tree)
+            Leaf(name, tuple(int(k) for k in value.shape), _dtype_name(name, value)) for name, value in _items(tree)
         )
         if not sum(leaf.size for leaf in leaves):
             raise InvalidInputError("there are no parameters to average: the model or array is empty")
         if dtype not in (None, "float32", "float64"):
             raise InvalidInputError(f"the flat vector can be float32 or float64, not {dtype}")
-        return cls(
-            leaves, dtype or ("float64" if any(leaf.dtype == "float64" for leaf in leaves) else "float32")
-        )
+        return cls(leaves, dtype or ("float64" if any(leaf.dtype == "float64" for leaf in leaves) else "float32"))
 
     @property
     def size(self) -> int:
@@ -143,9 +140,7 @@ def flatten_all(trees: Sequence[Tree], *, dtype: str | None = None) -> tuple[Sch
     return schema, [schema.flatten(tree) for tree in trees]
 
 
-def add_weights(
-    vectors: Sequence[Array], weights: Iterable[float], max_weight: float | None = None
-) -> list[Array]:
+def add_weights(vectors: Sequence[Array], weights: Iterable[float], max_weight: float | None = None) -> list[Array]:
     """Turn each w into (a w, a), a = weight / max_weight, so that masks cover the weights too.
 
     Raises `InvalidInputError` for weights that are negative, not finite, above the maximum or all zero.
@@ -157,9 +152,7 @@ def add_weights(
     if bad.size:
         raise InvalidInputError(f"the weight of peer {bad[0]} is negative or not finite")
     if not numbers.any():
-        raise InvalidInputError(
-            "all weights are zero, so there is no average; give at least one peer a weight"
-        )
+        raise InvalidInputError("all weights are zero, so there is no average; give at least one peer a weight")
     largest = float(numbers.max() if max_weight is None else max_weight)
     if not (np.isfinite(largest) and largest > 0):
         raise InvalidInputError("max_weight must be a positive finite number")
@@ -188,9 +181,7 @@ def weigh(w: Array, a: float) -> Array:
 def remove_weight(mean: Array) -> Array:
     """Turn the averages of (a w, a) into the weighted average of w."""
     if not mean[-1] > 0:
-        raise InvalidInputError(
-            "the weights add up to zero, so there is no average; give at least one peer a weight"
-        )
+        raise InvalidInputError("the weights add up to zero, so there is no average; give at least one peer a weight")
     if mean[-1] < np.sqrt(np.finfo(mean.dtype).eps):
         raise InvalidInputError(
             f"the weights are on average {mean[-1]:.1e} of max_weight, too little for {mean.dtype} to give a quotient; "
@@ -212,9 +203,7 @@ def _as_array(value: Any, name: str) -> Any:
     if _is_tensor(value):
         return value.detach()
     if isinstance(value, Mapping):
-        raise InvalidInputError(
-            f"parameter {name!r} is a dict itself; give nested parameters flat names like 'a.b'"
-        )
+        raise InvalidInputError(f"parameter {name!r} is a dict itself; give nested parameters flat names like 'a.b'")
     if hasattr(value, "state_dict"):
         raise InvalidInputError("pass model.state_dict(), not the model itself")
     try:
@@ -222,9 +211,7 @@ def _as_array(value: Any, name: str) -> Any:
     except ValueError:
         raise InvalidInputError(f"parameter {name!r} is not an array: its rows differ in length") from None
     if array.dtype.kind not in "fiub":
-        raise InvalidInputError(
-            f"parameter {name!r} has dtype {array.dtype}; only real numbers can be averaged"
-        )
+        raise InvalidInputError(f"parameter {name!r} has dtype {array.dtype}; only real numbers can be averaged")
     return array
 
 
@@ -234,9 +221,7 @@ def _is_tensor(value: Any) -> bool:
 
 def _dtype_name(name: str, value: Any) -> str:
     if isinstance(value, np.ndarray):
-        kind: str = value.dtype.newbyteorder(
-            "="
-        ).name  # byte order is how numbers are stored, not what they are
+        kind: str = value.dtype.newbyteorder("=").name  # byte order is how numbers are stored, not what they are
     else:
         kind = str(value.dtype).removeprefix("torch.")
     if kind.startswith(("complex", "float", "bfloat")) and kind not in FLOATS:

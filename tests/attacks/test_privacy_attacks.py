@@ -79,9 +79,7 @@ def test_eighteen_of_thirty_six_pairs_recover_somebody():
     call = partial(grouped, design=AFFINE)
     private = vectors(9)
     taken = record(call, private)
-    hits = [
-        pair for pair in combinations(range(9), 2) if recovered(solve(taken.held_by(pair), call, 9), private)
-    ]
+    hits = [pair for pair in combinations(range(9), 2) if recovered(solve(taken.held_by(pair), call, 9), private)]
     assert len(hits) == 18
 
 

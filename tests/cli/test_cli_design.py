@@ -80,9 +80,7 @@ def averaged_with(monkeypatch: pytest.MonkeyPatch, n: int, **options: Any) -> De
 
 @pytest.mark.parametrize("n", [9, 12, 15, 16, 20, 27, 45])
 @pytest.mark.parametrize("collusion", [1, 2])
-def test_all_commands_and_the_library_choose_the_same(
-    n: int, collusion: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_commands_and_the_library_choose_the_same(n: int, collusion: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = best_design(n, collusion=collusion)
     wish = ("--collusion", str(collusion))
     assert json.loads(run(str(n), "--group-size", "auto", *wish, "--json"))["hash"] == chosen.hash

@@ -56,12 +56,8 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path):
 
 
 def test_options_go_before_the_file(tmp_path):
-    (tmp_path / "c.toml").write_text(
-        'peers = 12\nrounds = 1\nmethods = ["local"]\nmodel = "linear"\nseed = 3\n'
-    )
-    result = invoke(
-        "train", tmp_path / "c.toml", "--peers", 6, "--rho", "3,0.5,2", "--json", "--out", tmp_path / "run"
-    )
+    (tmp_path / "c.toml").write_text('peers = 12\nrounds = 1\nmethods = ["local"]\nmodel = "linear"\nseed = 3\n')
+    result = invoke("train", tmp_path / "c.toml", "--peers", 6, "--rho", "3,0.5,2", "--json", "--out", tmp_path / "run")
     config = json.loads(result.stdout)["config"]
     assert (config["peers"], config["seed"], config["methods"]) == (6, 3, ["local"])
     assert config["rho"] == {"start": 3, "decay": 0.5, "period": 2}
@@ -131,9 +127,7 @@ def test_unknown_keys_in_a_file_name_file_and_nearest_key(tmp_path):
     (tmp_path / "c.toml").write_text("lerning_rate = 0.1\n")
     result = invoke("train", tmp_path / "c.toml")
     assert result.exit_code == 4
-    assert (
-        f"unknown key 'lerning_rate' in {tmp_path / 'c.toml'}; did you mean 'learning_rate'?" in result.stderr
-    )
+    assert f"unknown key 'lerning_rate' in {tmp_path / 'c.toml'}; did you mean 'learning_rate'?" in result.stderr
 
 
 def test_version():
@@ -161,9 +155,7 @@ def test_ctrl_c_leaves_a_usable_run_and_exit_code_130(tmp_path):
         "--out",
         str(folder),
     ]
-    process = subprocess.Popen(
-        [SECUREDFL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    process = subprocess.Popen([SECUREDFL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         deadline = time.monotonic() + 60
         while not (folder / "checkpoints" / "secured.safetensors").exists():

@@ -49,9 +49,7 @@ def by_definition(design: Design, rounds: range, coalition: tuple[int, ...]) -> 
     first=st.integers(0, 30),
     data=st.data(),
 )
-def test_the_kernel_agrees_with_the_definition(
-    n: int, s: int, seed: int, first: int, data: st.DataObject
-) -> None:
+def test_the_kernel_agrees_with_the_definition(n: int, s: int, seed: int, first: int, data: st.DataObject) -> None:
     design = randomized(n, min(s, n), seed, trials=500)
     strength = data.draw(st.integers(1, design.gap))
     size = data.draw(st.integers(1, min(4, n - 1)))
@@ -71,9 +69,7 @@ def test_the_kernel_agrees_with_the_definition(
 
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(4, 13), s=st.integers(2, 4), seed=st.integers(0, 9), data=st.data())
-def test_withstanding_is_what_all_coalitions_in_all_rounds_say(
-    n: int, s: int, seed: int, data: st.DataObject
-) -> None:
+def test_withstanding_is_what_all_coalitions_in_all_rounds_say(n: int, s: int, seed: int, data: st.DataObject) -> None:
     design = randomized(n, min(s, n), seed, trials=500)
     strength = data.draw(st.integers(1, design.gap))
     collusion = data.draw(st.integers(1, min(3, n - 2)))
@@ -86,9 +82,7 @@ def test_withstanding_is_what_all_coalitions_in_all_rounds_say(
     assert withstands(design, strength, collusion) == expected
 
 
-@pytest.mark.parametrize(
-    ("n", "s", "collusion"), [(45, 3, 2), (40, 4, 3), (48, 2, 3), (60, 3, 2), (64, 4, 2)]
-)
+@pytest.mark.parametrize(("n", "s", "collusion"), [(45, 3, 2), (40, 4, 3), (48, 2, 3), (60, 3, 2), (64, 4, 2)])
 def test_the_search_finds_what_all_coalitions_show(n: int, s: int, collusion: int) -> None:
     design = best(n, s)
     for strength in (collusion, collusion + 1, collusion + 2):

@@ -103,9 +103,7 @@ def test_difference_matrices(order: int) -> None:
     assert checked(transversal(rows, order)).gap == order
 
 
-@pytest.mark.parametrize(
-    ("v", "rows"), [(21, 4), (24, 4), (50, 6), (58, 5), (66, 5), (249, 4), (110, 6), (94, 7)]
-)
+@pytest.mark.parametrize(("v", "rows"), [(21, 4), (24, 4), (50, 6), (58, 5), (66, 5), (249, 4), (110, 6), (94, 7)])
 def test_wilsons_recursion(v: int, rows: int) -> None:
     assert row_limit(v) >= rows
     assert checked(transversal(rows, v)).gap == v

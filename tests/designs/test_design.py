@@ -45,9 +45,7 @@ def test_bad_partitions_are_refused(partitions: list[list[tuple[int, ...]]], wor
         Design.from_partitions(partitions)
 
 
-@pytest.mark.parametrize(
-    "labels", [np.zeros(3, int), np.zeros((0, 3), int), np.zeros((2, 3)), np.zeros((2, 1), int)]
-)
+@pytest.mark.parametrize("labels", [np.zeros(3, int), np.zeros((0, 3), int), np.zeros((2, 3)), np.zeros((2, 1), int)])
 def test_bad_labels_are_refused(labels: object) -> None:
     with pytest.raises(DesignError):
         Design(labels)

@@ -54,9 +54,7 @@ def test_searches_are_valid_too(n: int, s: int, seed: int) -> None:
         constructed(n, s, seed),
     ):
         check_by_hand(design)
-        assert design.gap <= upper_bound(group_sizes(n, s)) or design.sizes != tuple(
-            sorted(set(group_sizes(n, s)))
-        )
+        assert design.gap <= upper_bound(group_sizes(n, s)) or design.sizes != tuple(sorted(set(group_sizes(n, s))))
 
 
 @pytest.mark.parametrize("n", [4, 6, 10, 50, 200, 1000])

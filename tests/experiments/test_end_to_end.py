@@ -34,9 +34,7 @@ def files(out, name):
 
 def test_table_then_curves_on_all_data_sets(reproduce, tmp_path, monkeypatch):
     result = reproduce("table", *TINY, "--rounds", 2, "--out", tmp_path)
-    assert (
-        "Run 3 of 3: training cifar10, 9 peers, seed 0 (scaled: 2 of 50 rounds, layers 0.1" in result.output
-    )
+    assert "Run 3 of 3: training cifar10, 9 peers, seed 0 (scaled: 2 of 50 rounds, layers 0.1" in result.output
     assert "FEMNIST, 9 peers, scaled" in result.output
     assert files(tmp_path, "table") == {".csv", ".json", ".md"}
     rows = read_csv(tmp_path / "table.csv")
@@ -92,9 +90,7 @@ def test_iterations_measures_what_an_independent_computation_gives(reproduce, tm
                 draws=lambda peer, offset: InsecureSeededDraw(0, peer=peer, round=5, offset=offset),
             )
             assert mse[f"literal {dtype}"][str(count)] == [float(((mean - true) ** 2).mean())]
-    assert (
-        mse["exact float64"]["2"][0] < 1e-28 < mse["exact float32"]["2"][0] < mse["literal float32"]["2"][0]
-    )
+    assert mse["exact float64"]["2"][0] < 1e-28 < mse["exact float32"]["2"][0] < mse["literal float32"]["2"][0]
     assert mse["shares float32"][""][0] < 1e-14
     assert files(tmp_path, "iterations") == {".csv", ".json", ".md", ".svg", ".png"}
     assert "6.5 × 10⁻³" in (tmp_path / "iterations.md").read_text()
@@ -105,9 +101,7 @@ def test_iterations_measures_what_an_independent_computation_gives(reproduce, tm
     assert not (folder / "updates").exists()
     assert (tmp_path / "iterations.csv").read_bytes() == before
     (folder / "averaging.json").unlink()
-    assert (
-        "does not hold the peers' parameters" in invoke("iterations", "--no-train", "--out", tmp_path).output
-    )
+    assert "does not hold the peers' parameters" in invoke("iterations", "--no-train", "--out", tmp_path).output
 
 
 def test_accuracy_by_iterations(reproduce, tmp_path):
@@ -131,9 +125,7 @@ def test_accuracy_by_iterations(reproduce, tmp_path):
     assert files(tmp_path, "accuracy") == {".csv", ".json", ".md", ".svg", ".png"}
 
 
-def test_a_stopped_experiment_goes_on_with_resume_and_ends_with_the_same_numbers(
-    reproduce, tmp_path, monkeypatch
-):
+def test_a_stopped_experiment_goes_on_with_resume_and_ends_with_the_same_numbers(reproduce, tmp_path, monkeypatch):
     arguments = ("table", *TINY, "--rounds", 2, "--datasets", "femnist")
     reproduce(*arguments, "--out", tmp_path / "whole")
 
@@ -210,8 +202,6 @@ def test_errors_say_what_to_do(reproduce, tmp_path):
     assert "no results in" in reproduce("report", "--out", tmp_path, code=8).output
     (tmp_path / "table.json").write_text('{"data": {}}')
     assert "table --no-train" in reproduce("report", "--out", tmp_path, code=8).output
-    missing = invoke(
-        "table", "--data-dir", tmp_path / "nowhere", "--out", tmp_path / "o", "--datasets", "femnist"
-    )
+    missing = invoke("table", "--data-dir", tmp_path / "nowhere", "--out", tmp_path / "o", "--datasets", "femnist")
     assert (missing.exit_code, "there is no data folder" in missing.output) == (4, True)
     assert not (tmp_path / "o" / "runs").exists()

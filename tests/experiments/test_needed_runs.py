@@ -98,9 +98,7 @@ def test_scale_is_read_as_one_share_or_several():
     assert Scale(rounds=0.001).of_rounds(50) == 1
 
 
-@pytest.mark.parametrize(
-    "text", ["0", "-1", "2", "nan", "half", "", "rounds", "rounds=", "users=0", "width=1.5"]
-)
+@pytest.mark.parametrize("text", ["0", "-1", "2", "nan", "half", "", "rounds", "rounds=", "users=0", "width=1.5"])
 def test_bad_shares_are_refused(text):
     with pytest.raises(ConfigError, match="--scale"):
         Scale.parse(text)

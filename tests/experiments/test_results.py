@@ -189,9 +189,7 @@ def test_damaged_metrics_of_a_run_are_an_error_and_not_a_gap(tmp_path):
     ("fedavg", "ours", "verdict"),
     [(0.99, 0.9902, "holds"), (0.99, 0.9895, "within noise"), (0.99, 0.98, "differs")],
 )
-def test_a_difference_is_judged_against_the_claim_and_the_noise_of_the_test_set(
-    tmp_path, fedavg, ours, verdict
-):
+def test_a_difference_is_judged_against_the_claim_and_the_noise_of_the_test_set(tmp_path, fedavg, ours, verdict):
     best = {**OURS, "fedavg": fedavg, "paper": ours}
     write_runs(tmp_path, "table", best, datasets=["femnist"], peers=[9])
     found = verdicts(shown("table", tmp_path))
@@ -223,10 +221,7 @@ def test_accuracy_by_iterations(tmp_path):
 def test_accuracy_that_depends_on_the_iterations_differs(tmp_path):
     write_runs(tmp_path, "accuracy", lambda c: {"paper": 0.9 + 0.01 * c.iterations, "secured": 0.9})
     found = verdicts(shown("accuracy", tmp_path))
-    assert (
-        found["More than one iteration makes no difference to the best accuracy (two standard errors)"]
-        == "differs"
-    )
+    assert found["More than one iteration makes no difference to the best accuracy (two standard errors)"] == "differs"
 
 
 def test_a_finished_run_is_reused_and_an_unfinished_one_needs_resume(tmp_path):

@@ -119,9 +119,7 @@ def test_true_mean_is_float64():
 
 def test_bytes_are_what_peers_send():
     rows = np.ones((9, 10), np.float32)
-    assert aggregation("plain", design=Design.everyone(9))(rows, 0).bytes_per_peer == pytest.approx(
-        2 * 8 * 40 / 9
-    )
+    assert aggregation("plain", design=Design.everyone(9))(rows, 0).bytes_per_peer == pytest.approx(2 * 8 * 40 / 9)
 
 
 def test_nan_is_refused_with_the_name_of_the_parameter():
@@ -133,9 +131,7 @@ def test_nan_is_refused_with_the_name_of_the_parameter():
 
 def test_rows_pool_over_all_test_data_and_training_samples():
     outcome = list(algorithm3(SimulatedPeers(Adders(peers=3), no_aggregation), rounds=1))[1]
-    row = Row.pooled(
-        "local", outcome.number, outcome.scores, list(zip(outcome.losses, [1, 1, 2], strict=True))
-    )
+    row = Row.pooled("local", outcome.number, outcome.scores, list(zip(outcome.losses, [1, 1, 2], strict=True)))
     assert row.accuracy == 1 / 6
     assert row.loss == 1.0
     assert row.peer_accuracy == (0, 1 / 2, 0)
@@ -147,9 +143,7 @@ def test_the_summary_takes_the_best_round_and_leaves_out_the_initial_average():
     def row(round, accuracy, error_mse, error_max, sent):
         errors = {"error_mse": error_mse, "error_max": error_max}
         times = {"train_seconds": 1.0, "average_seconds": 0.5}
-        return Row(
-            method="secured", round=round, accuracy=accuracy, loss=1.0, bytes_per_peer=sent, **errors, **times
-        )
+        return Row(method="secured", round=round, accuracy=accuracy, loss=1.0, bytes_per_peer=sent, **errors, **times)
 
     rows = [row(0, 0.1, 9.0, 9.0, 99), row(1, 0.8, 1.0, 1.0, 10), row(2, 0.7, 3.0, 2.0, 10)]
     found = MethodSummary.of("SecureD-FL", rows)

@@ -120,9 +120,7 @@ def test_events_travel_as_lines(event, text):
     assert from_json(text + "\n") == event
 
 
-@pytest.mark.parametrize(
-    "line", ["", "noise", "[]", '{"event": "other"}', '{"event": "resumed", "round": "x"}']
-)
+@pytest.mark.parametrize("line", ["", "noise", "[]", '{"event": "other"}', '{"event": "resumed", "round": "x"}'])
 def test_what_is_no_event_is_passed_over(line):
     assert from_json(line) is None
 

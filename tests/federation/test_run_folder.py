@@ -85,9 +85,7 @@ def test_a_run_leaves_everything_that_is_promised(whole):
     assert TrainConfig.resolve(summary["config"]) == TrainConfig.resolve(read_toml(whole / "config.toml"))
 
     rows = read_rows(whole, Row)
-    assert [(row.method, row.round) for row in rows] == [
-        (m, r) for m in ("local", "secured") for r in range(4)
-    ]
+    assert [(row.method, row.round) for row in rows] == [(m, r) for m in ("local", "secured") for r in range(4)]
     assert len(rows[0].peer_accuracy) == 9
     assert 0 < rows[-1].error_mse < 1e-10
     with (whole / "metrics.csv").open() as file:
@@ -193,9 +191,7 @@ def test_federated_methods_agree_and_beat_local(tmp_path):
 
 def test_a_run_is_never_overwritten(whole):
     before = numbers(whole)
-    with pytest.raises(
-        RunFolderError, match=r"already holds a run; continue it with --resume .*another --out"
-    ):
+    with pytest.raises(RunFolderError, match=r"already holds a run; continue it with --resume .*another --out"):
         run(whole)
     assert numbers(whole) == before
 
@@ -316,9 +312,7 @@ def test_divergence_leaves_a_run_folder_that_says_so(tmp_path):
 FULL = OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize(
-    "error", [FULL, safetensors.SafetensorError("No space left on device (os error 28)")]
-)
+@pytest.mark.parametrize("error", [FULL, safetensors.SafetensorError("No space left on device (os error 28)")])
 def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path, monkeypatch, error):
     def full(*_args, **_options):
         raise error

@@ -93,9 +93,7 @@ def test_several_wrong_settings_are_told_at_once():
         TrainConfig.resolve({"peers": "a", "rounds": "b"})
 
 
-@pytest.mark.parametrize(
-    ("text", "message"), [("peers = = 9", "not valid TOML.*line 1"), (None, "cannot read")]
-)
+@pytest.mark.parametrize(("text", "message"), [("peers = = 9", "not valid TOML.*line 1"), (None, "cannot read")])
 def test_unreadable_files_are_errors(tmp_path, text, message):
     if text is not None:
         (tmp_path / "c.toml").write_text(text)

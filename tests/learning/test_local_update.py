@@ -171,9 +171,7 @@ def test_sequences_are_scored_per_position(monkeypatch, tmp_path):
     install(monkeypatch, tmp_path, code, models={"tokens": "tokens"})
     x = np.arange(60).reshape(12, 5) % 7
     data = PeerData(x[:10], x[:10].copy(), x[10:], x[10:].copy())
-    local = LocalTrainer(
-        {0: data}, (5,), 7, TrainingOptions(model="tokens", optimizer="adam", learning_rate=0.5)
-    )
+    local = LocalTrainer({0: data}, (5,), 7, TrainingOptions(model="tokens", optimizer="adam", learning_rate=0.5))
     row = fresh_row(local)
     for r in range(1, 9):
         local.update(0, r, row)

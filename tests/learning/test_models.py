@@ -63,10 +63,7 @@ def test_resnet18_has_11_2_million_parameters(name):
 
 
 def test_width_scales_the_layers():
-    assert (
-        size(build("cnn", (1, 28, 28), 10, 0.25))
-        == (25 * 8 + 8) + (8 * 4 * 16 + 16) + (400 * 128 + 128) + 1290
-    )
+    assert size(build("cnn", (1, 28, 28), 10, 0.25)) == (25 * 8 + 8) + (8 * 4 * 16 + 16) + (400 * 128 + 128) + 1290
     assert size(build("gru", (50,), 76, 0.5)) == 76 * 50 + 3 * 64 * (50 + 64 + 2) + 64 * 76 + 76
     assert size(build("resnet18", (3, 32, 32), 10, 0.125)) == resnet_size((8, 16, 32, 64), 3, 10)
     assert size(build("cnn", (1, 28, 28), 10, 1e-6)) > 0  # never less than one of each

@@ -69,15 +69,11 @@ def test_built_in_names_stay_what_they_are(coins):
 
 def test_a_name_that_is_taken_is_an_error_that_says_whose(monkeypatch, tmp_path):
     install(monkeypatch, tmp_path / "a", COINS, name="first", datasets={"digits": "coins"})
-    with pytest.raises(
-        ConfigError, match=r"'first' announces a data set 'digits', which this package has itself"
-    ):
+    with pytest.raises(ConfigError, match=r"'first' announces a data set 'digits', which this package has itself"):
         source("femnist")
     install(monkeypatch, tmp_path / "b", COINS, name="second", models={"mine": "one_layer"})
     install(monkeypatch, tmp_path / "c", COINS, name="third", models={"mine": "one_layer"})
-    with pytest.raises(
-        ConfigError, match=r"announces a model 'mine', which the package '(second|third)' has itself"
-    ):
+    with pytest.raises(ConfigError, match=r"announces a model 'mine', which the package '(second|third)' has itself"):
         build("linear", (4,), 2)
 
 
@@ -108,7 +104,5 @@ def test_defaults_that_are_no_settings_are_told(monkeypatch, tmp_path):
         name="old",
         datasets={"coins": "coins"},
     )
-    with pytest.raises(
-        ConfigError, match="'partition' in the defaults of the data set 'coins' is called 'dealing'"
-    ):
+    with pytest.raises(ConfigError, match="'partition' in the defaults of the data set 'coins' is called 'dealing'"):
         TrainConfig.resolve({"dataset": "coins"})

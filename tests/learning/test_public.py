@@ -108,10 +108,7 @@ def test_every_user_is_split_nine_to_one(hub_folder):
 
 def test_images_may_be_plain_bytes_of_any_format_and_in_colour(folder):
     images = digit_images(np.arange(12) % 10, np.random.default_rng(2))
-    grey = [
-        encoded(image, "WEBP" if i % 2 else "PNG")
-        for i, image in enumerate(np.repeat(images[..., None], 3, 3))
-    ]
+    grey = [encoded(image, "WEBP" if i % 2 else "PNG") for i, image in enumerate(np.repeat(images[..., None], 3, 3))]
     columns = femnist_columns(1, 12)
     write(folder / "femnist" / "train.parquet", **{**columns, "image": pyarrow.array(grey, pyarrow.binary())})
     data = load("femnist", folder)
@@ -353,9 +350,7 @@ def test_an_empty_table_and_short_texts_are_refused(folder):
 def test_corrupt_and_unlike_files_are_named(folder):
     path = femnist(folder) / "femnist" / "train.parquet"
     cut(path)
-    with pytest.raises(
-        InvalidInputError, match=r"train\.parquet cannot be read as parquet .*; fetch it again"
-    ):
+    with pytest.raises(InvalidInputError, match=r"train\.parquet cannot be read as parquet .*; fetch it again"):
         load("femnist", folder)
     femnist(folder)
     write(folder / "femnist" / "train2.parquet", image=[1])

@@ -54,9 +54,7 @@ def test_arrays_and_tensors_survive(tmp_path):
     assert float(found.state["number"]) == 1.5
 
 
-@pytest.mark.parametrize(
-    "state", [object(), {"f": print}, {1.5: 0}, [np.array([None])], {"a": {"b": {1, 2}}}]
-)
+@pytest.mark.parametrize("state", [object(), {"f": print}, {1.5: 0}, [np.array([None])], {"a": {"b": {1, 2}}}])
 def test_what_cannot_be_kept_is_named(state):
     with pytest.raises(ConfigError, match="the state"):
         pack(state)

@@ -69,9 +69,7 @@ def test_crash_and_return_at_every_place_with_shares(federation):
 
 def test_crash_and_return_with_grouped(federation):
     """Nobody can be left out, so the others wait, and all try again with fresh masks."""
-    made = federation(
-        4, protocol="grouped", group_size=2, allow_exposure=True, rounds=2, deadlines={"absent": 120}
-    )
+    made = federation(4, protocol="grouped", group_size=2, allow_exposure=True, rounds=2, deadlines={"absent": 120})
     processes = made.start_all({1: ("half-way through sending", 1)})
     assert processes[1].end() == -signal.SIGKILL
     processes[1] = made.start(1)
@@ -118,9 +116,7 @@ def test_a_peer_with_nan_leaves_and_says_so(federation):
 
 def test_a_slow_peer_is_waited_for_until_the_deadline(federation):
     """Peer 3 takes longer than allowed in round 1; the others go on, and it comes back with their model."""
-    made = shares(
-        federation, data={3: {"slow_round": 1, "slow_seconds": 8}}, deadlines={"train": 3, "absent": 30}
-    )
+    made = shares(federation, data={3: {"slow_round": 1, "slow_seconds": 8}}, deadlines={"train": 3, "absent": 30})
     processes = made.start_all()
     assert ends(processes) == [0] * 4, [process.errors for process in processes]
     check_equal(made)

@@ -124,9 +124,7 @@ def test_every_field_is_checked(position, value):
         decode(b"SDF1" + len(header).to_bytes(2, "little") + header + bytes(4))
 
 
-@pytest.mark.parametrize(
-    "header", [HEADER[:-1], [*HEADER, 0], {"run": RUN}, 7, [HEADER], [[[[[[[[1]]]]]]]], None]
-)
+@pytest.mark.parametrize("header", [HEADER[:-1], [*HEADER, 0], {"run": RUN}, 7, [HEADER], [[[[[[[[1]]]]]]]], None])
 def test_headers_of_another_shape(header):
     packed = msgpack.packb(header)
     with pytest.raises(FrameError):

@@ -221,9 +221,7 @@ def test_the_live_table_shows_peers_and_their_ends():
     """Peer, round, phase, bytes and last seen; a peer that ended shows how."""
     ended = SimpleNamespace(poll=lambda: 7)
     peers = [
-        SimpleNamespace(
-            name="peer-0", status=Status(), process=SimpleNamespace(poll=lambda: None), seen=0.0, error=""
-        ),
+        SimpleNamespace(name="peer-0", status=Status(), process=SimpleNamespace(poll=lambda: None), seen=0.0, error=""),
         SimpleNamespace(
             name="peer-1",
             status=Status("finishing", 3, 1_500_000, 2_000_000),
@@ -231,9 +229,7 @@ def test_the_live_table_shows_peers_and_their_ends():
             seen=time.monotonic(),
             error="",
         ),
-        SimpleNamespace(
-            name="peer-2", status=Status(round=2), process=ended, seen=0.0, error="error: disk full"
-        ),
+        SimpleNamespace(name="peer-2", status=Status(round=2), process=ended, seen=0.0, error="error: disk full"),
     ]
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(table(peers, 20))

@@ -26,9 +26,7 @@ RULES = Rules(
     least=3,
     deadlines=Deadlines(train=100, absent=50),
 )
-FIXED = Rules(
-    protocol=lambda *_: None, size=1, dtype="float32", least=N, deadlines=Deadlines(train=100, absent=50)
-)
+FIXED = Rules(protocol=lambda *_: None, size=1, dtype="float32", least=N, deadlines=Deadlines(train=100, absent=50))
 
 
 def gathering(phases, rules, bound=()):
@@ -36,9 +34,7 @@ def gathering(phases, rules, bound=()):
     statuses = {k: Status(phase=phase or "ready", round=ROUND) for k, phase in enumerate(phases)}
     board = SimpleNamespace(status=statuses.get, present=lambda k: phases[k] is not None)
     roster = [Member(f"p{k}", "127.0.0.1", 1) for k in range(N)]
-    endpoint = SimpleNamespace(
-        me=0, roster=roster, call_all=lambda peers, *_a, **_k: {peer: {} for peer in peers}
-    )
+    endpoint = SimpleNamespace(me=0, roster=roster, call_all=lambda peers, *_a, **_k: {peer: {} for peer in peers})
     decisions = SimpleNamespace(bound=lambda *_: bound)
     return Gathering(endpoint, board, rules, decisions)
 

@@ -153,9 +153,7 @@ def test_only_members_with_the_pinned_certificate_get_in(endpoints, keys, tmp_pa
     root, roster = files[0].certificate.read_bytes(), first.roster
     assert call(roster, files[1], root) == "OK"
     assert call(roster, None, root) == "UNAVAILABLE"  # no certificate, no connection
-    assert (
-        call(roster, files[2], root) == "UNAUTHENTICATED"
-    )  # of the federation's authority, not in the roster
+    assert call(roster, files[2], root) == "UNAUTHENTICATED"  # of the federation's authority, not in the roster
     certificates.create_authority(tmp_path)
     assert call(roster, certificates.issue(tmp_path, "p1"), root) == "UNAVAILABLE"  # another authority
     again = tmp_path / "again"

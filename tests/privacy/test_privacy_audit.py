@@ -183,9 +183,7 @@ class TestFastPaths:
         call = partial(resilient, design=AFFINE, collusion=2, codec=Symbols())
         view = observe(call, 9, coordinates=9, ring=TwoAdic())
         assert all(view.knowledge(pair).dimension == 0 for pair in combinations(range(9), 2))
-        assert (
-            audit("resilient", AFFINE, {"collusion": 2}).certificate(collusion=2).verdict == "only the total"
-        )
+        assert audit("resilient", AFFINE, {"collusion": 2}).certificate(collusion=2).verdict == "only the total"
 
     def test_large_federations_take_seconds(self):
         found = audit("grouped", best(999, 3, 0)).certificate()
@@ -202,10 +200,7 @@ def _alone(design, layout, coalition, strength, at):
     for i in range(strength):
         for group in design.partition(i):
             ordered = tuple(sorted(group, key=layout.order.index))
-            if (
-                len(group) > 1
-                and _owner(group, lambda u, g=ordered: layout.slice_of(g, u), at) not in coalition
-            ):
+            if len(group) > 1 and _owner(group, lambda u, g=ordered: layout.slice_of(g, u), at) not in coalition:
                 honest = [u for u in group if u not in coalition]
                 merged = set().union(*(joined[u] for u in honest))
                 for u in merged:

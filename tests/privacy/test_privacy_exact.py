@@ -27,11 +27,7 @@ def test_is_prime_knows_small_primes_and_pseudoprimes():
     assert is_prime(2**61 - 1)
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, FIELD.prime - 1), st.integers(0, FIELD.prime - 1)), min_size=1, max_size=20
-    )
-)
+@given(st.lists(st.tuples(st.integers(0, FIELD.prime - 1), st.integers(0, FIELD.prime - 1)), min_size=1, max_size=20))
 def test_field_arithmetic_is_that_of_python_integers(pairs):
     a, b = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
     for operation, name in ((FIELD.add, "__add__"), (FIELD.subtract, "__sub__"), (FIELD.multiply, "__mul__")):

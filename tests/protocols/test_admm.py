@@ -35,9 +35,7 @@ def seeded(seed: int = 0, round: int = 0):
     return lambda peer, offset: InsecureSeededDraw(seed, peer=peer, round=round, offset=offset)
 
 
-def paper(
-    w: np.ndarray, lam: np.ndarray, rho: Schedule, iterations: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
+def paper(w: np.ndarray, lam: np.ndarray, rho: Schedule, iterations: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Algorithm 1 line by line, for all peers at once: (z, lam) after every iteration."""
     z, states = np.zeros(w.shape[1:]), []
     for i in range(iterations):
@@ -122,9 +120,7 @@ def test_literal_error_shrinks_by_rho_over_rho_plus_two(rho):
 def test_exact_arithmetic_gives_the_exact_mean():
     """The same code runs on fractions, which is what an audit does."""
     rng = np.random.default_rng(4)
-    vectors = [
-        np.array([Fraction(int(v), 7) for v in rng.integers(-99, 99, 3)], dtype=object) for _ in range(9)
-    ]
+    vectors = [np.array([Fraction(int(v), 7) for v in rng.integers(-99, 99, 3)], dtype=object) for _ in range(9)]
 
     def draws(peer, offset):
         return lambda like: np.array([Fraction(peer + 1, 3 + j) for j in range(len(like))], dtype=object)

@@ -37,9 +37,7 @@ def test_any_dict_of_arrays_survives_flattening(data, kinds):
     tree = {}
     for name, dtype in kinds.items():
         elements = st.integers(0, 1) if dtype == np.bool_ else st.integers(0, 100)
-        tree[name] = data.draw(
-            arrays(dtype, array_shapes(min_dims=0, max_dims=3, max_side=3), elements=elements)
-        )
+        tree[name] = data.draw(arrays(dtype, array_shapes(min_dims=0, max_dims=3, max_side=3), elements=elements))
     schema = Schema.of(tree)
     vector = schema.flatten(tree)
     assert vector.dtype == schema.dtype
@@ -70,9 +68,7 @@ def test_state_dicts_average_with_integer_buffers_and_keep_their_types():
 
 
 def test_bfloat16_and_half_tensors_average_in_float32():
-    trees = [
-        {"a": torch.full((3,), float(k), dtype=torch.bfloat16), "b": torch.ones(2).half()} for k in range(9)
-    ]
+    trees = [{"a": torch.full((3,), float(k), dtype=torch.bfloat16), "b": torch.ones(2).half()} for k in range(9)]
     mean = securedfl.average(trees)
     assert mean["a"].dtype == torch.bfloat16
     assert mean["a"].tolist() == [4, 4, 4]
@@ -98,10 +94,7 @@ def test_schema_hash_depends_on_names_order_shapes_and_dtypes():
         {"a": base["a"].astype(np.float64), "b": base["b"]},
     ]
     assert len({Schema.of(tree).hash for tree in variants}) == len(variants)
-    assert (
-        Schema.of({name: torch.from_numpy(array) for name, array in base.items()}).hash
-        == Schema.of(base).hash
-    )
+    assert Schema.of({name: torch.from_numpy(array) for name, array in base.items()}).hash == Schema.of(base).hash
 
 
 GOOD = {"layer": np.ones((2, 2), np.float32), "count": np.array(3)}

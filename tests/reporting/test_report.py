@@ -90,9 +90,7 @@ def test_shows_result_table_figures_and_how_to_repeat(make_run: MakeRun) -> None
 
 def test_needs_nothing_from_elsewhere(make_run: MakeRun) -> None:
     folder = make_run()
-    (folder / "exposure.svg").write_text(
-        '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
-    )
+    (folder / "exposure.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>')
     page = page_of(folder)
     assert all(link.startswith(("#", "data:")) for link in page.links)
     assert not re.search(r"https?://|@import|@font-face", page.source)
@@ -131,15 +129,11 @@ def test_figures_have_a_text_alternative_and_tables_headers(make_run: MakeRun) -
     assert '<html lang="en">' in source
 
 
-@pytest.mark.parametrize(
-    "evil", ["<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "$x^2$ & </svg>"]
-)
+@pytest.mark.parametrize("evil", ["<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>", "$x^2$ & </svg>"])
 def test_escapes_whatever_the_user_wrote(make_run: MakeRun, evil: str) -> None:
     folder = make_run(methods=("secured", evil), dataset=evil, versions={evil: evil})
     (folder / "config.toml").write_text(f"name = '''{evil}'''\n")
-    (folder / "certificate.json").write_text(
-        json.dumps(CERTIFICATE | {"sentence": evil, "verdict": evil, evil: evil})
-    )
+    (folder / "certificate.json").write_text(json.dumps(CERTIFICATE | {"sentence": evil, "verdict": evil, evil: evil}))
     (folder / "ledger.json").write_text(json.dumps({evil: evil}))
     page = page_of(folder)
     assert page.tags["script"] == 0

@@ -94,9 +94,7 @@ def test_closeup_only_where_the_ends_are_squeezed() -> None:
 
 @pytest.mark.parametrize("peers", [1, 2, 9, 400])
 def test_every_peer_is_a_dot(peers: int) -> None:
-    axes = figures.peer_strip(
-        {"secured": [0.9] * peers, "local": [0.5 + p / 1000 for p in range(peers)]}
-    ).axes[0]
+    axes = figures.peer_strip({"secured": [0.9] * peers, "local": [0.5 + p / 1000 for p in range(peers)]}).axes[0]
     dots = [line for line in axes.lines if line.get_marker() == "o"]
     assert [len(line.get_xdata()) for line in dots] == [peers, peers]
     assert all(len({(x, y) for x, y in line.get_xydata().tolist()}) == peers for line in dots)

@@ -56,9 +56,7 @@ def steal_filters(*, peers: int = 9, epochs: int = 30, seed: int = 0) -> Theft:
     start = _model(seed)
     vectors = []
     for peer in range(peers):
-        mine = np.flatnonzero(
-            (labels % peers == peer % CLASSES) | (np.arange(len(labels)) % (4 * peers) == peer)
-        )
+        mine = np.flatnonzero((labels % peers == peer % CLASSES) | (np.arange(len(labels)) % (4 * peers) == peer))
         vectors.append(_trained(start, images[mine], labels[mine], steps=epochs))
     true = np.stack([_filter(vector) for vector in vectors])
     return _steal(vectors, true, _filter, seed)
@@ -92,9 +90,7 @@ def _fill(axes: Any, theft: Theft, *, is_image: bool) -> None:
         for axis, picture, true, peer in zip(row, pictures, theft.true, theft.peers, strict=True):
             # one scale for the three rows, so that noise is not shown as if it were faint structure
             limit = float(np.abs(true).max())
-            axis.imshow(
-                picture, cmap="gray" if is_image else "RdBu", vmin=0 if is_image else -limit, vmax=limit
-            )
+            axis.imshow(picture, cmap="gray" if is_image else "RdBu", vmin=0 if is_image else -limit, vmax=limit)
             axis.set(xticks=[], yticks=[])
             for spine in axis.spines.values():
                 spine.set_color(colour)
@@ -169,9 +165,7 @@ def _model(seed: int) -> Any:
     torch = _torch()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return torch.nn.Sequential(
-            torch.nn.Linear(PIXELS, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, CLASSES)
-        )
+        return torch.nn.Sequential(torch.nn.Linear(PIXELS, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, CLASSES))
 
 
 def _trained(start: Any, images: Array, labels: Array, *, steps: int) -> Array:

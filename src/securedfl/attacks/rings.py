@@ -47,9 +47,7 @@ def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint) ->
         array = values(message.array)
         if message.sender in held.coalition or array.dtype.kind != "u":
             continue  # decoded totals are what everybody learns
-        for form, value in zip(
-            steps[message.step][message.receiver][message.sender], array.flat, strict=True
-        ):
+        for form, value in zip(steps[message.step][message.receiver][message.sender], array.flat, strict=True):
             row = np.zeros(len(owners), dtype=np.uint64)
             row[: len(form.row)] = form.row
             table.append(row)

@@ -59,9 +59,7 @@ class Recording:
         )
 
 
-def record(
-    protocol: PeerProtocol, vectors: Sequence[Array], draw: Callable[[int], Draw] | None = None
-) -> Recording:
+def record(protocol: PeerProtocol, vectors: Sequence[Array], draw: Callable[[int], Draw] | None = None) -> Recording:
     """Run an average in memory and record it; ``draw`` gives each peer's source of masks."""
     source = draw or (lambda _peer: secret_uniform)
     kept: list[list[Array]] = [[] for _ in vectors]
@@ -203,9 +201,7 @@ def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array]:
         symbols = np.flatnonzero(owner == member)
         own = [held.parameters[member], *held.draws[member]]
         if len(own) != len(symbols):
-            raise PrivacyError(
-                "the recorded draws do not fit the protocol; this attack is for element-wise protocols"
-            )
+            raise PrivacyError("the recorded draws do not fit the protocol; this attack is for element-wise protocols")
         known |= dict(zip(symbols.tolist(), own, strict=True))
 
     rows, right_sides = [], []
@@ -222,9 +218,7 @@ def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array]:
     table, right = np.array([*rows, mean]), np.array([*right_sides, held.average.astype(np.float64)])
     for symbol, value in known.items():
         right -= np.multiply.outer(table[:, symbol], np.asarray(value, dtype=np.float64))
-    unknown = [s for s in range(1 + n, len(owners)) if s not in known] + [
-        s for s in range(1, 1 + n) if s not in known
-    ]
+    unknown = [s for s in range(1 + n, len(owners)) if s not in known] + [s for s in range(1, 1 + n) if s not in known]
     table = table[:, unknown]
     # equal rows say the same, and rows of nothing say nothing: fewer rows, better conditioned
     _, first = np.unique(table.round(12), axis=0, return_index=True)

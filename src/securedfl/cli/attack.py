@@ -28,9 +28,7 @@ def attack(
     group_size: Annotated[int, typer.Option(min=2, help="Peers per group.")] = 3,
     iterations: Annotated[int, typer.Option(min=1, help="ADMM iterations per average.")] = 2,
     parameters: Annotated[int, typer.Option(min=1, help="Length of every peer's vector.")] = 100_000,
-    rho: Annotated[
-        str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="ADMM penalty.")
-    ] = None,
+    rho: Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="ADMM penalty.")] = None,
     strength: Annotated[int | None, typer.Option(min=1, help="Shares per peer.")] = None,
     collusion: Annotated[int, typer.Option(min=1, help="Size of the coalition; the worst one attacks.")] = 1,
     coalition: Annotated[
@@ -40,9 +38,7 @@ def attack(
         int,
         typer.Option(min=1, help="More than one: intersect intervals over rounds (grouped, constant rho)."),
     ] = 1,
-    dtype: Annotated[
-        Literal["float32", "float64"], typer.Option(help="Of the vectors that travel.")
-    ] = "float32",
+    dtype: Annotated[Literal["float32", "float64"], typer.Option(help="Of the vectors that travel.")] = "float32",
     design: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A design file instead of the best known design.")
     ] = None,
@@ -149,9 +145,7 @@ def _words(result: dict[str, Any]) -> str:
         )
     lost = sorted(set(result["exposed_by_audit"]) - set(result["recovered_peers"]))
     if lost:
-        lines.append(
-            f"  drowned         peers {lost} are determined, but rounding of {result['dtype']} hides them"
-        )
+        lines.append(f"  drowned         peers {lost} are determined, but rounding of {result['dtype']} hides them")
     if result["guessed_peers"]:
         lines.append(
             f"  guessed         peers {result['guessed_peers']} are not computed, but guessed near enough: "
@@ -173,9 +167,7 @@ def _why_guessed(widths: tuple[float, ...]) -> str:
 def _rounds(audited: Audit, rounds: int, parameters: int, dtype: str, seed: int, *, as_json: bool) -> None:
     design, row = audited.averaging.design, audited.averaging.protocol
     if row is not GROUPED or not isinstance(audited.options["rho"], int | float):
-        raise ConfigError(
-            "--rounds is an attack on bounded masks: use --protocol grouped and a constant --rho"
-        )
+        raise ConfigError("--rounds is an attack on bounded masks: use --protocol grouped and a constant --rho")
     if audited.averaging.settled.parts != 2:
         raise ConfigError("--rounds attacks averages of 2 iterations; leave --iterations away")
     vectors = _vectors(design.n, min(parameters, 1000), dtype, seed)
@@ -185,17 +177,13 @@ def _rounds(audited: Audit, rounds: int, parameters: int, dtype: str, seed: int,
         "mask_width": 1 / audited.options["rho"],
     }
     for name, rotate in (("neighbours_fixed", False), ("partitions_rotate", True)):
-        found = narrow(
-            lambda _round: vectors, design, rounds=rounds, rho=audited.options["rho"], rotate=rotate
-        )
+        found = narrow(lambda _round: vectors, design, rounds=rounds, rho=audited.options["rho"], rotate=rotate)
         result[name] = {"messages": found.messages[-1], "width": found.widths[-1], "error": found.errors[-1]}
     result["spread_of_parameters"] = float(np.std(vectors[1]))
     if as_json:
         typer.echo(readable_json(result))
         return
-    typer.echo(
-        f"One peer attacks one neighbour over {rounds} rounds; parameters do not move (the worst case)."
-    )
+    typer.echo(f"One peer attacks one neighbour over {rounds} rounds; parameters do not move (the worst case).")
     for name in ("neighbours_fixed", "partitions_rotate"):
         line = result[name]
         typer.echo(

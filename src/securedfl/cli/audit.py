@@ -29,15 +29,11 @@ def audit(
     peers: Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")] = None,
     group_size: Annotated[
         str,
-        typer.Option(
-            metavar="auto|NUMBER", help="Peers per group; auto takes what protects best, as train does."
-        ),
+        typer.Option(metavar="auto|NUMBER", help="Peers per group; auto takes what protects best, as train does."),
     ] = "auto",
     protocol: Annotated[str, typer.Option(help="grouped, classic, plain, shares or resilient.")] = "grouped",
     iterations: Annotated[int, typer.Option(min=1, help="ADMM iterations per average.")] = 2,
-    rho: Annotated[
-        str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="ADMM penalty.")
-    ] = None,
+    rho: Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="ADMM penalty.")] = None,
     strength: Annotated[
         int | None, typer.Option(min=1, help="Shares per peer; by default as many as --collusion needs.")
     ] = None,
@@ -215,9 +211,7 @@ def describe(certificate: Certificate) -> str:
     if c.partial_sums:
         shown = [f"{{{', '.join(map(str, peers))}}}" for peers in c.partial_sums[:4] if len(peers) <= 20]
         if shown:
-            lines.append(
-                f"  learns the sums over  {' '.join(shown)}{' ...' * (len(c.partial_sums) > len(shown))}"
-            )
+            lines.append(f"  learns the sums over  {' '.join(shown)}{' ...' * (len(c.partial_sums) > len(shown))}")
     return "\n".join([*lines, "", c.sentence])
 
 

@@ -11,9 +11,7 @@ from rich.table import Table
 
 from securedfl.errors import ConfigError
 
-certs = typer.Typer(
-    help="Make and show the keys of a federation.", no_args_is_help=True, rich_markup_mode="markdown"
-)
+certs = typer.Typer(help="Make and show the keys of a federation.", no_args_is_help=True, rich_markup_mode="markdown")
 
 Folder = Annotated[Path, typer.Option("--dir", help="Folder of the federation's keys.")]
 
@@ -55,17 +53,13 @@ def issue(
     files = certificates.issue(folder, name, host or (), days=days, renew=renew)
     info = certificates.describe(files.certificate)
     where = (host or ["HOST"])[0]
-    typer.echo(
-        f"Give {files.key}, {files.certificate} and {files.authority} to {name} only; for federation.toml:\n"
-    )
+    typer.echo(f"Give {files.key}, {files.certificate} and {files.authority} to {name} only; for federation.toml:\n")
     typer.echo(f'[[peers]]\nname = "{name}"\naddress = "{where}:7443"\nfingerprint = "{info.fingerprint}"')
 
 
 @certs.command()
 def show(
-    files: Annotated[
-        list[Path] | None, typer.Argument(help="Certificates; by default all of the folder.")
-    ] = None,
+    files: Annotated[list[Path] | None, typer.Argument(help="Certificates; by default all of the folder.")] = None,
     folder: Folder = Path("keys"),
 ) -> None:
     """Show names, hosts, expiry and fingerprints of certificates."""
@@ -73,9 +67,7 @@ def show(
 
     found = files or sorted(folder.glob("*.crt"))
     if not found:
-        raise ConfigError(
-            f"there are no certificates in {folder}; make some: securedfl certs init --dir {folder}"
-        )
+        raise ConfigError(f"there are no certificates in {folder}; make some: securedfl certs init --dir {folder}")
     table = Table("Name", "Hosts", "Valid until (UTC)", "Fingerprint")
     warnings = []
     for path in found:

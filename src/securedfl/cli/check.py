@@ -17,9 +17,7 @@ from securedfl.errors import ConfigError, needing
 
 def check(
     config: Annotated[Path, typer.Argument(metavar="PEER.toml", help="This site's settings.")],
-    wait: Annotated[
-        float, typer.Option(min=0, help="Seconds to wait for the others, who run the same check.")
-    ] = 0.0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the others, who run the same check.")] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Check settings, design, privacy, keys, clocks, and whether all others can be reached. Nothing is trained.
@@ -39,12 +37,8 @@ def check(
     else:
         table = Table("", "What", "Finding")
         for finding in findings:
-            table.add_row(
-                "[green]ok[/]" if finding.ok else "[red]no[/]", finding.subject, escape(finding.text)
-            )
+            table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", finding.subject, escape(finding.text))
         Console(highlight=False).print(table)
     bad = [finding for finding in findings if not finding.ok]
     if bad:
-        raise ConfigError(
-            f"{len(bad)} of {len(findings)} checks failed, first {bad[0].subject}: {bad[0].text}"
-        )
+        raise ConfigError(f"{len(bad)} of {len(findings)} checks failed, first {bad[0].subject}: {bad[0].text}")

@@ -71,9 +71,7 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    debug: Annotated[
-        bool, typer.Option(envvar="SECUREDFL_DEBUG", help="Show the traceback of errors.")
-    ] = False,
+    debug: Annotated[bool, typer.Option(envvar="SECUREDFL_DEBUG", help="Show the traceback of errors.")] = False,
 ) -> None:
     """Federated learning without a server: peers average their models in small groups."""
     del version, debug

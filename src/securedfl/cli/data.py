@@ -18,9 +18,7 @@ from securedfl.learning.data import datasets
 from securedfl.learning.data.hub import DATA_DIR
 from securedfl.reporting.units import data_size
 
-data = typer.Typer(
-    help="Show the data sets and what they hold.", no_args_is_help=True, rich_markup_mode="markdown"
-)
+data = typer.Typer(help="Show the data sets and what they hold.", no_args_is_help=True, rich_markup_mode="markdown")
 
 DataDir = Annotated[
     Path | None,

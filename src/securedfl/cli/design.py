@@ -30,32 +30,20 @@ SHOWN = 12
 
 
 def design(
-    peers: Annotated[
-        int, typer.Argument(metavar="N", help="Number of peers, 3 to 20,000.", show_default=False)
-    ],
+    peers: Annotated[int, typer.Argument(metavar="N", help="Number of peers, 3 to 20,000.", show_default=False)],
     group_size: Annotated[
         str,
-        typer.Option(
-            metavar="SIZE|auto", help="Peers per group; auto: what withstands --collusion, as train does."
-        ),
+        typer.Option(metavar="SIZE|auto", help="Peers per group; auto: what withstands --collusion, as train does."),
     ] = "3",
-    collusion: Annotated[
-        int, typer.Option(help="With --group-size auto: how many colluding peers to withstand.")
-    ] = 1,
+    collusion: Annotated[int, typer.Option(help="With --group-size auto: how many colluding peers to withstand.")] = 1,
     method: Annotated[
         str,
         typer.Option(metavar="|".join(METHODS), help="How to build; randomized is the paper's algorithm."),
     ] = "best",
     seed: Annotated[int, typer.Option(help="Other seeds give other designs, equally good.")] = 0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the design as JSON and nothing else.")
-    ] = False,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the partitions.", dir_okay=False)
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Save the design as JSON.", dir_okay=False)
-    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the design as JSON and nothing else.")] = False,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the partitions.", dir_okay=False)] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the design as JSON.", dir_okay=False)] = None,
 ) -> None:
     """Build a design: who meets whom, such that no two peers meet twice.
 
@@ -85,9 +73,7 @@ def design(
             typer.echo(f"written     {path}")
 
 
-def _build(
-    peers: int, group_size: str, collusion: int, method: str, seed: int
-) -> tuple[designs.Design, str | None]:
+def _build(peers: int, group_size: str, collusion: int, method: str, seed: int) -> tuple[designs.Design, str | None]:
     if method not in METHODS:
         raise DesignError(f"unknown method {method!r}; use one of {', '.join(METHODS)}")
     if group_size == "auto":

@@ -53,9 +53,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-ConfigFile = Annotated[
-    Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; options go before them.")
-]
+ConfigFile = Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; options go before them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and progress to stderr.")]
 
 

@@ -13,9 +13,7 @@ from securedfl.federation.observer import Observer
 
 
 def report(
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A run folder, as `securedfl train` leaves it.")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder, as `securedfl train` leaves it.")],
 ) -> None:
     """Write report.html into a run folder, from that folder's files alone.
 

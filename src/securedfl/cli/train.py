@@ -73,9 +73,7 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary.to_dict(), indent=2))
         return
-    table = Table(
-        title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False
-    )
+    table = Table(title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("Method", no_wrap=True)
     for column in ("Best", "Final", "Error", "Sent", "Training", "Averaging"):
         table.add_column(column, justify="right", no_wrap=True)

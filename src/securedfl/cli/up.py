@@ -104,7 +104,5 @@ class Lines(Observer):
             count, correct = (sum(getattr(score, key) for score in scores) for key in ("count", "correct"))
             accuracy = f"  accuracy {correct / count:.4f}" if count else ""
             seconds = max(row.average_seconds for row in rows)
-            self._console.print(
-                f"round {round}/{self._rounds}  {len(rows)} peers{accuracy}  average {seconds:.2f} s"
-            )
+            self._console.print(f"round {round}/{self._rounds}  {len(rows)} peers{accuracy}  average {seconds:.2f} s")
         self._shown = max(self._shown, done)

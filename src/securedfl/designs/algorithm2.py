@@ -12,9 +12,7 @@ PATIENCE = 10
 """Failed samples in a row after which a partial partition is given up."""
 
 
-def randomized(
-    n: int, s: int = 3, seed: int = 0, *, trials: int | None = None, restarts: int = 1000
-) -> Design:
+def randomized(n: int, s: int = 3, seed: int = 0, *, trials: int | None = None, restarts: int = 1000) -> Design:
     """Build a design by Algorithm 2 with s-cliques.
 
     A sample draws one peer after the other from those that are not yet in the partition and have met nobody

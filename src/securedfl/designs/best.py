@@ -209,9 +209,7 @@ def _most_withstood(peers: int, collusion: int, sizes: list[int], built: Callabl
     return found(most) or Choice(built(sizes[0]), 1, 0)
 
 
-def _least_strength(
-    peers: int, collusion: int, sizes: list[int], built: Callable[[int], Design]
-) -> Choice | None:
+def _least_strength(peers: int, collusion: int, sizes: list[int], built: Callable[[int], Design]) -> Choice | None:
     """Try strengths, the smallest first, and with each the group sizes in the order of preference."""
     strength = collusion
     while any(built(size).gap > strength for size in sizes):

@@ -162,9 +162,7 @@ def _every(n: int, size: int) -> Coalitions:
     return np.fromiter(flat, dtype=np.int64).reshape(-1, size)
 
 
-def _searched(
-    n: int, size: int, evaluate: Evaluate, effort: int, labels: Labels | None
-) -> Iterator[Coalitions]:
+def _searched(n: int, size: int, evaluate: Evaluate, effort: int, labels: Labels | None) -> Iterator[Coalitions]:
     yield glance(n, size, labels)
     if effort:
         source = random.Random(size)
@@ -237,9 +235,7 @@ def _aimed(n: int, size: int, labels: Labels, effort: int, source: random.Random
     return np.array(aimed, dtype=np.int64)
 
 
-def _around(
-    inside: set[int], groups: Iterable[Iterable[int]], n: int, size: int, source: random.Random
-) -> list[int]:
+def _around(inside: set[int], groups: Iterable[Iterable[int]], n: int, size: int, source: random.Random) -> list[int]:
     """Return a coalition outside a set of peers that watches as many of their groups as possible, greedily."""
     unwatched = [outside for group in groups if (outside := set(group) - inside)]
     members: set[int] = set()

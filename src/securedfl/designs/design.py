@@ -71,17 +71,13 @@ class Design:
                     raise DesignError(f"partition {i} has an empty group")
                 for p in group:
                     if not 0 <= p < n:
-                        raise DesignError(
-                            f"partition {i} names peer {p}, but peers are numbered 0 to {n - 1}"
-                        )
+                        raise DesignError(f"partition {i} names peer {p}, but peers are numbered 0 to {n - 1}")
                     if row[p] >= 0:
                         raise DesignError(f"partition {i} names peer {p} twice")
                     row[p] = label
             missing = np.flatnonzero(row < 0)
             if missing.size:
-                raise DesignError(
-                    f"partition {i} leaves out peer {missing[0]}; every peer must be in one group"
-                )
+                raise DesignError(f"partition {i} leaves out peer {missing[0]}; every peer must be in one group")
             rows.append(row)
         if not rows:
             raise DesignError("a design needs at least one partition")
@@ -207,9 +203,7 @@ class Design:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise DesignError(f'not a design: expected JSON with "partitions" ({error})') from None
         if data.get("hash", design.hash) != design.hash:
-            raise DesignError(
-                f"the design's content has hash {design.hash}, but the file says {data['hash']}"
-            )
+            raise DesignError(f"the design's content has hash {design.hash}, but the file says {data['hash']}")
         design.verify()
         return design
 

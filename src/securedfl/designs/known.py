@@ -119,9 +119,7 @@ def _constructed(n: int, s: int) -> Design:
     wide = _widest(n, s) if missing else 0
     if wide > chosen.gap:
         labels = labels_of(transversal(s, wide))[:, :n]
-        return Design(
-            labels, method=f"transversal design RTD({s},{wide}), last row cut to {n - (s - 1) * wide}"
-        )
+        return Design(labels, method=f"transversal design RTD({s},{wide}), last row cut to {n - (s - 1) * wide}")
     labels = delete(labels_of(chosen.build()), missing)
     method = chosen.method
     if missing:

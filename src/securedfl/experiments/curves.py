@@ -85,17 +85,14 @@ def collect_by_iterations(preset: Preset, out: Path, _tell: Tell) -> IterationsD
 
 def present_by_method(data: MethodsData) -> Result:
     """Return the curves as panels, and whether they run as the paper says."""
-    panels = [
-        panel for (dataset, peers), own in data.places.items() for panel in _panels(dataset, peers, own)
-    ]
+    panels = [panel for (dataset, peers), own in data.places.items() for panel in _panels(dataset, peers, own)]
     drawn = [panel for panel in panels if panel.curves]
     described = "Line charts of test accuracy per round: " + "; ".join(panel.title for panel in drawn) + "."
     make = partial(figures.panels, panels, columns=_columns(data))
     near = "Within 1 point of best from round"
     limit = f"on average over the rounds within {paper.ANY_POINTS:g} point"
     follows = [
-        Finding.of(f"{COLUMNS[method]} follows FedAvg, {limit}", _follows(data.cells, method))
-        for method in AVERAGING
+        Finding.of(f"{COLUMNS[method]} follows FedAvg, {limit}", _follows(data.cells, method)) for method in AVERAGING
     ]
     return Result(
         table=Table(
@@ -126,9 +123,7 @@ def present_by_iterations(data: IterationsData) -> Result:
     for cell in data.cells:
         for key in keys:
             found = cell.series.get(key, NOTHING)
-            rows.append(
-                [cell.place, _key(key), with_spread(found.best), with_spread(found.final), cell.scale]
-            )
+            rows.append([cell.place, _key(key), with_spread(found.best), with_spread(found.final), cell.scale])
         # One iteration squeezes all others, so they are also drawn without it.
         charts += [_plot(cell, shown) for shown in (keys, keys[1:]) if set(shown) & set(cell.series)]
         absent = [_key(key) for key in keys if key not in cell.series]

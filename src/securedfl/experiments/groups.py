@@ -35,9 +35,7 @@ class GroupsData:
 def collect(preset: Preset, _out: Path, tell: Tell) -> GroupsData:
     """Build all designs and return how many partitions each has."""
     if preset.most < LEAST_MOST:
-        raise ConfigError(
-            f"--most {preset.most} is too few peers for groups of 4; give at least {LEAST_MOST}"
-        )
+        raise ConfigError(f"--most {preset.most} is too few peers for groups of 4; give at least {LEAST_MOST}")
     places = [(s, n) for s in preset.group_sizes for n in range(2 * s, preset.most + 1, s)]
     rows = []
     for done, (s, n) in enumerate(places):

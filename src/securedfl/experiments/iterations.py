@@ -152,9 +152,7 @@ def tidy(preset: Preset, out: Path) -> int:
     return freed
 
 
-def errors(
-    parameters: Array, *, iterations: Sequence[int], seed: int, round: int
-) -> Iterator[tuple[str, str, float]]:
+def errors(parameters: Array, *, iterations: Sequence[int], seed: int, round: int) -> Iterator[tuple[str, str, float]]:
     """Average one set of parameters in every way; give the kind, the iterations and the mean squared error of each.
 
     Parameters are one float32 row per peer; masks are derived from seed and round.

@@ -70,9 +70,7 @@ def read_preset(name: str) -> Preset:
     try:
         return Preset.model_validate({"name": name, **tomllib.loads(file.read_text(encoding="utf-8"))})
     except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-        raise ConfigError(
-            f"the preset {name}.toml of this installation is damaged ({error}); install again"
-        ) from None
+        raise ConfigError(f"the preset {name}.toml of this installation is damaged ({error}); install again") from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,9 +80,7 @@ class Record:
     data: Any
 
 
-def make_record(
-    name: str, data: object, *, command: str, chosen: Mapping[str, object]
-) -> tuple[Record, Result]:
+def make_record(name: str, data: object, *, command: str, chosen: Mapping[str, object]) -> tuple[Record, Result]:
     """Return the record of an experiment and what it shows; `Record` tells about command and chosen."""
     preset = read_preset(name)
     result = EXPERIMENTS[name].present(data)

@@ -117,9 +117,7 @@ def needed_runs(
     return runs
 
 
-def settings(
-    preset: Preset, dataset: str, peers: int, seed: int, iterations: int | None = None
-) -> dict[str, Any]:
+def settings(preset: Preset, dataset: str, peers: int, seed: int, iterations: int | None = None) -> dict[str, Any]:
     """Return the settings of a run at full size, before defaults are filled in."""
     values = {**preset.train, "dataset": dataset, "peers": peers, "seed": seed}
     if iterations is not None:
@@ -137,8 +135,7 @@ def examine(run: NeededRun) -> State:
     found = read_config(run.folder).differences(run.config)
     if found:
         raise RunFolderError(
-            f"{run.folder} holds a run with other settings ({'; '.join(found)}); "
-            "move it away, or choose another --out"
+            f"{run.folder} holds a run with other settings ({'; '.join(found)}); move it away, or choose another --out"
         )
     last = {row.method: row.round for row in read_rows(run.folder, Row)}
     whole = all(last.get(method) == run.config.rounds for method in run.config.methods)

@@ -161,9 +161,7 @@ class TrainConfig(Settings):
     def fingerprint(self) -> str:
         """Short hash of all settings that change numbers, under the names they had when runs were first hashed."""
         first_names = {new: old for old, new in RENAMED.items()}
-        decisive = {
-            first_names.get(key, key): value for key, value in self.to_dict().items() if key not in FREE
-        }
+        decisive = {first_names.get(key, key): value for key, value in self.to_dict().items() if key not in FREE}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -15,9 +15,7 @@ from securedfl.federation.run_folder.summary import DesignSummary, MethodSummary
 from securedfl.learning.training.task import Task
 
 
-def leave_results(
-    folder: RunFolder, task: Task, certificate: Mapping[str, Any], *, finished: bool
-) -> Summary:
+def leave_results(folder: RunFolder, task: Task, certificate: Mapping[str, Any], *, finished: bool) -> Summary:
     """Write summary, metrics.csv, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
     summary = Summary(
@@ -31,9 +29,7 @@ def leave_results(
             method: MethodSummary.of(METHODS[method].label, [row for row in rows if row.method == method])
             for method in config.methods
         },
-        design=DesignSummary(
-            hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method
-        ),
+        design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
         certificate=dict(certificate),
         run_dir=str(folder.path),
         versions=versions(),

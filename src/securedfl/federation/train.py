@@ -58,9 +58,7 @@ def train(config: TrainConfig, *, observer: Observer | None = None) -> Summary:
     return _run(folder, task, certificate, observer)
 
 
-def resume(
-    path: Path, *, changes: Mapping[str, Any] | None = None, observer: Observer | None = None
-) -> Summary:
+def resume(path: Path, *, changes: Mapping[str, Any] | None = None, observer: Observer | None = None) -> Summary:
     """Continue a run that was stopped or killed; the numbers are those of an uninterrupted one.
 
     Parameters

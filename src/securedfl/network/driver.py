@@ -89,9 +89,7 @@ class Plan:
     def _find(self, protocol: PeerProtocol) -> tuple[Routes, ...]:
         """Return the routes of every chunk; there are at most two lengths of chunk."""
         lengths = [min(self.chunk, self.size - start) for start in range(0, self.size, self.chunk)]
-        known = {
-            length: find_routes(protocol, self.n, length, self.dtype)[self.me] for length in set(lengths)
-        }
+        known = {length: find_routes(protocol, self.n, length, self.dtype)[self.me] for length in set(lengths)}
         return tuple(known[length] for length in lengths)
 
     @property

@@ -209,9 +209,7 @@ def _verdict(found: Exposure) -> Verdict:
     return "partial sums" if found.dimension_by_iteration[-1] else "only the total"
 
 
-def _evaluate_view(
-    view: View, iterations: int, coalitions: Coalitions
-) -> tuple[Levels, npt.NDArray[np.int64]]:
+def _evaluate_view(view: View, iterations: int, coalitions: Coalitions) -> tuple[Levels, npt.NDArray[np.int64]]:
     """Evaluate coalitions one by one with the exact audit."""
     level = np.zeros((len(coalitions), iterations, view.n), dtype=np.int8)
     dimension = np.zeros((len(coalitions), iterations), dtype=np.int64)

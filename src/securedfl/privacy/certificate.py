@@ -148,9 +148,7 @@ class Certificate:
     @property
     def _masks(self) -> str:
         if self.kind == "perfect":
-            return (
-                "Whatever else they see is uniformly random and says nothing, whatever their computing power."
-            )
+            return "Whatever else they see is uniformly random and says nothing, whatever their computing power."
         if self.kind == "none":
             return "Parameters travel without masks."
         if self.narrow:

@@ -59,9 +59,7 @@ def enforce(
     raise refusal(certificate, averaging, promise=promise)
 
 
-def refusal(
-    certificate: Certificate, averaging: Averaging, *, promise: Verdict = DEFAULT_PROMISE
-) -> PrivacyError:
+def refusal(certificate: Certificate, averaging: Averaging, *, promise: Verdict = DEFAULT_PROMISE) -> PrivacyError:
     """Return the error that says why settings are refused, and the nearest that would do."""
     reason = certificate.sentence
     if certificate.verdict == "partial sums" and promise == "only the total":
@@ -115,9 +113,7 @@ class _Suggestions:
     def wider_masks(self) -> Iterator[Suggestion]:
         """Try masks of the default width."""
         if self._also and self._holds(self._row, self._design, self._options):
-            yield Suggestion(
-                f"masks {1 / DEFAULT_RHO:g} wide, that is rho of at most {1 / LEAST_WIDTH:g}", self._also
-            )
+            yield Suggestion(f"masks {1 / DEFAULT_RHO:g} wide, that is rho of at most {1 / LEAST_WIDTH:g}", self._also)
 
     def fewer_iterations(self) -> Iterator[Suggestion]:
         """Try two first, the only number that tells nothing but the total; more tell more, so a few say all."""
@@ -147,9 +143,7 @@ class _Suggestions:
         if "iterations" not in self._row.options:
             return
         here = self._design.group_size
-        for size in sorted(
-            range(2, min(self._averaging.n, MOST_GROUP_SIZE + 1)), key=lambda s: abs(s - here)
-        ):
+        for size in sorted(range(2, min(self._averaging.n, MOST_GROUP_SIZE + 1)), key=lambda s: abs(s - here)):
             other = self._other(size) if size != here or self._row is not GROUPED else None
             if other is not None and self._holds(GROUPED, other, {**self._options, "iterations": 2}):
                 settings = {"protocol": GROUPED.name, "group_size": size, "iterations": 2, **self._also}

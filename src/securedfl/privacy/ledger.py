@@ -137,8 +137,7 @@ class Ledger:
             {
                 "parameters": content,
                 "attempts": [
-                    {"members": "all" if a.members is None else list(a.members), "opened": a.opened}
-                    for a in attempts
+                    {"members": "all" if a.members is None else list(a.members), "opened": a.opened} for a in attempts
                 ],
             }
             for content, attempts in self._by_content().items()
@@ -195,9 +194,7 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RunFolderError(
-            f"cannot read {path}: {error.strerror}; was this run made by securedfl train?"
-        ) from None
+        raise RunFolderError(f"cannot read {path}: {error.strerror}; was this run made by securedfl train?") from None
     except ValueError as error:
         raise RunFolderError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(data, dict):

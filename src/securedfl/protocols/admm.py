@@ -137,9 +137,7 @@ def factors(rho: Any) -> tuple[Any, Any]:
     return 2 / (2 + rho), rho / (2 + rho)
 
 
-def check_options(
-    *, rho: float | Schedule = DEFAULT_RHO, iterations: int = 2, finish: str = "exact"
-) -> Schedule:
+def check_options(*, rho: float | Schedule = DEFAULT_RHO, iterations: int = 2, finish: str = "exact") -> Schedule:
     """Return rho as a schedule; raise `ConfigError` for options that make no average."""
     if isinstance(iterations, bool) or not isinstance(iterations, int):
         raise ConfigError(f"iterations must be a whole number, not {iterations!r}")

@@ -57,9 +57,7 @@ class FixedPoint:
     def width(self, like: Array) -> int:
         """Return the number of bits of a code for vectors of this dtype."""
         if like.dtype not in (np.float32, np.float64):
-            raise InvalidInputError(
-                f"fixed point is for float32 and float64, not {like.dtype}; convert the vector"
-            )
+            raise InvalidInputError(f"fixed point is for float32 and float64, not {like.dtype}; convert the vector")
         return self.bits or 8 * like.dtype.itemsize
 
     def limit(self, bits: int) -> float:
@@ -129,9 +127,7 @@ class UnencodableError(InvalidInputError):
 def _refusal(w: Array, limit: float, bits: int) -> UnencodableError:
     finite = np.isfinite(w)
     if not finite.all():
-        return UnencodableError(
-            _first(~finite), "is not a finite number; only finite numbers can be averaged"
-        )
+        return UnencodableError(_first(~finite), "is not a finite number; only finite numbers can be averaged")
     # compared in float64, because a limit rounded to float32 would be another limit
     beyond = np.abs(w.astype(np.float64)) > limit
     wider = "pass a wider range, at the price of coarser steps" + (", or bits=64" if bits == 32 else "")

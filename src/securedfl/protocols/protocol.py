@@ -176,9 +176,7 @@ class Averaging:
         given = dict(self.given)
         strength = given.pop("strength", None)
         given["collusion"] = given.get("collusion") or (1 if strength is None else strength - 1)
-        return replace(
-            self, given=given, design=best_design(members, collusion=given["collusion"], seed=self.seed)
-        )
+        return replace(self, given=given, design=best_design(members, collusion=given["collusion"], seed=self.seed))
 
 
 GROUPED = Protocol(
@@ -208,9 +206,7 @@ SHARES = Protocol(
     symbolic={"codec": Symbols(), "bits": None, "range": None},
     settle=sharing.settle,
 )
-RESILIENT = replace(
-    SHARES, name="resilient", label="SecureD-FL resilient shares", generator=resilient, commit_step=2
-)
+RESILIENT = replace(SHARES, name="resilient", label="SecureD-FL resilient shares", generator=resilient, commit_step=2)
 
 BUILT_IN = {row.name: row for row in (CLASSIC, GROUPED, PLAIN, RESILIENT, SHARES)}
 """The protocols of this package by name."""
@@ -218,11 +214,7 @@ BUILT_IN = {row.name: row for row in (CLASSIC, GROUPED, PLAIN, RESILIENT, SHARES
 
 def by_name(protocol: str | Protocol) -> Protocol:
     """Return the protocol of that name, or the one given; an unknown name is an error that names the nearest."""
-    return (
-        protocol
-        if isinstance(protocol, Protocol)
-        else find(PLUGINS, BUILT_IN, protocol, Protocol, "protocol")
-    )
+    return protocol if isinstance(protocol, Protocol) else find(PLUGINS, BUILT_IN, protocol, Protocol, "protocol")
 
 
 def design_for(

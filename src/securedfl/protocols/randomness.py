@@ -90,9 +90,7 @@ def _uniform(key: bytes, like: Array, *, start: int) -> Array:
     if like.dtype.kind == "u":
         return ring(keystream(key, like.nbytes, start=start), like.dtype).reshape(like.shape)
     if like.dtype not in (np.float32, np.float64):
-        raise InvalidInputError(
-            f"masks are drawn for float32 and float64, not {like.dtype}; convert the vector first"
-        )
+        raise InvalidInputError(f"masks are drawn for float32 and float64, not {like.dtype}; convert the vector first")
     # signed integers convert to floats twice as fast; after the shift none is negative
     word, signed, bits = ("<u4", "<i4", 24) if like.dtype == np.float32 else ("<u8", "<i8", 53)
     words = keystream(key, like.nbytes, start=start).view(word)

@@ -79,9 +79,7 @@ def render(template: str, page: Page, *, package: str = "securedfl.reporting", *
     try:
         import jinja2
     except ImportError:
-        raise MissingDependencyError(
-            "reports need jinja2; install it with: pip install 'securedfl[learn]'"
-        ) from None
+        raise MissingDependencyError("reports need jinja2; install it with: pip install 'securedfl[learn]'") from None
     places = dict.fromkeys((package, "securedfl.reporting"))
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(place) for place in places]),

@@ -65,9 +65,7 @@ def report(run: Run) -> str:
     )
     elsewhere = f" --out ../{shlex.quote(run.name + '-again')}" if "out" in run.settings else ""
     versions = run.summary.get("versions")
-    drawn = (
-        min(run.design.gap, MOST_PARTITIONS_DRAWN) if run.design and run.design.n <= MOST_PEERS_DRAWN else 0
-    )
+    drawn = min(run.design.gap, MOST_PARTITIONS_DRAWN) if run.design and run.design.n <= MOST_PEERS_DRAWN else 0
     exact = run.settings.get("finish") == "exact" and run.settings.get("protocol") in ("grouped", "classic")
     return render(
         "run.html",

@@ -26,9 +26,7 @@ def save_figure(figure: Figure, path: Path) -> None:
         figure.savefig(path, dpi=200, metadata=metadata, facecolor="white")
 
 
-def inline_svg(
-    figure: Figure, *, prefix: str, description: str, colours: Mapping[str, str] | None = None
-) -> str:
+def inline_svg(figure: Figure, *, prefix: str, description: str, colours: Mapping[str, str] | None = None) -> str:
     """Return a figure as an ``<svg>`` element for an HTML page.
 
     Parameters

@@ -111,9 +111,7 @@ def _left(n: int, members: Sequence[int], lost: Set[int], least: int, when: str)
     """Return who goes on; more than half of all n peers must, so that a cut network never gives two averages."""
     left = tuple(u for u in members if u not in lost)
     if 2 * len(left) <= n or len(left) < least:
-        raise PeerLostError(
-            f"only {len(left)} of {n} peers are left {when}, too few to go on; nobody keeps a result"
-        )
+        raise PeerLostError(f"only {len(left)} of {n} peers are left {when}, too few to go on; nobody keeps a result")
     return left
 
 

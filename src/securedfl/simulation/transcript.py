@@ -48,10 +48,6 @@ class Transcript:
         if len(chunks) == 1:
             return chunks[0]
         whole = cls()
-        for key in sorted(
-            {key for chunk in chunks for key in chunk._messages}
-        ):  # a short chunk may lack some
-            whole.add(
-                *key, np.concatenate([chunk._messages[key] for chunk in chunks if key in chunk._messages])
-            )
+        for key in sorted({key for chunk in chunks for key in chunk._messages}):  # a short chunk may lack some
+            whole.add(*key, np.concatenate([chunk._messages[key] for chunk in chunks if key in chunk._messages]))
         return whole

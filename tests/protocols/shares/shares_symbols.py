@@ -100,9 +100,7 @@ class SymbolicRun:
         sees = sees or (lambda row: row.receiver in members)
         known = sum(1 << a for a, owner in enumerate(self.owners) if owner in members)
         parameter = {u * self.size + k: u for u in range(self.n)}
-        masks_first = (
-            1 << (self.n * self.size)
-        ) - 1  # parameters are the low bits, so masks are eliminated first
+        masks_first = (1 << (self.n * self.size)) - 1  # parameters are the low bits, so masks are eliminated first
         rows = eliminate([row.bits & ~known for row in self.at[k] if sees(row)])
         free = [row for row in rows if row <= masks_first]
         return eliminate([sum(1 << parameter[a] for a in bits_of(row)) for row in free])

@@ -29,9 +29,7 @@ def federations(draw):
     if draw(st.booleans()):
         design = randomized(n, draw(st.integers(2, min(5, n))), draw(st.integers(0, 5)))
     else:
-        design = Design(
-            [draw(st.permutations([u // k for u in range(n)])) for k in [draw(st.integers(1, n))]]
-        )
+        design = Design([draw(st.permutations([u // k for u in range(n)])) for k in [draw(st.integers(1, n))]])
     return design, draw(st.integers(1, design.gap)), draw(st.integers(1, 60))
 
 
@@ -52,9 +50,7 @@ def test_any_federation_gets_the_mean(federation, dtype, bits, reach, round, see
     vectors = [source.uniform(-limit, limit, size).astype(dtype).clip(-limit, limit) for _ in range(design.n)]
     vectors = [np.where(abs(v.astype(float)) > limit, 0, v).astype(dtype) for v in vectors]
     out = run(partial(shares, design=design, strength=strength, bits=bits, range=reach, round=round), vectors)
-    step = (
-        limit * design.n / 2.0 ** (width - 3)
-    )  # at most four times too coarse: powers of two, and half the ring
+    step = limit * design.n / 2.0 ** (width - 3)  # at most four times too coarse: powers of two, and half the ring
     rounding = limit * 2.0 ** (-24 if dtype == "float32" else -52)
     assert np.abs(out.average - exact_mean(vectors)).max() <= step + rounding
     assert out.average.dtype == dtype
@@ -76,9 +72,7 @@ def test_error_of_64_bits_is_below_2_to_the_minus_40(n):
     vectors = [source.uniform(-4096, 4096, 40) for _ in range(n)]
     for v in vectors:
         v[:2] = [4096, -4096]
-    design = (
-        best(n, 2, 0) if n < 100 else Design([np.arange(n) // 4])
-    )  # precision does not depend on the groups
+    design = best(n, 2, 0) if n < 100 else Design([np.arange(n) // 4])  # precision does not depend on the groups
     out = run(partial(shares, design=design, strength=1), vectors)
     assert np.abs(out.average - exact_mean(vectors)).max() < 2.0**-40
 
@@ -104,9 +98,7 @@ def test_seeded_draws_repeat_every_message():
     vectors = [np.full(100, k / 9, dtype=np.float32) for k in range(9)]
     seeded = lambda peer, offset: InsecureSeededDraw(3, peer=peer, offset=offset)  # noqa: E731
     protocol = partial(shares, design=best(9, 3, 0), strength=3)
-    first, second = (
-        list(run(protocol, vectors, draws=seeded, record=True, chunk=30).transcript) for _ in "ab"
-    )
+    first, second = (list(run(protocol, vectors, draws=seeded, record=True, chunk=30).transcript) for _ in "ab")
     assert all(np.array_equal(a.array, b.array) for a, b in zip(first, second, strict=True))
     fresh = list(run(protocol, vectors, record=True, chunk=30).transcript)
     assert not any(np.array_equal(a.array, b.array) for a, b in zip(first, fresh, strict=True) if a.step < 2)

@@ -29,9 +29,7 @@ def test_the_sum_of_the_largest_codes_stays_below_half_the_ring(bits, n, reach, 
     code = int(codec.encode(np.array([sign * largest]), n).view(np.int32 if bits == 32 else np.int64)[0])
     assert abs(n * code) < 2 ** (bits - 1)
     f = codec.fraction_bits(bits, n)
-    assert f == bits or n * -(-Fraction(reach) * 2 ** (f + 1) // 1) >= 2 ** (bits - 1), (
-        "steps are coarser than need be"
-    )
+    assert f == bits or n * -(-Fraction(reach) * 2 ** (f + 1) // 1) >= 2 ** (bits - 1), "steps are coarser than need be"
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -40,9 +38,7 @@ def test_one_value_is_rounded_to_the_nearest_step(bits, dtype):
     codec, w = FixedPoint(bits=bits, range=2.0), np.linspace(-2, 2, 1001).astype(dtype)
     back = codec.decode(codec.encode(w, 3) * np.array(3, dtype=f"u{bits // 8}"), 3, np.zeros(0))
     step = 2.0 ** -codec.fraction_bits(bits, 3)
-    assert np.abs(back - w.astype(np.float64)).max() <= max(
-        step / 2, 2.0**-51
-    )  # the latter from float64 itself
+    assert np.abs(back - w.astype(np.float64)).max() <= max(step / 2, 2.0**-51)  # the latter from float64 itself
 
 
 def test_limits_that_float32_would_round_are_kept():

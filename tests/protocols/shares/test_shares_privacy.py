@@ -79,9 +79,7 @@ def test_the_bound_is_reached_by_who_sees_whole_groups():
     design = best(9, 3, 0)
     symbolic = SymbolicRun("resilient", 9, 9, design=design, collusion=2)
     for coalition in all_coalitions(9, range(1, 9)):
-        groups = [
-            set(group) for i in range(3) for group in design.partition(i) if set(group) & set(coalition)
-        ]
+        groups = [set(group) for i in range(3) for group in design.partition(i) if set(group) & set(coalition)]
 
         def sees(row, groups=groups):
             within = any({row.sender, row.receiver} <= group for group in groups)
@@ -132,9 +130,7 @@ def rank(matrix):
     return count
 
 
-@pytest.mark.parametrize(
-    ("n", "s", "m", "bits"), [(9, 3, 3, 32), (9, 3, 3, 64), (10, 3, 2, 32), (4, 2, 3, 32)]
-)
+@pytest.mark.parametrize(("n", "s", "m", "bits"), [(9, 3, 3, 32), (9, 3, 3, 64), (10, 3, 2, 32), (4, 2, 3, 32)])
 def test_what_any_single_peer_sees_is_uniform(n, s, m, bits):
     # Very regular parameters, so that a pattern would show. Step 0 are shares, step 1 sums of owners.
     w = np.tile(np.array([0.0, 1.0, -1.0, 0.5], dtype=np.float32), 6000)

@@ -101,9 +101,7 @@ def _rotated(group: tuple[int, ...], within: Classes, blocks: Classes) -> Classe
     cosets = add(group, elements[:, None], within[None, :]).min(axis=1)
     turns = elements[cosets == elements][:, None, None]
     first = [add(group, within[None, None, :], turns), np.full((len(turns), 1, 1), last)]
-    return as_classes(
-        np.concatenate([np.concatenate(first, axis=2), add(group, moved[None, :, :], turns)], axis=1)
-    )
+    return as_classes(np.concatenate([np.concatenate(first, axis=2), add(group, moved[None, :, :], turns)], axis=1))
 
 
 ALL = tuple(range(8))

@@ -130,9 +130,7 @@ def _columns(k: int, v: int, source: random.Random, steps: int) -> tuple[list[li
     return columns, total
 
 
-def _column(
-    k: int, v: int, used: list[list[int]], source: random.Random, steps: int
-) -> tuple[list[int] | None, int]:
+def _column(k: int, v: int, used: list[list[int]], source: random.Random, steps: int) -> tuple[list[int] | None, int]:
     """Search one more column with first entry 0, depth first; return it and the entries tried."""
     everything = (1 << v) - 1
     column = [0]

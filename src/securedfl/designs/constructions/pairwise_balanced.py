@@ -122,9 +122,7 @@ def _weighted(blocks: Blocks, s: int, ingredient: Blocks) -> Blocks:
     return as_classes((blocks[:, row] * s + place).reshape(-1, ingredient.shape[1]))
 
 
-def close(
-    r: int, s: int, balanced: Callable[[], list[Blocks]], template: Callable[[int], Classes]
-) -> Classes:
+def close(r: int, s: int, balanced: Callable[[], list[Blocks]], template: Callable[[int], Classes]) -> Classes:
     """Return the resolvable design on (s - 1) r + 1 points from a pairwise balanced design on r points.
 
     Every point becomes s - 1 points and infinity is added; partition x holds the group of infinity and the

@@ -30,9 +30,7 @@ def resolvable(r: int, s: int) -> Construction | None:
 def _direct(r: int, s: int) -> Construction | None:
     n = (s - 1) * r + 1
     if s > 2 and (power := _power_of(n, s)):
-        return Construction(
-            r, f"affine geometry AG({power},{s}) (Bose 1939)", partial(affine_geometry, power, s)
-        )
+        return Construction(r, f"affine geometry AG({power},{s}) (Bose 1939)", partial(affine_geometry, power, s))
     if s == 3 and prime_power(r) and r % 6 == 1:
         method = "Kirkman triple system 2q+1 (Ray-Chaudhuri, Wilson 1971)"
         return Construction(r, method, partial(twice_plus_one, r))

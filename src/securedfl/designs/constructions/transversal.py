@@ -153,9 +153,7 @@ def weighted(u: int, v: int, s: int, base: Construction, inside: Construction) -
         return as_classes(np.concatenate([*across, copies(inside.build(), pieces)]))
 
     gap = (base.gap - 1) * v + inside.gap
-    return Construction(
-        gap, f"{v}-fold [{base.method}], pieces of {s * v} filled by [{inside.method}]", build
-    )
+    return Construction(gap, f"{v}-fold [{base.method}], pieces of {s * v} filled by [{inside.method}]", build)
 
 
 def truncated_and_filled(n: int, s: int, known: Callable[[int], Construction]) -> Construction | None:

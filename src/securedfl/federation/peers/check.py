@@ -85,9 +85,7 @@ def _endpoint(
 ) -> Endpoint:
     """Return an endpoint that listens, unless this site's peer already does."""
     try:
-        return Endpoint(
-            federation.members, me, files, listen=listen, insecure=federation.insecure, answer=answer
-        )
+        return Endpoint(federation.members, me, files, listen=listen, insecure=federation.insecure, answer=answer)
     except ConfigError:
         return Endpoint(federation.members, me, files, insecure=federation.insecure, serve=False)
 

@@ -19,9 +19,7 @@ from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.tls import Member, is_loopback
 from securedfl.protocols.protocol import LEAST_PEERS
 
-NOT_SHARED = frozenset(
-    {"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks"}
-)
+NOT_SHARED = frozenset({"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks"})
 """Settings of a simulation that make no sense for, or belong to, a single site."""
 
 Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if type(v) is int else v)]
@@ -111,15 +109,11 @@ class FederationConfig(Settings):
         if not self.insecure:
             bare = next((member.name for member in members if not member.fingerprint), None)
             if bare is not None:
-                raise ConfigError(
-                    f"peer {bare} in {where} has no fingerprint; `securedfl certs show` prints it"
-                )
+                raise ConfigError(f"peer {bare} in {where} has no fingerprint; `securedfl certs show` prints it")
         elif not all(is_loopback(member.host) for member in members):
             raise ConfigError(f"insecure = true in {where} is for loopback addresses only")
         if self.training.weighted and self.max_weight is None:
-            raise ConfigError(
-                f"weighted = true in {where} needs max_weight, the largest number of samples of any peer"
-            )
+            raise ConfigError(f"weighted = true in {where} needs max_weight, the largest number of samples of any peer")
         if self.min_peers is not None and not len(members) // 2 < self.min_peers <= len(members):
             raise ConfigError(
                 f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(members)} peers, so "

@@ -180,9 +180,7 @@ def _read_events(peer: LocalPeer) -> None:
             peer.status = replace(peer.status, round=event.round)
         elif isinstance(event, PeerRow):
             peer.rows[event.round] = event
-            peer.status = replace(
-                peer.status, round=event.round, bytes_in=event.bytes_in, bytes_out=event.bytes_out
-            )
+            peer.status = replace(peer.status, round=event.round, bytes_in=event.bytes_in, bytes_out=event.bytes_out)
 
 
 def _read_errors(peer: LocalPeer) -> None:

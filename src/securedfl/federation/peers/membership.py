@@ -119,9 +119,7 @@ def membership(
     rules = make_rules(federation, site.design, schema)
     identity = {"configuration": federation.hash, "design": site.design.hash, "model": schema.hash}
     _claim(config.out, identity)
-    endpoint = Endpoint(
-        federation.members, site.me, site.files, listen=config.listen, insecure=federation.insecure
-    )
+    endpoint = Endpoint(federation.members, site.me, site.files, listen=config.listen, insecure=federation.insecure)
     session = Session(
         endpoint,
         federation.run,

@@ -37,9 +37,7 @@ from securedfl.storage import Lines, make_folder, write_arrays
 log = logging.getLogger("securedfl.peer")
 
 
-def run_peer(
-    path: Path, *, tell: Tell | None = None, draws: Callable[[int, int], Draw] | None = None
-) -> Path:
+def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int], Draw] | None = None) -> Path:
     """Train and average until the last round; return the folder with the results.
 
     Parameters

@@ -97,9 +97,7 @@ def load(path: Path) -> Checkpoint:
             about = json.loads((file.metadata() or {})["securedfl"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         if about["format"] != FORMAT:
-            raise RunFolderError(
-                f"the checkpoint {path} has format {about['format']}, this version reads {FORMAT}"
-            )
+            raise RunFolderError(f"the checkpoint {path} has format {about['format']}, this version reads {FORMAT}")
         if about["checksum"] != _checksum(about, arrays):
             raise ValueError("its checksum does not match")
         states = _unstack(arrays, int(about["peers"]))

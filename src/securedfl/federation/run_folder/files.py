@@ -33,9 +33,7 @@ def read_text(folder: Path, name: str) -> str:
     except UnicodeDecodeError:
         raise damaged(folder, name, "not UTF-8 text") from None
     except OSError as error:
-        raise RunFolderError(
-            f"cannot read {folder / name}: {error.strerror}; check its permissions"
-        ) from None
+        raise RunFolderError(f"cannot read {folder / name}: {error.strerror}; check its permissions") from None
 
 
 def read_object(folder: Path, name: str) -> dict[str, Any]:

@@ -31,9 +31,7 @@ class RunFolder:
     def create(cls, path: Path, config: TrainConfig, design: Design) -> RunFolder:
         """Start a new run; a folder that already holds one is never overwritten."""
         if (path / CONFIG).exists():
-            raise RunFolderError(
-                f"{path} already holds a run; continue it with --resume {path}, or {ELSEWHERE}"
-            )
+            raise RunFolderError(f"{path} already holds a run; continue it with --resume {path}, or {ELSEWHERE}")
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, not a folder; {ELSEWHERE}")
         make_folder(path / "checkpoints", ELSEWHERE)
@@ -66,9 +64,7 @@ class RunFolder:
         except DesignError as error:
             raise RunFolderError(f"the run in {path} cannot be read: {error}") from None
         if design.n != config.peers:
-            raise RunFolderError(
-                f"{DESIGN} in {path} is for {design.n} peers, but the run has {config.peers}"
-            )
+            raise RunFolderError(f"{DESIGN} in {path} is for {design.n} peers, but the run has {config.peers}")
         folder = cls(path, config, design)
         folder._take("a run continues only where it can write")
         return folder
@@ -135,6 +131,4 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.close()
-            raise RunFolderError(
-                f"another process is working on the run in {self.path}; wait or stop it"
-            ) from None
+            raise RunFolderError(f"another process is working on the run in {self.path}; wait or stop it") from None

@@ -66,9 +66,7 @@ class Row:
     tried: tuple[Tried, ...] | None = None
 
     @classmethod
-    def pooled(
-        cls, method: str, round: int, scores: Sequence[Score], losses: Sequence[tuple[float, int]]
-    ) -> Self:
+    def pooled(cls, method: str, round: int, scores: Sequence[Score], losses: Sequence[tuple[float, int]]) -> Self:
         """Pool what peers reached: each one's score, and its training loss with its number of samples."""
         count = sum(score.count for score in scores)
         means, samples = zip(*losses, strict=True) if losses else ((), ())

@@ -98,9 +98,7 @@ def read_run(folder: str | Path) -> Run:
     """
     path = Path(folder)
     if not path.is_dir():
-        raise RunFolderError(
-            f"there is no run folder {path}; give the folder that `securedfl train --out` wrote"
-        )
+        raise RunFolderError(f"there is no run folder {path}; give the folder that `securedfl train --out` wrote")
     found = files.read_object(path, files.SUMMARY)
     summary = parse_summary(path, found)
     if summary.finished and not (path / files.METRICS).exists():
@@ -118,9 +116,7 @@ def read_run(folder: str | Path) -> Run:
         settings=files.read_settings(path),
         design=_design(path, summary),
         summary=found,
-        certificate=files.read_object(path, files.CERTIFICATE)
-        if (path / files.CERTIFICATE).exists()
-        else None,
+        certificate=files.read_object(path, files.CERTIFICATE) if (path / files.CERTIFICATE).exists() else None,
         ledger=files.read_object(path, files.LEDGER) if (path / files.LEDGER).exists() else None,
         exposure_svg=files.read_text(path, files.EXPOSURE) if (path / files.EXPOSURE).exists() else None,
     )

@@ -47,18 +47,14 @@ class Dataset:
             raise InvalidInputError(f"the data set {self.name!r} is empty; check the data folder")
         for name, array in (("labels", self.y), ("user ids", self.users), ("test marks", self.held_out)):
             if array is not None and len(array) != size:
-                raise InvalidInputError(
-                    f"the data set {self.name!r} has {size} samples but {len(array)} {name}"
-                )
+                raise InvalidInputError(f"the data set {self.name!r} has {size} samples but {len(array)} {name}")
         if self.x.dtype.kind == "f" and not np.isfinite(self.x).all():
             sample = int(np.argwhere(~np.isfinite(self.x))[0][0])
             raise InvalidInputError(
                 f"sample {sample} of the data set {self.name!r} holds NaN or infinity; remove or repair it"
             )
         if self.y.dtype.kind not in "iu":
-            raise InvalidInputError(
-                f"labels of the data set {self.name!r} must be whole numbers, not {self.y.dtype}"
-            )
+            raise InvalidInputError(f"labels of the data set {self.name!r} must be whole numbers, not {self.y.dtype}")
         if self.y.min() < 0 or self.y.max() >= self.classes:
             raise InvalidInputError(
                 f"labels of the data set {self.name!r} go from {self.y.min()} to {self.y.max()}, "

@@ -81,8 +81,7 @@ def natural(dataset: Dataset, peers: int, random: np.random.Generator) -> list[I
     """Deal users at random in equal numbers; each peer holds all samples of its users."""
     if dataset.users is None:
         raise ConfigError(
-            f"the data set {dataset.name!r} does not say whom its samples are from; "
-            'use dealing = "even" or "dirichlet"'
+            f'the data set {dataset.name!r} does not say whom its samples are from; use dealing = "even" or "dirichlet"'
         )
     users, user_of = np.unique(dataset.users, return_inverse=True)
     if len(users) < peers:
@@ -119,20 +118,14 @@ def dirichlet(dataset: Dataset, peers: int, alpha: float, random: np.random.Gene
     )
 
 
-def split(
-    dataset: Dataset, part: Indices, random: np.random.Generator, *, peer: int, by_user: bool = False
-) -> Dealt:
+def split(dataset: Dataset, part: Indices, random: np.random.Generator, *, peer: int, by_user: bool = False) -> Dealt:
     """Split a peer's samples 90/10, for each user apart if ``by_user``, or as the data set itself does."""
     if dataset.held_out is not None:
         test = dataset.held_out[part].astype(bool)
         shuffled = part
     else:
         shuffled = random.permutation(part)
-        groups = (
-            dataset.users[shuffled]
-            if by_user and dataset.users is not None
-            else np.zeros(len(part), np.int64)
-        )
+        groups = dataset.users[shuffled] if by_user and dataset.users is not None else np.zeros(len(part), np.int64)
         test = _one_in_ten(groups)
     dealt = Dealt(train=np.sort(shuffled[~test]), test=np.sort(shuffled[test]))
     for name, indices in (("training", dealt.train), ("test", dealt.test)):

@@ -66,9 +66,7 @@ class Hub:
     address: str
     splits: tuple[str, ...] = ("train",)
 
-    def arrays(
-        self, data_dir: Path | None, decode: Callable[[Mapping[str, Rows]], Arrays], report: Report
-    ) -> Arrays:
+    def arrays(self, data_dir: Path | None, decode: Callable[[Mapping[str, Rows]], Arrays], report: Report) -> Arrays:
         """Return what ``decode`` makes of the tables, kept in the user's cache folder for the next time."""
         origin = self.origin(data_dir)
         arrays = storage.recall(origin.cache)
@@ -104,9 +102,7 @@ class Hub:
 
     def _fetch(self, split: str, report: Report) -> pyarrow.Table:
         if "datasets" not in sys.modules and _unreachable():
-            os.environ.setdefault(
-                "HF_HUB_OFFLINE", "1"
-            )  # its own cache, or an error now instead of 5 retries
+            os.environ.setdefault("HF_HUB_OFFLINE", "1")  # its own cache, or an error now instead of 5 retries
         try:
             from datasets import load_dataset
         except ImportError:
@@ -132,9 +128,7 @@ class Rows:
     def __init__(self, name: str, split: str, table: pyarrow.Table, report: Report) -> None:
         self._name, self._table, self._report = name, table, report
         if not table.num_rows:
-            raise InvalidInputError(
-                f"the {split!r} parquet files of {name!r} hold no rows; check the data folder"
-            )
+            raise InvalidInputError(f"the {split!r} parquet files of {name!r} hold no rows; check the data folder")
 
     def __len__(self) -> int:
         return int(self._table.num_rows)

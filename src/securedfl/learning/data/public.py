@@ -133,9 +133,7 @@ def _joined(roles: Sequence[str], before: Sequence[str], after: Sequence[str]) -
 
 
 def _decode_cifar10(tables: Mapping[str, Rows]) -> Arrays:
-    parts = [
-        (rows.images("img", "RGB", (32, 32)), rows.column("label", "number")) for rows in tables.values()
-    ]
+    parts = [(rows.images("img", "RGB", (32, 32)), rows.column("label", "number")) for rows in tables.values()]
     return {
         "x": np.concatenate([images for images, _ in parts]),
         "y": np.concatenate([np.array(labels) for _, labels in parts]),

@@ -61,9 +61,7 @@ class _Recurrence(Function):
         transposed = weight.t()
         for t in range(time):
             torch.addmm(bias, states[t], transposed, out=recurrent[t])
-            gate = torch.add(
-                inputs[t, :, : 2 * hidden], recurrent[t, :, : 2 * hidden], out=gates[t]
-            ).sigmoid_()
+            gate = torch.add(inputs[t, :, : 2 * hidden], recurrent[t, :, : 2 * hidden], out=gates[t]).sigmoid_()
             new = torch.addcmul(
                 inputs[t, :, 2 * hidden :], gate[:, :hidden], recurrent[t, :, 2 * hidden :], out=news[t]
             ).tanh_()

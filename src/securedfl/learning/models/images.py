@@ -107,9 +107,7 @@ class _Block(nn.Module):
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or before != after:
-            self.shortcut = nn.Sequential(
-                Convolution(before, after, 1, stride=stride, bias=False), normalise(after)
-            )
+            self.shortcut = nn.Sequential(Convolution(before, after, 1, stride=stride, bias=False), normalise(after))
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.relu(self.body(x) + self.shortcut(x))

@@ -78,13 +78,9 @@ class ProcessTeam(Team):
             context = multiprocessing.get_context("spawn")
             for peers in deal_work(task.samples, workers):
                 data = {peer: task.data(peer) for peer in peers}
-                job = _Job(
-                    self._memory.name, rows, data, task.dataset.shape, task.dataset.classes, task.options
-                )
+                job = _Job(self._memory.name, rows, data, task.dataset.shape, task.dataset.classes, task.options)
                 ours, theirs = context.Pipe()
-                process = context.Process(
-                    target=_work, args=(job, theirs), daemon=True, name="securedfl worker"
-                )
+                process = context.Process(target=_work, args=(job, theirs), daemon=True, name="securedfl worker")
                 process.start()
                 # so that a dead worker is seen as the end of the pipe
                 theirs.close()

@@ -57,8 +57,7 @@ class LocalTrainer:
         with _seeded(options.seed):
             self.model = FlatModel(build(options.model, shape, classes, options.width))
         self._data = {
-            peer: tuple(map(canonical, (d.train_x, d.train_y, d.test_x, d.test_y)))
-            for peer, d in data.items()
+            peer: tuple(map(canonical, (d.train_x, d.train_y, d.test_x, d.test_y))) for peer, d in data.items()
         }
         self._loss = nn.CrossEntropyLoss()
         self._total_loss = nn.CrossEntropyLoss(reduction="sum")

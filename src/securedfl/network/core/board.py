@@ -154,9 +154,7 @@ class Board:
         if peer == self._endpoint.me:
             return True
         entry = self._entries[peer]
-        return (
-            entry.answers and entry.status.phase != "left" and time.monotonic() - entry.seen < self._silence
-        )
+        return entry.answers and entry.status.phase != "left" and time.monotonic() - entry.seen < self._silence
 
     def first(self, peers: Iterable[int]) -> list[int]:
         """Return the first of these peers that is there, for `say`: it acts for all, unless it is lost."""

@@ -36,9 +36,7 @@ def await_everybody(
         return not now or (begun and rules.can_lose and n - len(now) >= rules.least)
 
     if not board.wait(everybody, rules.deadlines.join):
-        problems = "; ".join(
-            board.entry(peer).problem or endpoint.roster[peer].name for peer in missing or ()
-        )
+        problems = "; ".join(board.entry(peer).problem or endpoint.roster[peer].name for peer in missing or ())
         raise PeerLostError(f"not all peers came within {rules.deadlines.join:g} s: {problems}")
 
 

@@ -74,9 +74,7 @@ class Gathering:
         for peer in self._decisions.members(round, epoch):
             status = self._board.status(peer)
             here = (status.round, status.epoch) == (round, epoch)
-            over = here and (
-                status.phase == "have" or (status.phase == "ready" and status.attempt >= attempt)
-            )
+            over = here and (status.phase == "have" or (status.phase == "ready" and status.attempt >= attempt))
             busy = here and status.phase in ("ready", "sharing", "shared", "finishing", "recovering")
             if self._board.present(peer) and not over and (busy or not self._board.heard(peer, since)):
                 found.append(peer)
@@ -105,8 +103,7 @@ class Gathering:
         ready = tuple(
             peer
             for peer in everyone
-            if board.present(peer)
-            and ((s := board.status(peer)).round, s.epoch, s.phase) == (round, epoch, "ready")
+            if board.present(peer) and ((s := board.status(peer)).round, s.epoch, s.phase) == (round, epoch, "ready")
         )
         bound = self._decisions.bound(round, epoch)
         wanted = bound or everyone
@@ -129,9 +126,7 @@ class Gathering:
         # others may be in the middle of an attempt without this peer: they decide what comes of it
         if over and not busy and ready and self._me == min(ready):
             missed = absent if waited > deadlines.absent else []
-            self.end = self._ending(
-                round, epoch, given_up or [*missed, *(late if waited > deadlines.train else [])]
-            )
+            self.end = self._ending(round, epoch, given_up or [*missed, *(late if waited > deadlines.train else [])])
         return ()
 
     def _in_attempt(self, peer: int, round: int, epoch: int) -> bool:

@@ -234,9 +234,7 @@ class Session:
             elif now - in_touch > self.rules.deadlines.absent:
                 raise RunEndedError(CUT_OFF)
 
-    def _attempt(
-        self, vector: Array, round: int, epoch: int, attempt: int, members: tuple[int, ...]
-    ) -> Array:
+    def _attempt(self, vector: Array, round: int, epoch: int, attempt: int, members: tuple[int, ...]) -> Array:
         """Take part in one attempt; return the result, or raise `PeerLostError` or `_MovedError`."""
         draws = self._draws
         self._begun.append((epoch, attempt, members))

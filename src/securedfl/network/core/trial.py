@@ -111,9 +111,7 @@ class Trial:
                 running.mailbox.fail(PeerLostError(f"{name} gave this attempt up"))
 
     @contextmanager
-    def _streams(
-        self, attempt: int, routes: tuple[Routes, ...], peers: tuple[int, ...]
-    ) -> Iterator[_Running]:
+    def _streams(self, attempt: int, routes: tuple[Routes, ...], peers: tuple[int, ...]) -> Iterator[_Running]:
         """Open a mailbox and a stream to everybody else who takes part."""
         place = replace(self.place, attempt=attempt)
         mailbox = Mailbox(place, routes)

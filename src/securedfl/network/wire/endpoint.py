@@ -103,9 +103,7 @@ class Endpoint:
         except RuntimeError:
             bound = 0
         if not bound:
-            raise ConfigError(
-                f"cannot listen at {address}; is the port taken or the address not of this machine?"
-            )
+            raise ConfigError(f"cannot listen at {address}; is the port taken or the address not of this machine?")
         self._server.start()
 
     def close(self, grace: float = 0.5) -> None:

@@ -111,9 +111,7 @@ def issue(
         Replace an existing certificate. Its fingerprint changes, so the roster must be updated.
     """
     if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name!r} cannot be a peer's name; use up to 63 lower case letters, digits and hyphens"
-        )
+        raise ConfigError(f"{name!r} cannot be a peer's name; use up to 63 lower case letters, digits and hyphens")
     files = KeyFiles(folder / f"{name}.key", folder / f"{name}.crt", folder / "ca.crt")
     if files.key.exists() and not renew:
         raise ConfigError(f"{files.key} exists; pass --renew to replace it")
@@ -129,9 +127,7 @@ def issue(
         .add_extension(_key_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
-        )
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
     write_bytes(files.key, _private(key), mode=OWNER)
@@ -188,9 +184,7 @@ def check_pair(files: KeyFiles) -> CertificateInfo:
         certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
         authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
     except (ValueError, TypeError):
-        raise ConfigError(
-            f"{files.key} or {files.authority} is not a PEM file of the expected kind"
-        ) from None
+        raise ConfigError(f"{files.key} or {files.authority} is not a PEM file of the expected kind") from None
     except OSError as error:
         raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from None
     if key.public_key() != certificate.public_key():

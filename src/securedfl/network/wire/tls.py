@@ -97,9 +97,7 @@ def fetch_certificate(member: Member, files: KeyFiles, timeout: float = 5.0) -> 
             f"{member.name} at {member.address} cannot prove who it is: {error.verify_message}"
         ) from None
     except ssl.SSLError as error:
-        raise IdentityError(
-            f"no TLS 1.3 with {member.name} at {member.address}: {error.reason or error}"
-        ) from None
+        raise IdentityError(f"no TLS 1.3 with {member.name} at {member.address}: {error.reason or error}") from None
     except OSError as error:
         raise PeerLostError(f"{member.name} does not answer at {member.address}: {error}") from None
     pem = ssl.DER_cert_to_PEM_cert(der).encode()

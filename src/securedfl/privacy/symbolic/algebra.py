@@ -200,9 +200,7 @@ def reduce(rows: Matrix, ring: Arithmetic, width: int | None = None) -> Matrix:
         if touched.size:
             change = ring.multiply(factors[touched, None], rest[None, done])
             rest[touched] = ring.subtract(rest[touched], change)
-        if (
-            lost
-        ):  # what was divided by two is known modulo 2^63 only, and so is all that it is subtracted from
+        if lost:  # what was divided by two is known modulo 2^63 only, and so is all that it is subtracted from
             rest[:, :width] &= np.uint64((1 << (64 - lost)) - 1)
         done += 1
         rest = np.vstack([rest[:done], _nonzero(rest[done:], width)])

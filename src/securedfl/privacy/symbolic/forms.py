@@ -36,9 +36,7 @@ class Form:
 
     def __add__(self, other: Any) -> Any:
         added = self._form(other)
-        return (
-            NotImplemented if added is None else Form(self.ring.add(*_padded(self.row, added.row)), self.ring)
-        )
+        return NotImplemented if added is None else Form(self.ring.add(*_padded(self.row, added.row)), self.ring)
 
     __radd__ = __add__
 
@@ -137,6 +135,4 @@ def _padded(a: Vector, b: Vector) -> tuple[Vector, Vector]:
 
 
 def _not_linear(what: str) -> PrivacyError:
-    return PrivacyError(
-        f"the protocol {what}, so it is not linear and this audit cannot tell what it reveals"
-    )
+    return PrivacyError(f"the protocol {what}, so it is not linear and this audit cannot tell what it reveals")

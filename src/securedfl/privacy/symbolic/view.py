@@ -66,9 +66,7 @@ class View:
         masks = len(columns) - params
         places = np.concatenate([np.full(masks, -1), np.arange(params)])
         parts = _connected(rows, coordinates, masks, n) if coordinates > 1 else [np.arange(len(columns))]
-        self._blocks = [
-            Block(coordinates, ring, np.asarray(owners)[columns], places, rows, part) for part in parts
-        ]
+        self._blocks = [Block(coordinates, ring, np.asarray(owners)[columns], places, rows, part) for part in parts]
 
     def functions(
         self, coalition: Iterable[int], steps: int | None = None, *, total: bool = True
@@ -90,9 +88,7 @@ class View:
             raise PrivacyError(f"{list(members)} is no coalition: name 1 to {last} of the peers 0 to {last}")
         bases = self.functions(members, steps)
         honest = self.n - len(members)
-        sums = {
-            found for places, basis in bases for row in basis if (found := self._sum(row, places)) is not None
-        }
+        sums = {found for places, basis in bases for row in basis if (found := self._sum(row, places)) is not None}
         return Knowledge(
             coalition=members,
             exposed=tuple(sorted(subset[0] for subset in sums if len(subset) == 1)),
@@ -169,10 +165,7 @@ def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arith
     ring = ring or PrimeField.chosen_by(f"{n} {coordinates}")
     owners, steps = symbolic(protocol, n, coordinates, ring)
     received = [
-        [
-            list({id(form): form for message in inbox.values() for form in message}.values())
-            for inbox in inboxes
-        ]
+        [list({id(form): form for message in inbox.values() for form in message}.values()) for inbox in inboxes]
         for inboxes in steps
     ]
     return View(n, coordinates, ring, owners, received)
@@ -223,9 +216,7 @@ def _lockstep(peers: Sequence[Steps]) -> Iterator[list[Inbox]]:
             except StopIteration:
                 del running[me]
             except PeerLostError as error:
-                raise PrivacyError(
-                    f"the protocol cannot be audited: peer {me} waits for a message: {error}"
-                ) from None
+                raise PrivacyError(f"the protocol cannot be audited: peer {me} waits for a message: {error}") from None
         if not outboxes:
             return
         inboxes = [Inbox() for _ in peers]

@@ -141,9 +141,7 @@ class Layout:
         is sent, as part of one and the same share: the one with the least to send.
         """
         own = self.owned(u)
-        slices = [
-            (v, i, *self.slice_of(group, v)) for i, group in self.groups[u].items() for v in group if v != u
-        ]
+        slices = [(v, i, *self.slice_of(group, v)) for i, group in self.groups[u].items() for v in group if v != u]
         cost = dict.fromkeys(self.groups[u], 0)
         for _, i, first, end in slices:
             cost[i] += 0 if covers(own, first, end) else end - first
@@ -190,9 +188,7 @@ def home_order(design: Design, at: tuple[int, ...]) -> tuple[int, ...]:
     colours = max(len(group) for index in at for group in design.partition(index))
     starts = [[u // step % colours for u in range(design.n)] for step in (1, colours, colours**2)]
     starts += [[(u + u // colours) % colours for u in range(design.n)]]
-    found = min(
-        (_settle(start, mates, colours) for start in starts), key=lambda colour: _clashes(colour, mates)
-    )
+    found = min((_settle(start, mates, colours) for start in starts), key=lambda colour: _clashes(colour, mates))
     return tuple(sorted(range(design.n), key=lambda u: (found[u], u)))
 
 

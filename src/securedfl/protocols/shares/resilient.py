@@ -44,9 +44,7 @@ def resilient(
     """
     x, layout, decode = begin(w, design, strength, collusion, codec_of(codec, bits=bits, range=range), round)
     if not layout.groups[me]:
-        raise ConfigError(
-            "every peer needs a group of at least two in the partitions used; use more strength"
-        )
+        raise ConfigError("every peer needs a group of at least two in the partitions used; use more strength")
     held = Holding(me, x, layout, decode)
     yield from held.share(draw)
     return held
