@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from securedfl.cli import app
 from securedfl.designs import best
 from securedfl.errors import PrivacyError
-from securedfl.federation.certify import certify, save
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.gate import pass_gate, save_account
 from securedfl.federation.methods import choose_design
 from securedfl.federation.run_folder.metrics import Row
 
@@ -91,7 +91,7 @@ class TestAudit:
 
     @pytest.mark.parametrize("text", ['{"secured": 3}', '{"verdict": 3}', '{"secured": {}}', "[]", "{"])
     def test_damaged_run_folders(self, text, tmp_path):
-        save(tmp_path, TrainConfig.resolve({"methods": "secured"}), best(9, 3, 0), [])
+        save_account(tmp_path, TrainConfig.resolve({"methods": "secured"}), best(9, 3, 0), [])
         good = json.loads((tmp_path / "certificate.json").read_text())
         for damaged in (text, json.dumps({**good, "exposed_by_iteration": 3})):
             (tmp_path / "certificate.json").write_text(damaged)
@@ -205,7 +205,7 @@ class TestGate:
         return TrainConfig.resolve({"methods": "secured", **values})
 
     def test_default_settings_pass(self):
-        found = certify(self.config(), best(9, 3, 0))
+        found = pass_gate(self.config(), best(9, 3, 0))
         assert (found["verdict"], found["required_collusion"], found["allow_exposure"]) == (
             "only the total",
             1,
@@ -213,36 +213,36 @@ class TestGate:
         )
         assert found["rounds"] == 21
         assert "simulation" in found["remark"]
-        assert "remark" not in certify(self.config(masks="secret"), best(9, 3, 0))
+        assert "remark" not in pass_gate(self.config(masks="secret"), best(9, 3, 0))
 
     @pytest.mark.parametrize("values", [{"iterations": 5}, {"protocol": "classic"}, {"collusion": 2}])
     def test_exposing_settings_are_refused_unless_allowed(self, values, caplog):
         with pytest.raises(PrivacyError, match="allow_exposure starts all the same"):
-            certify(self.config(**values), best(9, 3, 0))
+            pass_gate(self.config(**values), best(9, 3, 0))
         with caplog.at_level(logging.WARNING):
-            found = certify(self.config(allow_exposure=True, **values), best(9, 3, 0))
+            found = pass_gate(self.config(allow_exposure=True, **values), best(9, 3, 0))
         assert (found["verdict"], found["allow_exposure"]) == ("exposed", True)
         assert "exposure is allowed" in caplog.text
 
     def test_narrow_masks_are_refused_and_the_authors_schedule_is_not(self, tmp_path):
         with pytest.raises(PrivacyError, match="masks are only 1e-09 wide"):
-            certify(self.config(rho=1e9), best(9, 3, 0))
+            pass_gate(self.config(rho=1e9), best(9, 3, 0))
         result = call(f"train --rho 1e9 --out {tmp_path / 'run'}", code=6)
         assert "use rho <= 4" in " ".join((result.output + getattr(result, "stderr", "")).split())
         authors = {"start": 3.0, "decay": 3e-4, "period": 1}
-        assert certify(self.config(rho=authors), best(9, 3, 0))["verdict"] == "only the total"
+        assert pass_gate(self.config(rho=authors), best(9, 3, 0))["verdict"] == "only the total"
 
     def test_nothing_to_withstand(self):
-        assert certify(self.config(protocol="classic", collusion=0), best(9, 3, 0))["verdict"] == "exposed"
+        assert pass_gate(self.config(protocol="classic", collusion=0), best(9, 3, 0))["verdict"] == "exposed"
 
     def test_baselines_promise_nothing(self):
-        assert certify(self.config(methods="local,fedavg"), best(9, 3, 0)) == {}
+        assert pass_gate(self.config(methods="local,fedavg"), best(9, 3, 0)) == {}
 
     def test_the_run_folder_gets_certificate_picture_and_ledger(self, tmp_path):
         config, design = self.config(rounds=3), best(9, 3, 0)
         done = [("secured", 0), ("secured", 1), ("secured", 2), ("secured", 3), ("local", 0)]
         rows = [Row(method=method, round=r, accuracy=0.5, loss=1.0) for method, r in done]
-        save(tmp_path, config, design, rows)
+        save_account(tmp_path, config, design, rows)
         assert json.loads((tmp_path / "certificate.json").read_text())["design"] == design.hash
         assert json.loads((tmp_path / "ledger.json").read_text())["attempts"] == 4
         assert (tmp_path / "exposure.svg").read_text().startswith("<svg")

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
 from securedfl.learning.data.datasets import source
-from securedfl.protocols import DEFAULT_RHO, Schedule
+from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
 FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard"})
 """Settings that change no number, so that a resumed run may have others."""
@@ -37,13 +37,20 @@ def _path(value: Any) -> Any:
     return Path(value).expanduser() if isinstance(value, str) else value
 
 
+ProtocolOption = Annotated[
+    str | Protocol, PlainSerializer(lambda given: getattr(given, "name", given), return_type=str)
+]
+"""The name of a protocol, or one of the user's own, which files know by its name."""
+
 PathOption = Annotated[Path, BeforeValidator(_path)]
 
 
 class Settings(BaseModel):
     """Settings that are checked strictly: unknown keys and values of another type are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
+    )
 
     @classmethod
     def checked(cls, values: Mapping[str, Any], where: str) -> Self:
@@ -64,7 +71,17 @@ class RhoSchedule(Settings):
 
 
 class TrainConfig(Settings):
-    """Everything that decides a run. Each field is a key of the TOML file and an option of ``securedfl train``."""
+    """Everything that decides a run. Each field is a key of the TOML file and an option of ``securedfl train``.
+
+    Make one with `resolve`, which fills in the defaults of the data set and explains what is wrong.
+
+    Examples
+    --------
+    >>> import securedfl
+    >>> config = securedfl.TrainConfig.resolve({"peers": 15, "protocol": "shares", "collusion": 2})
+    >>> config.rounds, config.model
+    (20, 'cnn-small')
+    """
 
     dataset: str = Field("digits", description="Data set to train on.")
     data_dir: PathOption | None = Field(None, description="Folder of the data set, where it needs one.")
@@ -94,7 +111,7 @@ class TrainConfig(Settings):
         "auto", description="Peers per group; auto is 3 unless another size protects peers better."
     )
     design: str = Field("best", description="best, randomized (the paper's Algorithm 2), or a design file.")
-    protocol: str = Field("grouped", description="Averaging protocol of the method secured.")
+    protocol: ProtocolOption = Field("grouped", description="Averaging protocol of the method secured.")
     iterations: int = Field(2, ge=1, description="ADMM iterations per average.")
     finish: Literal["exact", "literal"] = Field(
         "exact", description="exact solves for the mean; literal returns the last z, as the paper does."

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from securedfl.federation.certify import save
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.gate import save_account
 from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.summary import DesignSummary, MethodSummary, Samples, Summary, versions
@@ -36,7 +36,7 @@ def leave_results(folder: RunFolder, task: Task, certificate: Mapping[str, Any],
         config=config.to_dict(),
     )
     folder.finish(summary)
-    save(folder.path, config, design, rows)
+    save_account(folder.path, config, design, rows)
     return summary
 
 

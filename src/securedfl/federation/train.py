@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from securedfl.errors import RunFolderError
+from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.algorithm3 import algorithm3
-from securedfl.federation.certify import certify
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import averaging, choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder, leave_results
@@ -40,12 +40,46 @@ from securedfl.protocols import InsecureSeededDraw
 from securedfl.simulation.driver import Draws
 
 
-def train(config: TrainConfig, *, observer: Observer | None = None) -> Summary:
-    """Train a simulated federation with every method of the configuration; return what is in summary.json.
+def train(config: TrainConfig | None = None, *, observer: Observer | None = None, **settings: Any) -> Summary:
+    """Train a simulated federation and compare methods, as ``securedfl train`` does.
 
     A script that sets ``workers`` above 1 needs the usual ``if __name__ == "__main__":``, because processes are
-    spawned. `securedfl.reporting.report.write_report` makes a page of the run folder.
+    spawned. ``securedfl report DIR`` makes a page of the run folder.
+
+    Parameters
+    ----------
+    config, **settings
+        Everything that decides the run, as one object or one by one (docs/configuration.md). ``protocol`` may be a
+        `Protocol` of your own.
+    observer
+        Told about progress.
+
+    Returns
+    -------
+    Summary
+        What is in the run folder's summary.json: accuracies, errors, bytes and times per method, and certificates.
+
+    Raises
+    ------
+    ConfigError, InvalidInputError
+        Settings or data that make no run; nothing is written then.
+    PrivacyError
+        The settings do not withstand the colluders; the text says what would.
+    RunFolderError
+        The folder cannot be written, or holds a run already.
+
+    Examples
+    --------
+    >>> import securedfl, tempfile
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> summary = securedfl.train(model="linear", rounds=2, methods="secured", out=folder)
+    >>> summary.methods["secured"].rounds
+    2
     """
+    if config is None:
+        config = TrainConfig.resolve(settings)
+    elif settings:
+        raise ConfigError("give either a configuration or settings one by one, not both")
     builder(config.model)
     design = choose_design(config)
     for method in config.methods:
@@ -53,7 +87,7 @@ def train(config: TrainConfig, *, observer: Observer | None = None) -> Summary:
         averaging(config, method, design)
     observer = observer or Observer()
     task = make_task(config, observer.preparing)
-    certificate = certify(config, design)
+    certificate = pass_gate(config, design)
     folder = RunFolder.create(config.out or default_folder(config), config, design)
     return _run(folder, task, certificate, observer)
 
@@ -73,7 +107,7 @@ def resume(path: Path, *, changes: Mapping[str, Any] | None = None, observer: Ob
     folder = RunFolder.open(path, changes)
     with ExitStack() as stack:
         stack.callback(folder.close)
-        certificate = certify(folder.config, folder.design)
+        certificate = pass_gate(folder.config, folder.design)
         observer = observer or Observer()
         return _run(folder, make_task(folder.config, observer.preparing), certificate, observer)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, SecuredFLError
-from securedfl.federation.certify import certify
+from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import check_keys
@@ -99,7 +99,7 @@ def _look(subject: str, work: Callable[[], str]) -> Finding:
 
 
 def _promise(federation: FederationConfig, design: Design) -> str:
-    return str(certify(federation.training, design).get("sentence", "certified"))
+    return str(pass_gate(federation.training, design).get("sentence", "certified"))
 
 
 def _reach(endpoint: Endpoint, peer: int, identity: dict[str, str]) -> Finding:

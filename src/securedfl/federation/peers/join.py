@@ -106,9 +106,30 @@ class JoinedPeer:
 def join(path: str | Path) -> JoinedPeer:
     """Join the federation that ``peer.toml`` names, in the spirit of torch.distributed's all_reduce.
 
+    Parameters
+    ----------
+    path
+        Of the site's ``peer.toml`` (docs/network.md).
+
+    Returns
+    -------
+    JoinedPeer
+        Use it as a context. It connects when it averages first, because peers compare their models before they begin.
+
+    Raises
+    ------
+    ConfigError, PrivacyError, PeerLostError
+        By the first average: settings that are wrong, promise too little, or differ from those of the others; or too
+        few others are there.
+
     Examples
     --------
-    ::
+    >>> import securedfl
+    >>> peer = securedfl.join("peer.toml")
+    >>> peer.round
+    0
+
+    In a training loop::
 
         with securedfl.join("peer.toml") as peer:
             for round in range(20):

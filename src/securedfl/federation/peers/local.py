@@ -18,8 +18,8 @@ from typing import Any
 import tomli_w
 
 from securedfl.errors import PeerLostError, SecuredFLError
-from securedfl.federation.certify import certify
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED, FederationConfig
@@ -118,7 +118,7 @@ def up(
         Other deadlines than the default ones.
     """
     design = choose_design(config)
-    certificate = certify(config, design)
+    certificate = pass_gate(config, design)
     folder = RunFolder.create(path, config, design)
     if observer is not None:
         observer.folder = path

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError, RunFolderError
-from securedfl.federation.certify import certify
+from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
@@ -52,7 +52,7 @@ class Site:
         if files is not None:
             check_keys(files, federation.members[me])
         design = choose_design(federation.training)
-        return cls(config, federation, me, files, design, certify(federation.training, design))
+        return cls(config, federation, me, files, design, pass_gate(federation.training, design))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from securedfl.errors import SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
-from securedfl.federation.certify import save
+from securedfl.federation.gate import save_account
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.events import Certified, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import Learner, make_learner
@@ -180,7 +180,7 @@ def _save_account(member: Membership) -> None:
     """Leave certificate and ledger of what this peer took part in, also when the run ends early."""
     site = member.site
     try:
-        save(site.config.out, site.federation.training, site.design, read_rows(site.config.out, PeerRow))
+        save_account(site.config.out, site.federation.training, site.design, read_rows(site.config.out, PeerRow))
     except SecuredFLError as error:  # must not hide why the run ended
         log.warning("cannot write the ledger: %s", error)
 

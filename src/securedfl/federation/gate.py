@@ -24,7 +24,7 @@ from securedfl.storage import write_text
 _log = logging.getLogger("securedfl")
 
 
-def certify(config: TrainConfig, design: Design) -> dict[str, Any]:
+def pass_gate(config: TrainConfig, design: Design) -> dict[str, Any]:
     """Return what is certified about this federation, for summary.json; called once, before training starts.
 
     Parameters
@@ -56,7 +56,7 @@ def certify(config: TrainConfig, design: Design) -> dict[str, Any]:
     return _plain(config, design)
 
 
-def save(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Row | PeerRow]) -> None:
+def save_account(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Row | PeerRow]) -> None:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far.
 
     Parameters
