@@ -62,7 +62,7 @@ def steal_filters(*, peers: int = 9, epochs: int = 30, seed: int = 0) -> Theft:
     return _steal(vectors, true, _filter, seed)
 
 
-def draw_picture(path: str | Path, *, seed: int = 0) -> tuple[Theft, Theft]:
+def picture(path: str | Path, *, seed: int = 0) -> tuple[Theft, Theft]:
     """Write a picture (PNG or SVG, by the file's name) of both thefts; return them."""
     pyplot = _matplotlib()
     thefts = steal_images(seed=seed), steal_filters(seed=seed)

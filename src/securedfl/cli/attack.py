@@ -197,9 +197,9 @@ def _picture(path: Path, *, seed: int, as_json: bool) -> None:
     if path.suffix.lower() not in (".png", ".svg"):
         raise ConfigError(f"the picture {path} must be a .png or .svg file")
     write(path, "")  # before the work, so that a place that cannot be written is known at once
-    from securedfl.attacks.demonstration import draw_picture
+    from securedfl.attacks import demonstration
 
-    images, filters = draw_picture(path, seed=seed)
+    images, filters = demonstration.picture(path, seed=seed)
     result = {
         "picture": str(path),
         "images_stolen": images.recovered,

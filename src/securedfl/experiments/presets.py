@@ -85,27 +85,27 @@ class Scale:
     def parse(cls, text: str) -> Scale:
         """Read "0.2", which scales everything alike, or "rounds=0.4,users=0.25,width=0.5"; what is not named is 1."""
         names = [field.name for field in fields(cls)]
-        shares: dict[str, float] = {}
+        parts: dict[str, float] = {}
         for part in text.split(",") if "=" in text else [f"{name}={text}" for name in names]:
             name, equals, value = (piece.strip() for piece in part.partition("="))
             if name not in names:
                 raise unknown(f"part of --scale {text}:", name, names)
-            if not equals or name in shares:
+            if not equals or name in parts:
                 raise ConfigError(f"--scale {text}: give each of {', '.join(names)} once, as in rounds=0.4")
             with suppress(ValueError):
-                shares[name] = float(value)
-            if not 0 < shares.get(name, 0) <= 1:
+                parts[name] = float(value)
+            if not 0 < parts.get(name, 0) <= 1:
                 raise ConfigError(
-                    f"--scale {text}: {value!r} is no share from above 0 to 1; give one, such as 0.2, or "
+                    f"--scale {text}: {value!r} is no number from above 0 to 1; give one, such as 0.2, or "
                     "rounds=0.4,users=0.25,width=0.5"
                 )
-        return cls(**shares)
+        return cls(**parts)
 
     @property
     def suffix(self) -> str:
         """What the names of scaled run folders end with; nothing for the full size."""
-        shares = {field.name: getattr(self, field.name) for field in fields(self)}
-        return "".join(f"-{name}{share:g}" for name, share in shares.items() if share != 1)
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return "".join(f"-{name}{part:g}" for name, part in parts.items() if part != 1)
 
     def of_rounds(self, full: int) -> int:
         """Return the scaled number of rounds; at least one."""

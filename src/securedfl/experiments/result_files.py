@@ -208,8 +208,8 @@ def _command(preset: Preset, cell: Cell) -> str:
     line = f"securedfl reproduce {preset.name} --datasets {cell.dataset} --peers {cell.peers}"
     line += f" --seeds {','.join(map(str, cell.seeds))}"
     line += f" --rounds {cell.rounds}" if cell.rounds != preset.rounds else ""
-    shares = {"users": cell.users, "width": cell.width}
-    scale = ",".join(f"{key}={share:g}" for key, share in shares.items() if share != 1)
+    parts = {"users": cell.users, "width": cell.width}
+    scale = ",".join(f"{key}={part:g}" for key, part in parts.items() if part != 1)
     return line + (f" --scale {scale}" if scale else "")
 
 

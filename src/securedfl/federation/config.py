@@ -99,7 +99,7 @@ class TrainConfig(Settings):
     alpha: float = Field(0.5, gt=0, description="Of the Dirichlet dealing: small is uneven, large is even.")
     model: str = Field("cnn-small", description="Model to train; the default depends on the data set.")
     width: float = Field(1.0, gt=0, le=16, description="Scale of the model's layer widths.")
-    fraction: float = Field(1.0, gt=0, le=1, description="Share of users (or samples) to train with.")
+    fraction: float = Field(1.0, gt=0, le=1, description="Part of the users (or samples) to train with.")
     epochs: int = Field(1, ge=1, description="Local epochs per round.")
     batch_size: int = Field(32, ge=1, description="Samples per mini-batch.")
     optimizer: Literal["rmsprop", "adam", "sgd"] = Field("rmsprop", description="Local optimiser.")

@@ -88,10 +88,8 @@ def grouped(
     finish
         ``"exact"`` solves for the mean, because z - mean shrinks by the known factor q in every iteration after the
         first. ``"literal"`` returns the last z, as the paper does.
-    round
-        The round of federated learning. Each round goes on with the partitions after those of the round before.
-    draw
-        Where lam^0 ~ U[0, 1) comes from.
+    round, draw
+        Of federated learning, because partitions go on with the rounds; and where lam^0 ~ U[0, 1) comes from.
     """
     schedule = check_options(rho=rho, iterations=iterations, finish=finish)
     _check_rounding(schedule, iterations, w)

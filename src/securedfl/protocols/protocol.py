@@ -51,6 +51,8 @@ class Protocol:
         What settings and tables call it.
     generator
         What a peer does: ``generator(me, w, design, *, round, draw, **options)`` (`securedfl.protocols.steps`).
+    documented
+        Another generator with the same options, if they are named only there.
     masks
         Of what kind they are.
     in_groups
@@ -81,6 +83,7 @@ class Protocol:
 
     name: str
     generator: Callable[..., Steps] = field(compare=False)
+    documented: Callable[..., Steps] | None = field(default=None, compare=False)
     label: str = ""
     masks: Masks = "bounded"
     in_groups: bool = True
@@ -101,7 +104,7 @@ class Protocol:
     def options(self) -> tuple[str, ...]:
         """The names of its options."""
         fixed = ("me", "w", "design", "round", "draw")
-        return tuple(name for name in signature(self.generator).parameters if name not in fixed)
+        return tuple(name for name in signature(self.documented or self.generator).parameters if name not in fixed)
 
     def on(self, design: Design, *, seed: int = 0, **options: Any) -> Averaging:
         """Return the protocol on a design with its options; an unknown option is an error that names the nearest."""
@@ -206,7 +209,14 @@ SHARES = Protocol(
     symbolic={"codec": Symbols(), "bits": None, "range": None},
     settle=sharing.settle,
 )
-RESILIENT = replace(SHARES, name="resilient", label="SecureD-FL resilient shares", generator=resilient, commit_step=2)
+RESILIENT = replace(
+    SHARES,
+    name="resilient",
+    label="SecureD-FL resilient shares",
+    generator=resilient,
+    documented=sharing.shares,
+    commit_step=2,
+)
 
 BUILT_IN = {row.name: row for row in (CLASSIC, GROUPED, PLAIN, RESILIENT, SHARES)}
 """The protocols of this package by name."""

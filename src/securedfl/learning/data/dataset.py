@@ -74,13 +74,13 @@ class Dataset:
         """How many users there are; 0 if unknown."""
         return 0 if self.users is None else len(np.unique(self.users))
 
-    def fraction(self, share: float, random: np.random.Generator) -> Dataset:
-        """Return a random share of the users, or of the samples where users are unknown; at least one."""
-        if share == 1:
+    def fraction(self, part: float, random: np.random.Generator) -> Dataset:
+        """Return a random part of the users, or of the samples where users are unknown; at least one."""
+        if part == 1:
             return self
         groups = np.arange(len(self)) if self.users is None else self.users
         every = np.unique(groups)
-        kept = random.permutation(every)[: max(1, round(share * len(every)))]
+        kept = random.permutation(every)[: max(1, round(part * len(every)))]
         chosen = np.flatnonzero(np.isin(groups, kept))
         return replace(
             self,

@@ -9,12 +9,12 @@ other set of the same parameters is never formed, so that nothing can be learned
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from typing import Any
 
 import numpy as np
 
 from securedfl.designs.design import Design, Group
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.protocols.fixedpoint import Codec, codec_of
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.shares.layout import Interval, Layout, Reduction, union
@@ -30,19 +30,15 @@ def resilient(
     w: Array,
     design: Design,
     *,
-    strength: int | None = None,
-    collusion: int | None = None,
-    bits: int | None = None,
-    range: float | None = None,  # noqa: A002
-    codec: Codec | None = None,
     round: int = 0,
     draw: Draw = secret_uniform,
+    **options: Any,
 ) -> Steps:
     """Share and back up; return the `Holding` from which the average can be finished, also after losses.
 
     Parameters are those of `shares`.
     """
-    x, layout, decode = begin(w, design, strength, collusion, codec_of(codec, bits=bits, range=range), round)
+    x, layout, decode = begin(w, design, round, **options)
     if not layout.groups[me]:
         raise ConfigError("every peer needs a group of at least two in the partitions used; use more strength")
     held = Holding(me, x, layout, decode)

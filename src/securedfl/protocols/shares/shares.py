@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,8 @@ def shares(
     draw
         Where masks come from.
     """
-    x, layout, decode = begin(w, design, strength, collusion, codec_of(codec, bits=bits, range=range), round)
+    options = {"strength": strength, "collusion": collusion, "bits": bits, "range": range, "codec": codec}
+    x, layout, decode = begin(w, design, round, **options)
     received = yield split(me, x, layout, draw)
     for u, first, end in layout.receiving(me):
         x[first:end] += values(received[u])
@@ -99,11 +101,10 @@ class Shared:
             )
 
 
-def begin(
-    w: Array, design: Design, strength: int | None, collusion: int | None, codec: Codec, round: int
-) -> tuple[Array, Layout, Decode]:
+def begin(w: Array, design: Design, round: int, **options: Any) -> tuple[Array, Layout, Decode]:
     """Return the encoded parameters, who owns what in this round, and how a segment's total becomes its mean."""
-    m, n = check_strength(design, strength, collusion), design.n
+    codec = codec_of(options.get("codec"), bits=options.get("bits"), range=options.get("range"))
+    m, n = check_strength(design, options.get("strength"), options.get("collusion")), design.n
     layout = layout_for(design, round * m % design.gap, m, len(w))
     return codec.encode(w, n), layout, partial(codec.decode, n=n, like=w[:0])
 
