@@ -18,5 +18,6 @@ def own(name, call, n, *, kind="bounded", coordinates=None) -> Audit:
     def generator(me, w, design, *, round, draw):
         return call(me, w, round=round, draw=draw)
 
-    row = Protocol(name=name, generator=generator, masks=kind, in_groups=False)
+    arithmetic = "ring" if kind == "perfect" else "reals"
+    row = Protocol(name=name, generator=generator, masks=kind, arithmetic=arithmetic, in_groups=False)
     return Audit(row.on(Design.everyone(n)), coordinates=coordinates)

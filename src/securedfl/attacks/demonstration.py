@@ -18,7 +18,7 @@ import numpy as np
 from securedfl.attacks.solving import record, recovered, solve
 from securedfl.designs import best
 from securedfl.errors import MissingDependencyError
-from securedfl.protocols import classic, grouped
+from securedfl.protocols import classic, paper
 from securedfl.protocols.randomness import InsecureSeededDraw
 from securedfl.protocols.steps import Array, Draw
 
@@ -104,7 +104,7 @@ def _steal(vectors: Sequence[Array], true: Array, look: Callable[[Array], Array]
     n = len(vectors)
     design = best(n, 3, seed)
     found, counts = [], []
-    for protocol in (classic, grouped):
+    for protocol in (classic, paper):
         average = partial(protocol, design=design)
         taken = record(average, vectors, partial(_draw, seed))
         loot = solve(taken.held_by([0]), average, n)

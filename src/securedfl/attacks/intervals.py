@@ -10,7 +10,7 @@ import numpy as np
 
 from securedfl.attacks.solving import Held, record
 from securedfl.designs import Design
-from securedfl.protocols.admm import factors, grouped
+from securedfl.protocols.admm import factors, paper
 from securedfl.protocols.steps import Array, Draw
 
 
@@ -111,7 +111,7 @@ def narrow(
     for r in range(rounds):
         vectors = parameters(r)
         used = r if rotate else 0
-        protocol = partial(grouped, design=design, rho=rho, iterations=2, round=used)
+        protocol = partial(paper, design=design, rho=rho, iterations=2, round=used)
         taken = record(protocol, vectors, None if draw is None else partial(_of_round, draw, r))
         found = interval(taken.held_by([attacker]), design, victim, rho=rho, iterations=2, round=used)
         if low is not None and high is not None:

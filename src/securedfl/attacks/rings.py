@@ -1,19 +1,19 @@
-"""The attack on shares: a coalition solves its messages in the ring itself, modulo 2^64."""
+"""The attack behind perfect masks: a coalition solves its messages in the protocol's own ring or field."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from securedfl.attacks.solving import Held, Loot
-from securedfl.privacy.symbolic.algebra import TwoAdic, eliminate, reduce
+from securedfl.privacy.symbolic.algebra import Arithmetic, PrimeField, eliminate, reduce
 from securedfl.privacy.symbolic.view import symbolic
-from securedfl.protocols.fixedpoint import FixedPoint
+from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint
 from securedfl.protocols.masks import values
 from securedfl.protocols.steps import Array, PeerProtocol
 
 
-def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint) -> Loot:
-    """Recover every coordinate that the messages of an average by shares determine.
+def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint, ring: Arithmetic) -> Loot:
+    """Recover every coordinate that the messages of an average determine.
 
     Parameters
     ----------
@@ -23,8 +23,8 @@ def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint) ->
         The public protocol with a codec that passes symbols through.
     n
         The number of peers.
-    codec
-        How numbers became ring elements.
+    codec, ring
+        How numbers became elements, and of what.
 
     Returns
     -------
@@ -32,15 +32,14 @@ def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint) ->
         Estimates are NaN at the coordinates that stay hidden. What is recovered is exact, so the expected error is
         that of the encoding.
     """
-    ring = TwoAdic()
     coordinates = len(held.average)
     owners, steps = symbolic(protocol, n, coordinates, ring)
     owner = np.asarray(owners)
-    known = np.zeros(len(owners), dtype=np.uint64)
+    modulus = ring.prime if isinstance(ring, PrimeField) else 1 << 64
+    known = np.zeros(len(owners), dtype=ring.dtype)
     known[0] = 1
     for member in held.coalition:
-        own = [codec.encode(held.parameters[member], n), *held.draws[member]]
-        known[owner == member] = np.concatenate(own).astype(np.uint64)
+        known[owner == member] = np.concatenate(_own(held, member, n, codec)).astype(ring.dtype)
 
     table, right = [], []
     for message in held.messages:
@@ -48,24 +47,34 @@ def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint) ->
         if message.sender in held.coalition or array.dtype.kind != "u":
             continue  # decoded totals are what everybody learns
         for form, value in zip(steps[message.step][message.receiver][message.sender], array.flat, strict=True):
-            row = np.zeros(len(owners), dtype=np.uint64)
+            row = np.zeros(len(owners), dtype=ring.dtype)
             row[: len(form.row)] = form.row
             table.append(row)
-            right.append((int(value) - int((row * known).sum(dtype=np.uint64))) % (1 << 64))
+            right.append((int(value) - sum(map(int, ring.multiply(row, known)))) % modulus)
     mine = np.isin(owner, [-1, *held.coalition])
     params = np.arange(1, 1 + n * coordinates)
     masks = np.setdiff1d(np.flatnonzero(~mine), params)
     honest = params[~mine[params]]
-    rows = np.array(table, dtype=np.uint64).reshape(-1, len(owners))
-    system = np.column_stack([rows[:, masks], rows[:, honest], np.array(right, dtype=np.uint64)])
+    rows = np.array(table, dtype=ring.dtype).reshape(-1, len(owners))
+    system = np.column_stack([rows[:, masks], rows[:, honest], np.array(right, dtype=ring.dtype)])
     solved = reduce(eliminate(system, len(masks), ring), ring, width=len(honest))
     return _loot(held, solved, honest - 1, n, codec)
+
+
+def _own(held: Held, member: int, n: int, codec: FixedPoint) -> list[Array]:
+    """Return the elements that a member of the coalition started with: its parameters and masks."""
+    w, drawn = held.parameters[member], held.draws[member]
+    codes = codec.encode(w, n)
+    if not isinstance(codec, FieldPoint):
+        return [codes, *drawn]
+    again = iter(drawn)
+    return [codes, codec.field(w).uniform(lambda _like: next(again).copy(), codes)]
 
 
 def _loot(held: Held, solved: Array, places: Array, n: int, codec: FixedPoint) -> Loot:
     coordinates = len(held.average)
     estimates = {peer: np.full(coordinates, np.nan) for peer in range(n) if peer not in held.coalition}
-    word = np.uint32 if codec.width(held.average) == 32 else np.uint64
+    word = np.dtype(f"u{codec.width(held.average) // 8}")
     step = 1.0
     for row in solved[(solved[:, :-1] != 0).sum(axis=1) == 1]:
         place = int(places[np.flatnonzero(row[:-1])[0]])

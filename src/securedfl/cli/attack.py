@@ -16,14 +16,14 @@ from securedfl.attacks.solving import Loot, max_error, record, recovered, solve
 from securedfl.cli.audit import check_collusion, chosen, write
 from securedfl.errors import ConfigError
 from securedfl.privacy.audit import Audit
-from securedfl.privacy.certificate import readable_json, too_narrow
-from securedfl.protocols.fixedpoint import FixedPoint
-from securedfl.protocols.protocol import GROUPED, Averaging
+from securedfl.privacy.certificate import readable_json
+from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint
+from securedfl.protocols.protocol import PAPER
 from securedfl.protocols.steps import Array
 
 
 def attack(
-    protocol: Annotated[str, typer.Option(help="grouped, classic, plain or shares.")] = "classic",
+    protocol: Annotated[str, typer.Option(help="classic, paper, grouped, plain or shares.")] = "classic",
     peers: Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")] = None,
     group_size: Annotated[int, typer.Option(min=2, help="Peers per group.")] = 3,
     iterations: Annotated[int, typer.Option(min=1, help="ADMM iterations per average.")] = 2,
@@ -36,7 +36,7 @@ def attack(
     ] = None,
     rounds: Annotated[
         int,
-        typer.Option(min=1, help="More than one: intersect intervals over rounds (grouped, constant rho)."),
+        typer.Option(min=1, help="More than one: intersect intervals over rounds (paper, constant rho)."),
     ] = 1,
     dtype: Annotated[Literal["float32", "float64"], typer.Option(help="Of the vectors that travel.")] = "float32",
     design: Annotated[
@@ -55,7 +55,7 @@ def attack(
     - `securedfl attack` : the paper's lemma, all-to-all and two iterations
     - `securedfl attack --protocol grouped --iterations 6` : group sums give everybody away
     - `securedfl attack --protocol grouped --collusion 2`
-    - `securedfl attack --protocol grouped --rounds 40` : the same neighbours again and again, and rotation
+    - `securedfl attack --protocol paper --rounds 40` : the same neighbours again and again, and rotation
     - `securedfl attack --picture stolen.png` : images stolen from peers, side by side with protected ones
     """
     if picture is not None:
@@ -84,7 +84,7 @@ def attack(
         parameters = audited.places
     vectors = _vectors(attacked.n, parameters, dtype, seed)
     started = time.perf_counter()
-    loot = _attack(attacked, members, vectors)
+    loot = _attack(audited, members, vectors)
     result = _result(loot, members, vectors, audited.learns(members).exposed, time.perf_counter() - started)
     guessed = sorted(set(result["recovered_peers"]) - set(result["exposed_by_audit"]))
     result = {
@@ -99,14 +99,16 @@ def attack(
     typer.echo(readable_json(result) if as_json else _words(result))
 
 
-def _attack(attacked: Averaging, members: tuple[int, ...], vectors: list[Array]) -> Loot:
+def _attack(audit: Audit, members: tuple[int, ...], vectors: list[Array]) -> Loot:
     """Run the real protocol, take what the coalition holds, and solve."""
+    attacked = audit.averaging
     held = record(attacked, vectors).held_by(members)
     if attacked.protocol.masks != "perfect":
         return solve(held, attacked, attacked.n)
     row = attacked.protocol
     on_symbols = partial(row.generator, design=attacked.design, **{**attacked.options, **row.symbolic})
-    return solve_ring(held, on_symbols, attacked.n, FixedPoint())
+    codec = FieldPoint if row.arithmetic == "field" else FixedPoint
+    return solve_ring(held, on_symbols, attacked.n, codec(bits=attacked.options.get("bits")), audit.ring)
 
 
 def _result(
@@ -156,7 +158,7 @@ def _words(result: dict[str, Any]) -> str:
 
 def _why_guessed(widths: tuple[float, ...]) -> str:
     """Return why an estimate is right although the audit says that the parameters cannot be computed."""
-    if too_narrow(widths):
+    if widths:
         return (
             f"masks are only {widths[0]:.3g} wide, and a message leaves an interval of "
             f"{min(widths):.3g} (training refuses such masks)"
@@ -166,8 +168,8 @@ def _why_guessed(widths: tuple[float, ...]) -> str:
 
 def _rounds(audited: Audit, rounds: int, parameters: int, dtype: str, seed: int, *, as_json: bool) -> None:
     design, row = audited.averaging.design, audited.averaging.protocol
-    if row is not GROUPED or not isinstance(audited.options["rho"], int | float):
-        raise ConfigError("--rounds is an attack on bounded masks: use --protocol grouped and a constant --rho")
+    if row is not PAPER or not isinstance(audited.options["rho"], int | float):
+        raise ConfigError("--rounds is an attack on bounded masks: use --protocol paper and a constant --rho")
     if audited.averaging.settled.parts != 2:
         raise ConfigError("--rounds attacks averages of 2 iterations; leave --iterations away")
     vectors = _vectors(design.n, min(parameters, 1000), dtype, seed)

@@ -172,10 +172,10 @@ def errors(parameters: Array, *, iterations: Sequence[int], seed: int, round: in
         rows = parameters.astype(dtype)
         for count in iterations:
             literal = {"iterations": count, "finish": "literal", "rho": AUTHORS[count]}
-            yield f"literal {dtype}", str(count), measure(rows, "grouped", **literal)
+            yield f"literal {dtype}", str(count), measure(rows, "paper", **literal)
             # One iteration cannot be solved for the mean.
             if count > 1:
-                yield f"exact {dtype}", str(count), measure(rows, "grouped", iterations=count)
+                yield f"exact {dtype}", str(count), measure(rows, "paper", iterations=count)
     yield SHARES, "", measure(parameters, "shares", collusion=COLLUSION)
 
 

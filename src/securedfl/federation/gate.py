@@ -11,6 +11,7 @@ from typing import Any
 from securedfl.designs import Design
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, private
+from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.privacy.audit import Audit
@@ -48,7 +49,7 @@ def pass_gate(config: TrainConfig, design: Design) -> dict[str, Any]:
         certificate = _certified(config, design, method)
         demand = config.collusion > 0
         if demand and not certificate.meets(config.collusion, promise=DEFAULT_PROMISE):
-            if not config.allow_exposure:
+            if not (config.allow_exposure or find_method(method).as_published):
                 raise refusal(certificate, _averaging(config, design, method))
             _log.warning("exposure is allowed: %s", certificate.sentence)
         elif demand and certificate.verdict == "partial sums":

@@ -27,12 +27,15 @@ class Method:
         Gives the settings that this method averages with.
     baseline
         Whether it promises no privacy, or needs none, and is there for comparison.
+    as_published
+        Whether it repeats the paper, whatever that tells: its certificate says so, and a simulation runs all the same.
     """
 
     label: str
     protocol: Callable[[TrainConfig], str | Protocol] | None
     adapt: Callable[[TrainConfig], TrainConfig] = lambda config: config
     baseline: bool = False
+    as_published: bool = False
 
 
 def _as_published(config: TrainConfig) -> TrainConfig:
@@ -54,7 +57,9 @@ def _as_published(config: TrainConfig) -> TrainConfig:
 METHODS: dict[str, Method] = {
     "local": Method(label="Local-Only", protocol=None, baseline=True),
     "fedavg": Method(label="FedAvg", protocol=lambda _config: "plain", baseline=True),
-    "paper": Method(label="SecureD-FL (paper)", protocol=lambda _config: "grouped", adapt=_as_published),
+    "paper": Method(
+        label="SecureD-FL (paper)", protocol=lambda _config: "paper", adapt=_as_published, as_published=True
+    ),
     "secured": Method(label="SecureD-FL", protocol=lambda config: config.protocol),
     "shares": Method(label="SecureD-FL shares", protocol=lambda _config: "shares"),
 }

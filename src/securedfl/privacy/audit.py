@@ -24,6 +24,7 @@ from securedfl.privacy.certificate import Certificate, Verdict
 from securedfl.privacy.symbolic.algebra import Arithmetic, PrimeField, TwoAdic
 from securedfl.privacy.symbolic.forms import exactly
 from securedfl.privacy.symbolic.view import Knowledge, View, observe
+from securedfl.protocols.field import PRIMES
 from securedfl.protocols.protocol import Averaging
 from securedfl.protocols.steps import Options
 
@@ -78,9 +79,11 @@ class Audit:
 
     @property
     def ring(self) -> Arithmetic:
-        """The arithmetic that fits the masks."""
-        if self.averaging.protocol.masks == "perfect":
+        """The protocol's own arithmetic; without a choice of bits, that of 32."""
+        if self.averaging.protocol.arithmetic == "ring":
             return TwoAdic()
+        if self.averaging.protocol.arithmetic == "field":
+            return PrimeField(PRIMES[self.averaging.options.get("bits") or 32])
         name, content = self.averaging.protocol.name, self.averaging.design.hash
         return PrimeField.chosen_by(f"{name} {sorted(self.options.items())} {self.n} {content}")
 
@@ -215,7 +218,7 @@ def _evaluate_view(view: View, iterations: int, coalitions: Coalitions) -> tuple
     dimension = np.zeros((len(coalitions), iterations), dtype=np.int64)
     for k, coalition in enumerate(coalitions.tolist()):
         for i in range(iterations):
-            learned = view.knowledge(coalition, view.steps * (i + 1) // iterations)
+            learned = view.knowledge(coalition, view.steps * (i + 1) // iterations, sums=False)
             if learned.dimension:
                 level[k, i] = 1
                 level[k, i, coalition] = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -17,11 +17,12 @@ from securedfl.protocols.protocol import Masks
 
 Verdict = Literal["only the total", "partial sums", "exposed"]
 
-LEAST_WIDTH = 0.25
-"""How wide a bounded mask (1/rho) must be at least: some times what parameters spread by; the authors' was 1/3."""
+UPDATE_NORM = 1.0
+"""The norm of an update that bounded masks must hide: what a round of training moves all parameters by, in all."""
 
-LEAST_INTERVAL = 0.05
-"""How wide the interval of the most telling message must be at least: what parameters typically spread by."""
+MOST_TOLD = 0.125
+"""How large an update may be beside a mask's standard deviation. Who guesses updates correlates a message with them,
+over all parameters at once; at this ratio one message tells two guesses apart little better than a coin does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,29 +94,30 @@ class Certificate:
     levels: Levels = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int8), compare=False, repr=False)
 
     @property
+    def told(self) -> float | None:
+        """An update's norm over the standard deviation of the narrowest mask; None where masks tell nothing or all."""
+        if self.kind != "bounded":
+            return None
+        return math.inf if self.narrowest is None else UPDATE_NORM / (self.narrowest / math.sqrt(12))
+
+    @property
     def narrow(self) -> bool:
-        """Whether bounded masks are so narrow that single messages give the parameters away, near enough."""
-        if self.kind != "bounded" or self.width is None or self.narrowest is None:
-            return False
-        return too_narrow((self.width, self.narrowest))
+        """Whether masks are so narrow that a guessed update can be recognised in a message."""
+        return self.told is not None and self.told > MOST_TOLD
 
     @property
     def sentence(self) -> str:
         """What a data-protection officer needs to know, in words."""
-        if not self.narrow or self.width is None:
+        if not self.narrow:
             return self._algebra
-        if self.width < LEAST_WIDTH:
-            why = f"masks are only {self.width:.3g} wide: every message gives the parameters away to within that"
-            cure = f"use rho <= {1 / LEAST_WIDTH:g}"
-        else:
-            why = (
-                "masks narrow over the iterations: a later message gives the parameters away to within "
-                f"{self.narrowest:.3g}"
-            )
-            cure = f"use 2 iterations and a constant rho <= {1 / LEAST_WIDTH:g}"
+        width = "of unknown width" if self.narrowest is None else f"only {self.narrowest:.3g} wide"
+        why = (
+            f"masks are {width}, so whoever guesses an update can recognise it in a single message; "
+            'use a protocol with perfect masks ("grouped", "shares" or "resilient")'
+        )
         if self.verdict == "exposed":
-            return f"{self._algebra} Besides, {why}; {cure}."
-        return f"These settings do not protect the peers: {why}; {cure}. As to exact values: {self._algebra}"
+            return f"{self._algebra} Besides, {why}."
+        return f"These settings do not protect the peers: {why}. As to exact values: {self._algebra}"
 
     @property
     def _algebra(self) -> str:
@@ -151,19 +153,19 @@ class Certificate:
             return "Whatever else they see is uniformly random and says nothing, whatever their computing power."
         if self.kind == "none":
             return "Parameters travel without masks."
-        if self.narrow:
-            return ""  # said already
+        bits = "Floats keep bits that are finer than the masks, so unchanged parameters can be recognised."
         if self.narrowest is None:
-            return "Masks are of bounded width, so single messages narrow parameters down to intervals."
+            return f"Masks are of bounded width, so single messages narrow parameters down to intervals. {bits}"
         again = (
             f" The same two peers meet up to {self.meetings} times in {self.rounds} rounds, which narrows it "
             "further where parameters move slowly."
             if self.meetings is not None and self.meetings > 1
             else ""
         )
+        several = " Several messages together narrow it further." if len(self.exposed_by_iteration) > 2 else ""
         return (
             f"A single message still narrows a parameter down to an interval of width {self.narrowest:.3g} "
-            f"(masks are {self.width:.3g} wide).{again}"
+            f"(masks are {self.width:.3g} wide).{several}{again} {bits}"
         )
 
     @property
@@ -177,8 +179,8 @@ class Certificate:
     def meets(self, collusion: int, *, promise: Verdict = "partial sums") -> bool:
         """Tell whether it promises at least this much against that many colluders, behind masks wide enough.
 
-        The verdict is about what can be computed; masks narrower than `LEAST_WIDTH` (or `LEAST_INTERVAL`, for what a
-        later message leaves) give nearly as much away without computing, so they never meet a promise.
+        The verdict is about what can be computed; narrow masks (`narrow`) give nearly as much away without computing,
+        so they never meet a promise.
         """
         order = ("exposed", "partial sums", "only the total")
         enough = order.index(self.verdict) >= order.index(promise)
@@ -213,11 +215,6 @@ class Certificate:
         if not isinstance(data, dict):
             raise PrivacyError("not a certificate: expected a JSON object")
         return cls.from_dict(data)
-
-
-def too_narrow(widths: Sequence[float]) -> bool:
-    """Tell whether masks whose messages leave intervals of these widths are too narrow to hide parameters."""
-    return bool(widths) and (widths[0] < LEAST_WIDTH or min(widths) < LEAST_INTERVAL)
 
 
 def readable_json(data: Mapping[str, Any]) -> str:

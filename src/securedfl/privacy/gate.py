@@ -10,8 +10,7 @@ from securedfl.designs import Design, best, nearest
 from securedfl.designs.best import withstanding
 from securedfl.errors import ConfigError, DesignError, PrivacyError
 from securedfl.privacy.audit import Audit
-from securedfl.privacy.certificate import LEAST_WIDTH, Certificate, Verdict, too_narrow
-from securedfl.protocols.admm import DEFAULT_RHO
+from securedfl.privacy.certificate import Certificate, Verdict
 from securedfl.protocols.protocol import GROUPED, SHARES, Averaging, Protocol
 from securedfl.protocols.steps import Options
 
@@ -80,7 +79,7 @@ def suggestions(certificate: Certificate, averaging: Averaging, *, promise: Verd
     """Yield settings that are close to the refused ones and withstand the same coalitions, nearest first."""
     search = _Suggestions(certificate, averaging, promise)
     if certificate.collusion < averaging.n - 1:
-        yield from search.wider_masks()
+        yield from search.perfect_masks()
         yield from search.fewer_iterations()
         yield from search.shares()
         yield from search.other_groups()
@@ -93,12 +92,6 @@ class _Suggestions:
         self._certificate, self._promise, self._averaging = certificate, promise, averaging
         self._options: Options = averaging.given
         self._row, self._design = averaging.protocol, averaging.design
-        # what else must change with any change of the iterations: masks that are too narrow in themselves
-        self._also: dict[str, Any] = {}
-        two = {**averaging.given, "iterations": 2}
-        if certificate.narrow and "rho" in two and too_narrow(GROUPED.on(self._design, **two).settled.widths):
-            self._options = {**averaging.given, "rho": DEFAULT_RHO}
-            self._also = {"rho": DEFAULT_RHO}
 
     def _holds(self, row: Protocol, design: Design, options: Options) -> bool:
         certificate = self._certificate
@@ -110,10 +103,13 @@ class _Suggestions:
             return False
         return found.meets(certificate.collusion, promise=self._promise)
 
-    def wider_masks(self) -> Iterator[Suggestion]:
-        """Try masks of the default width."""
-        if self._also and self._holds(self._row, self._design, self._options):
-            yield Suggestion(f"masks {1 / DEFAULT_RHO:g} wide, that is rho of at most {1 / LEAST_WIDTH:g}", self._also)
+    def perfect_masks(self) -> Iterator[Suggestion]:
+        """Try the same algorithm in a field, in the same groups."""
+        if self._row is not GROUPED and "iterations" in self._row.options and self._row.in_groups:
+            iterations = max(2, self._options.get("iterations", 2))
+            if self._holds(GROUPED, self._design, {"iterations": iterations}):
+                also = {} if iterations == self._options.get("iterations", 2) else {"iterations": iterations}
+                yield Suggestion("the same behind perfect masks", {"protocol": GROUPED.name, **also})
 
     def fewer_iterations(self) -> Iterator[Suggestion]:
         """Try two first, the only number that tells nothing but the total; more tell more, so a few say all."""
@@ -121,7 +117,7 @@ class _Suggestions:
             return
         for iterations in range(2, min(self._options.get("iterations", 2), MOST_ITERATIONS + 1)):
             if self._holds(self._row, self._design, {**self._options, "iterations": iterations}):
-                yield Suggestion(f"{iterations} iterations", {"iterations": iterations, **self._also})
+                yield Suggestion(f"{iterations} iterations", {"iterations": iterations})
                 return
 
     def shares(self) -> Iterator[Suggestion]:
@@ -145,8 +141,8 @@ class _Suggestions:
         here = self._design.group_size
         for size in sorted(range(2, min(self._averaging.n, MOST_GROUP_SIZE + 1)), key=lambda s: abs(s - here)):
             other = self._other(size) if size != here or self._row is not GROUPED else None
-            if other is not None and self._holds(GROUPED, other, {**self._options, "iterations": 2}):
-                settings = {"protocol": GROUPED.name, "group_size": size, "iterations": 2, **self._also}
+            if other is not None and self._holds(GROUPED, other, {"iterations": 2}):
+                settings = {"protocol": GROUPED.name, "group_size": size, "iterations": 2}
                 yield Suggestion(f"grouped in groups of {size} with 2 iterations", settings)
                 return
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from securedfl.protocols.admm import DEFAULT_RHO, Schedule, classic, grouped
-from securedfl.protocols.fixedpoint import FixedPoint, Symbols, UnencodableError
+from securedfl.protocols.admm import DEFAULT_RHO, Schedule, classic, paper
+from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, Symbols, UnencodableError
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.plain import plain
 from securedfl.protocols.protocol import LEAST_PEERS, Averaging, Protocol, by_name
@@ -16,6 +16,7 @@ __all__ = [
     "Array",
     "Averaging",
     "Draw",
+    "FieldPoint",
     "FixedPoint",
     "Held",
     "Inbox",
@@ -30,7 +31,7 @@ __all__ = [
     "UnencodableError",
     "by_name",
     "classic",
-    "grouped",
+    "paper",
     "plain",
     "secret_uniform",
 ]

@@ -1,6 +1,8 @@
-"""Averaging by ADMM: within groups (SecureAggregation of Algorithm 3) and all-to-all (Algorithm 1).
+"""Averaging by ADMM in floats, as published: within groups (Algorithm 3) and all-to-all (Algorithm 1).
 
-The names are the paper's: w private parameters, x local variable, y message, z consensus, lam dual variable.
+For repeating the paper. Float masks are of bounded width and leak (docs/privacy.md); `securedfl.protocols.grouped` is
+the same algorithm behind perfect masks. The names are the paper's: w private parameters, x local variable, y message,
+z consensus, lam dual variable.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ AUTHORS = {
 """The schedules of the paper's authors by number of iterations; the paper itself states none."""
 
 
-def grouped(
+def paper(
     me: int,
     w: Array,
     design: Design,
@@ -96,8 +98,7 @@ def grouped(
     n = design.n
     u, z = draw(w), np.zeros(1, dtype=w.dtype)
     u *= 1 / schedule[0]  # u = lam/rho, the scaled dual variable
-    for i in range(iterations):
-        at = round * iterations + i
+    for i, at in enumerate(turns(round, iterations)):
         pi, g = design.partition(at), design.group(me, at)
         c, q = factors(schedule[i])
 
@@ -110,8 +111,8 @@ def grouped(
 
         sums = {g: z_g}
         if len(pi) > 1:
-            received = yield _relay(me, g, pi, z_g)
-            sums |= _collect(me, g, pi, received)
+            received = yield relay(me, g, pi, z_g)
+            sums |= collect(me, g, pi, received)
         z_before, z = z, total([sums[h] for h in pi])  # final z sum
 
         if i + 1 < iterations:
@@ -127,7 +128,7 @@ def grouped(
 
 def classic(me: int, w: Array, design: Design, **options: Any) -> Steps:
     """Average by ADMM with everybody in one group (Algorithm 1). Two iterations reveal all parameters to everybody."""
-    return grouped(me, w, Design.everyone(design.n), **options)
+    return paper(me, w, Design.everyone(design.n), **options)
 
 
 def factors(rho: Any) -> tuple[Any, Any]:
@@ -137,19 +138,26 @@ def factors(rho: Any) -> tuple[Any, Any]:
 
 def check_options(*, rho: float | Schedule = DEFAULT_RHO, iterations: int = 2, finish: str = "exact") -> Schedule:
     """Return rho as a schedule; raise `ConfigError` for options that make no average."""
-    if isinstance(iterations, bool) or not isinstance(iterations, int):
-        raise ConfigError(f"iterations must be a whole number, not {iterations!r}")
     if not isinstance(rho, Schedule) and (isinstance(rho, bool) or not isinstance(rho, Real)):
         raise ConfigError(f"rho must be a number or a Schedule, not {rho!r}")
     if finish not in ("exact", "literal"):
         raise ConfigError(f'finish must be "exact" or "literal", not {finish!r}')
-    least = 2 if finish == "exact" else 1
-    if iterations < least:
-        raise ConfigError(
-            f"{iterations} iterations are too few: finish={finish!r} needs at least {least}"
-            + (' (use finish="literal" for one iteration)' if iterations == 1 else "")
-        )
+    check_iterations(iterations, least=2 if finish == "exact" else 1)
     return rho if isinstance(rho, Schedule) else Schedule(start=rho)
+
+
+def check_iterations(iterations: Any, *, least: int) -> None:
+    """Raise `ConfigError` for a number of iterations that gives no average."""
+    if isinstance(iterations, bool) or not isinstance(iterations, int):
+        raise ConfigError(f"iterations must be a whole number, not {iterations!r}")
+    if iterations < least:
+        one = ' (the protocol "paper" takes one with finish = "literal")' if iterations == 1 else ""
+        raise ConfigError(f"{iterations} iterations are too few: at least {least} give the average{one}")
+
+
+def turns(round: int, iterations: int) -> list[int]:
+    """Return the partitions of a round's iterations: each round goes on where the one before ended."""
+    return [round * iterations + i for i in range(iterations)]
 
 
 def _check_rounding(schedule: Schedule, iterations: int, w: Array) -> None:
@@ -162,13 +170,13 @@ def _check_rounding(schedule: Schedule, iterations: int, w: Array) -> None:
         )
 
 
-def _relay(me: int, g: Group, pi: Partition, z_g: Array) -> Outbox:
+def relay(me: int, g: Group, pi: Partition, z_g: Array) -> Outbox:
     """Send z_g to the other groups; the members share the work: each serves the peers of its own rank."""
     rank = g.index(me)
     return {v: z_g for h in pi if h != g for j, v in enumerate(h) if j % len(g) == rank}
 
 
-def _collect(me: int, g: Group, pi: Partition, received: Mapping[int, Array]) -> dict[Group, Array]:
+def collect(me: int, g: Group, pi: Partition, received: Mapping[int, Array]) -> dict[Group, Array]:
     """Receive the other groups' sums, each from the member that serves this peer's rank."""
     rank = g.index(me)
     return {h: received[h[rank % len(h)]] for h in pi if h != g}

@@ -1,4 +1,4 @@
-"""Fixed point: numbers as elements of the ring Z_2^32 or Z_2^64, in which masks are perfectly uniform."""
+"""Fixed point: numbers as elements of a ring Z_2^b or a field Z_p, in which masks are perfectly uniform."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import Protocol
 import numpy as np
 
 from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.protocols.field import PRIMES, FieldSymbols, Linear, PrimeWords
 from securedfl.protocols.steps import Array
 
-DEFAULT_RANGES = {32: 8.0, 64: 4096.0}
-"""Largest absolute value per ring width, such that the mean is off by less than 2^-20 or 2^-40 (docs/shares.md)."""
+DEFAULT_RANGES = {16: 0.25, 32: 8.0, 64: 4096.0}
+"""Largest absolute value per width, such that the mean is off by less than 2^-20 for 32 and 2^-40 for 64 bits. 16 bits
+are for differences, which are small (docs/shares.md)."""
 
 _BLOCK = 1 << 16
 """Values encoded at a time, so that they stay in the cache from one pass to the next."""
 
 
 class Codec(Protocol):
-    """Turns a peer's vector into ring elements and a sum of n of them into the mean."""
+    """Turns a peer's vector into elements and a sum of n of them into the mean."""
 
     def encode(self, w: Array, n: int) -> Array:
         """Return a fresh array that the protocol may overwrite."""
@@ -29,28 +31,35 @@ class Codec(Protocol):
         """Return the mean of n vectors from the sum of their codes, in the dtype of ``like``."""
 
 
+class FieldCodec(Codec, Protocol):
+    """A codec whose elements form a field."""
+
+    def field(self, like: Array) -> Linear:
+        """Return the arithmetic of the codes of such vectors."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FixedPoint:
-    """Round to a multiple of ``2**-fraction_bits`` and count in Z_2^bits; negative numbers wrap around.
+    """Round to a multiple of a step, a power of two, and count modulo 2^bits; negative numbers wrap around.
 
-    The sum of n codes stays below half the ring, so that it never wraps unnoticed: n peers cost log2(n) bits of
+    The sum of n codes stays below half the modulus, so that it never wraps unnoticed: n peers cost log2(n) bits of
     resolution, and every value is checked against the range.
 
     Parameters
     ----------
     bits
-        32 or 64; by default as wide as the vector's own numbers. Twice the bits are twice the bytes on the wire.
+        16, 32 or 64; by default as wide as the vector's own numbers. Twice the bits are twice the bytes on the wire.
     range
         The largest absolute value that a parameter may have: a wider range means coarser steps. By default 8 for 32
-        bits and 4096 for 64 bits.
+        bits, 4096 for 64 bits and 0.25 for 16 bits, which are for differences.
     """
 
     bits: int | None = None
     range: float | None = None
 
     def __post_init__(self) -> None:
-        if self.bits not in (None, 32, 64):
-            raise ConfigError(f"the ring has 32 or 64 bits, not {self.bits!r}")
+        if self.bits not in (None, *DEFAULT_RANGES):
+            raise ConfigError(f"bits must be 16, 32 or 64, not {self.bits!r}")
         if self.range is not None and not (0 < self.range < float("inf")):
             raise ConfigError(f"the range must be a positive finite number, not {self.range!r}")
 
@@ -60,23 +69,32 @@ class FixedPoint:
             raise InvalidInputError(f"fixed point is for float32 and float64, not {like.dtype}; convert the vector")
         return self.bits or 8 * like.dtype.itemsize
 
+    def modulus(self, bits: int) -> int:
+        """Return what codes are counted modulo."""
+        return int(2**bits)
+
     def limit(self, bits: int) -> float:
         """Return the largest absolute value that can be encoded."""
         return DEFAULT_RANGES[bits] if self.range is None else float(self.range)
 
     def fraction_bits(self, bits: int, n: int) -> int:
-        """Return the largest f for which n values of the range, in steps of 2^-f, add up to less than half the ring."""
-        return _fraction_bits(self.limit(bits), bits, n)
+        """Return the largest f for which n values of the range, in steps of 2^-f, add up to below half the modulus."""
+        return _fraction_bits(self.limit(bits), (self.modulus(bits) - 1) // 2, bits, n)
+
+    def step(self, like: Array, n: int) -> float:
+        """Return the distance of two numbers that can be told apart among n peers."""
+        bits = self.width(like)
+        return float(2.0 ** -self.fraction_bits(bits, n))
 
     def encode(self, w: Array, n: int) -> Array:
-        """Return w in steps of 2^-fraction_bits, rounded to nearest, as unsigned integers.
+        """Return w in steps, rounded to nearest, as unsigned integers.
 
         Raises `UnencodableError` with the index of the first value that is not finite or beyond the range.
         """
         bits = self.width(w)
         limit, scale = self.limit(bits), 2.0 ** self.fraction_bits(bits, n)
-        codes = np.empty(w.shape, dtype=np.uint32 if bits == 32 else np.uint64)
-        signed = codes.view(np.int32 if bits == 32 else np.int64)
+        codes = np.empty(w.shape, dtype=f"u{bits // 8}")
+        signed = codes.view(f"i{bits // 8}")
         # float32 cannot hold the integers of a 64-bit code; scaling by a power of two is exact in either type
         scaled = np.empty(w[:_BLOCK].shape, dtype=np.float64 if bits == 64 else w.dtype)
         for start in range(0, len(w), _BLOCK):
@@ -92,14 +110,51 @@ class FixedPoint:
     def decode(self, total: Array, n: int, like: Array) -> Array:
         """Return total / n as a float: one rounding to float64, one division, one rounding to the result's dtype."""
         bits = 8 * total.dtype.itemsize
-        mean = total.view(np.int32 if bits == 32 else np.int64).astype(np.float64)
-        mean /= n * 2.0 ** self.fraction_bits(bits, n)
-        return mean.astype(like.dtype, copy=False)
+        divisor = n * 2.0 ** self.fraction_bits(bits, n)
+        result = np.empty(total.shape, dtype=like.dtype)
+        for start in range(0, len(total), _BLOCK):
+            block = self._signed(total[start : start + _BLOCK]).astype(np.float64)
+            np.divide(block, divisor, out=block)
+            result[start : start + _BLOCK] = block
+        return result
+
+    def _signed(self, total: Array) -> Array:
+        """Return the whole numbers that codes stand for."""
+        return total.view(f"i{total.dtype.itemsize}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldPoint(FixedPoint):
+    """The same, counted modulo a prime (`securedfl.protocols.field`)."""
+
+    def modulus(self, bits: int) -> int:
+        """Return what codes are counted modulo."""
+        return PRIMES[bits]
+
+    def field(self, like: Array) -> Linear:
+        """Return the arithmetic of the codes of such vectors."""
+        return PrimeWords(self.width(like))
+
+    def encode(self, w: Array, n: int) -> Array:
+        """Return w in steps, rounded to nearest, as elements of the field."""
+        codes = super().encode(w, n)
+        prime = codes.dtype.type(self.modulus(self.width(w)))
+        for start in range(0, len(codes), _BLOCK):
+            block = codes[start : start + _BLOCK]
+            # a negative number, which wrapped around the word, becomes smaller by adding p, any other larger
+            np.minimum(block, block + prime, out=block)
+        return codes
+
+    def _signed(self, total: Array) -> Array:
+        prime = PRIMES[8 * total.dtype.itemsize]
+        # above half of p, what an element lacks to p counts downwards
+        negative = total > total.dtype.type(prime // 2)
+        return super()._signed(total - negative * total.dtype.type(prime))
 
 
 @dataclass(frozen=True)
-class Symbols:
-    """No encoding and no division, so that the protocol's arithmetic is + and - only: for the audit's symbols."""
+class Symbols(FieldSymbols):
+    """No encoding, so that the protocol's arithmetic is that of symbols: for the audit."""
 
     def encode(self, w: Array, n: int) -> Array:  # noqa: ARG002
         """Return a copy."""
@@ -108,6 +163,10 @@ class Symbols:
     def decode(self, total: Array, n: int, like: Array) -> Array:  # noqa: ARG002
         """Return the total itself: whoever knows n knows the mean."""
         return total
+
+    def field(self, like: Array) -> Linear:  # noqa: ARG002
+        """Return itself: symbols bring their own arithmetic."""
+        return self
 
 
 class UnencodableError(InvalidInputError):
@@ -130,7 +189,7 @@ def _refusal(w: Array, limit: float, bits: int) -> UnencodableError:
         return UnencodableError(_first(~finite), "is not a finite number; only finite numbers can be averaged")
     # compared in float64, because a limit rounded to float32 would be another limit
     beyond = np.abs(w.astype(np.float64)) > limit
-    wider = "pass a wider range, at the price of coarser steps" + (", or bits=64" if bits == 32 else "")
+    wider = "choose a wider range, at the price of coarser steps" + (", or more bits" if bits < 64 else "")
     return UnencodableError(_first(beyond), f"is beyond the range of -{limit:g} to {limit:g}; {wider}")
 
 
@@ -139,16 +198,15 @@ def _first(bad: Array) -> int:
 
 
 @lru_cache(maxsize=64)
-def _fraction_bits(range: float, bits: int, n: int) -> int:  # noqa: A002
-    half = 2 ** (bits - 1) - 1
-    f = bits
+def _fraction_bits(range: float, half: int, bits: int, n: int) -> int:  # noqa: A002
+    f = 2 * bits
     while f >= 0 and n * _round_up(Fraction(range) * 2**f) > half:
         f -= 1
     if f < 0:
-        wider = " or bits=64" if bits == 32 else ""
+        more = " or more bits" if bits < 64 else ""
         raise ConfigError(
             f"a range of {range:g} leaves no whole steps for {n} peers in {bits} bits; "
-            f"use a range of at most {half // n}{wider}"
+            f"use a range of at most {half // n}{more}"
         )
     return f
 

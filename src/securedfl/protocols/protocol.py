@@ -18,9 +18,10 @@ from securedfl.designs.coalition_search import Labels
 from securedfl.designs.coalitions import rotation, used
 from securedfl.designs.design import Design
 from securedfl.designs.known import best
-from securedfl.errors import DesignError, unknown
+from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.plugins import find
 from securedfl.protocols import admm
+from securedfl.protocols import grouped as field_admm
 from securedfl.protocols.fixedpoint import Symbols
 from securedfl.protocols.plain import plain
 from securedfl.protocols.shares import shares as sharing
@@ -30,6 +31,9 @@ from securedfl.protocols.steps import Array, Draw, Options, Settled, Steps
 Masks = Literal["perfect", "bounded", "none"]
 """``perfect``: uniform over the ring, so that a message says nothing; ``bounded``: of bounded width, so that a message
 narrows a value down to an interval; ``none``: parameters travel as they are."""
+
+Arithmetic = Literal["reals", "ring", "field"]
+"""In which a protocol calculates: with floats, modulo 2^b, or modulo a prime of `securedfl.protocols.field`."""
 
 PLUGINS = "securedfl.protocols"
 """The group of entry points that announces further protocols."""
@@ -55,6 +59,8 @@ class Protocol:
         Another generator with the same options, if they are named only there.
     masks
         Of what kind they are.
+    arithmetic
+        In which it calculates, so that the audit does so too; perfect masks need a ring or a field.
     in_groups
         Whether peers meet in the groups of a design. If not, everybody meets everybody.
     partitions
@@ -86,6 +92,7 @@ class Protocol:
     documented: Callable[..., Steps] | None = field(default=None, compare=False)
     label: str = ""
     masks: Masks = "bounded"
+    arithmetic: Arithmetic = "reals"
     in_groups: bool = True
     partitions: int | None = None
     commit_step: int = 0
@@ -94,6 +101,13 @@ class Protocol:
     settle: Callable[[Design, Options], Settled] = field(
         default=lambda _design, options: Settled(options=options), compare=False
     )
+
+    def __post_init__(self) -> None:
+        if self.masks == "perfect" and self.arithmetic == "reals":
+            raise ConfigError(
+                f"the protocol {self.name!r} says that its masks are perfect, which they cannot be over the real "
+                'numbers; set arithmetic to "ring" or "field"'
+            )
 
     @property
     def can_lose(self) -> bool:
@@ -185,12 +199,22 @@ class Averaging:
 GROUPED = Protocol(
     name="grouped",
     label="SecureD-FL",
-    generator=admm.grouped,
+    generator=field_admm.grouped,
+    masks="perfect",
+    arithmetic="field",
+    partitions=2,
+    symbolic={"codec": Symbols(), "bits": None, "range": None},
+    settle=field_admm.settle,
+)
+PAPER = Protocol(
+    name="paper",
+    label="SecureD-FL (paper)",
+    generator=admm.paper,
     partitions=2,
     symbolic={"finish": "literal"},
     settle=admm.settle,
 )
-CLASSIC = replace(GROUPED, name="classic", label="Classic ADMM", in_groups=False)
+CLASSIC = replace(PAPER, name="classic", label="Classic ADMM", in_groups=False)
 PLAIN = Protocol(
     name="plain",
     label="FedAvg",
@@ -204,6 +228,7 @@ SHARES = Protocol(
     label="SecureD-FL shares",
     generator=sharing.shares,
     masks="perfect",
+    arithmetic="ring",
     commit_step=1,
     sliced=True,
     symbolic={"codec": Symbols(), "bits": None, "range": None},
@@ -218,7 +243,7 @@ RESILIENT = replace(
     commit_step=2,
 )
 
-BUILT_IN = {row.name: row for row in (CLASSIC, GROUPED, PLAIN, RESILIENT, SHARES)}
+BUILT_IN = {row.name: row for row in (CLASSIC, GROUPED, PAPER, PLAIN, RESILIENT, SHARES)}
 """The protocols of this package by name."""
 
 

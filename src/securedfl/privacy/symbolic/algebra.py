@@ -1,8 +1,9 @@
 """Exact linear algebra for the audit: vectors over a prime field or over Z_2^64, and row reduction.
 
-Never a float tolerance. Two arithmetics, because there are two kinds of masks:
+Never a float tolerance. One arithmetic for each of the protocols':
 
-- `PrimeField`, for protocols over the real numbers. The rank of a rational matrix modulo a prime p is its rank over
+- `PrimeField`, for protocols over a field: the protocol's own, so nothing is left to chance. And for protocols over
+  the real numbers, with a prime of 50 bits. The rank of a rational matrix modulo a prime p is its rank over
   the rationals unless p divides one particular minor. p is drawn from the 1.6e13 primes between 2^49 and 2^50, so a
   minor of B bits, which has at most B/49 such divisors, deceives with probability at most B/49/1.6e13: below 1e-9
   for every minor up to 700,000 bits. (The draw is a hash of what is audited, so the same question has the same
@@ -27,7 +28,10 @@ from securedfl.errors import PrivacyError
 Vector = npt.NDArray[Any]
 Matrix = npt.NDArray[Any]
 
-_BITS = 50  # the quotient estimate in `PrimeField.multiply` is off by at most one below 2^51
+_BITS = 50
+"""Of the prime for the real numbers; below 2^51 the quotient in `PrimeField.multiply` is off by at most one."""
+
+MERSENNE = 2**61 - 1
 
 
 class Arithmetic(Protocol):
@@ -56,7 +60,7 @@ class Arithmetic(Protocol):
 
 
 class PrimeField:
-    """The integers modulo a prime of 50 bits, in int64."""
+    """The integers modulo a prime of at most 50 bits, or 2^61 - 1, in int64."""
 
     dtype = np.int64
 
@@ -94,6 +98,8 @@ class PrimeField:
 
     def multiply(self, a: Vector, b: Vector) -> Vector:
         """Return a * b: the quotient by p is estimated in float64, the remainder is exact modulo 2^64."""
+        if self.prime == MERSENNE:
+            return _multiply_mersenne(a, b)
         quotient = (a.astype(np.float64) * b.astype(np.float64) * (1.0 / self.prime)).astype(np.int64)
         remainder = a * b - quotient * self.prime  # wraps, and so is exact: it lies between -p and 2p
         remainder += self.prime * (remainder < 0)
@@ -131,6 +137,18 @@ class Native:
         """Return a * b."""
         product: Vector = a * b
         return product
+
+
+def _multiply_mersenne(a: Vector, b: Vector) -> Vector:
+    """Return a * b modulo 2^61 - 1, in halves of 31 bits: 2^61 is 1, and no intermediate sum reaches 2^63."""
+    half, rest = np.int64(31), np.int64(2**31 - 1)
+    a1, a0, b1, b0 = a >> half, a & rest, b >> half, b & rest
+    middle, low = a1 * b0 + a0 * b1, a0 * b0
+    total = 2 * (a1 * b1) + (middle >> 30) + ((middle & (2**30 - 1)) << half)
+    total = (total & MERSENNE) + (total >> 61) + (low & MERSENNE) + (low >> 61)
+    total = (total & MERSENNE) + (total >> 61)
+    total -= MERSENNE * (total >= MERSENNE)
+    return np.asarray(total)
 
 
 class TwoAdic(Native):

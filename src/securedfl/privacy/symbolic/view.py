@@ -17,6 +17,7 @@ import numpy as np
 from securedfl.errors import PeerLostError, PrivacyError
 from securedfl.privacy.symbolic.algebra import Arithmetic, Matrix, PrimeField, eliminate, reduce
 from securedfl.privacy.symbolic.forms import Form, exactly
+from securedfl.privacy.symbolic.sums import computable_sums
 from securedfl.protocols.steps import Array, Inbox, Outbox, PeerProtocol, Steps, in_one_part
 
 
@@ -31,7 +32,7 @@ class Knowledge:
     exposed
         The honest peers of whose parameters at least one coordinate can be computed.
     sums
-        Sets of honest peers, neither one nor all, whose sum can be computed.
+        The smallest sets of honest peers, neither one nor all, whose sum can be computed.
     dimension
         How many independent linear functions can be computed that do not follow from the total.
     """
@@ -80,29 +81,24 @@ class View:
         until = self.steps if steps is None else steps
         return [(block.places, block.functions(members, until, total=total)) for block in self._blocks]
 
-    def knowledge(self, coalition: Iterable[int], steps: int | None = None) -> Knowledge:
-        """Return what a coalition learns from the first steps, or from all, together with the total."""
+    def knowledge(self, coalition: Iterable[int], steps: int | None = None, *, sums: bool = True) -> Knowledge:
+        """Return what a coalition learns from the first steps, or from all, together with the total.
+
+        ``sums=False`` leaves out the sums of several peers, which take a search.
+        """
         members = tuple(sorted({int(member) for member in coalition}))
         if not members or not all(0 <= member < self.n for member in members) or len(members) >= self.n:
             last = self.n - 1
             raise PrivacyError(f"{list(members)} is no coalition: name 1 to {last} of the peers 0 to {last}")
         bases = self.functions(members, steps)
-        honest = self.n - len(members)
-        sums = {found for places, basis in bases for row in basis if (found := self._sum(row, places)) is not None}
+        single = [int(places[row != 0][0]) for places, basis in bases for row in basis if np.count_nonzero(row) == 1]
+        found = computable_sums(bases, self.coordinates, self.ring) if sums else []
         return Knowledge(
             coalition=members,
-            exposed=tuple(sorted(subset[0] for subset in sums if len(subset) == 1)),
-            sums=tuple(sorted(subset for subset in sums if 1 < len(subset) < honest)),
+            exposed=tuple(sorted({place // self.coordinates for place in single})),
+            sums=tuple(peers for peers in found if 1 < len(peers) < self.n - len(members)),
             dimension=sum(len(basis) for _, basis in bases) - self.coordinates,
         )
-
-    def _sum(self, row: Array, places: Array) -> tuple[int, ...] | None:
-        """Return the peers whose sum at one coordinate the row is, if it is one."""
-        entries = np.flatnonzero(row)
-        at = places[entries]
-        if (row[entries] != row[entries[0]]).any() or len(set((at % self.coordinates).tolist())) != 1:
-            return None
-        return tuple((at // self.coordinates).tolist())
 
 
 class Block:

@@ -1,0 +1,66 @@
+"""Which sums of peers' parameters follow from what a coalition can compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from securedfl.privacy.symbolic.algebra import Arithmetic, Matrix
+from securedfl.protocols.steps import Array
+
+MOST_ROWS = 14
+"""Up to which number of connected rows all combinations are tried; beyond, single rows and pairs."""
+
+
+def computable_sums(bases: Iterable[tuple[Array, Matrix]], coordinates: int, ring: Arithmetic) -> list[tuple[int, ...]]:
+    """Return the smallest sets of peers whose sum, at some coordinate, is in the span of a reduced basis.
+
+    In a reduced basis every row has a one where all the others have zeros. So a sum, which has only ones, is a sum of
+    rows.
+
+    Parameters
+    ----------
+    bases
+        Reduced bases, with the places (peer times coordinates plus coordinate) that their columns stand for.
+    coordinates, ring
+        How many there are, and what the entries are elements of.
+    """
+    found: set[frozenset[int]] = set()
+    # coordinates are mostly treated alike
+    alike = {(tuple(places // coordinates), basis.tobytes()): (places, basis) for places, basis in bases}
+    for places, basis in alike.values():
+        for rows in _connected(basis):
+            combined = _combinations(rows, ring)
+            for sums in combined[(combined <= 1).all(axis=1)] != 0:
+                if len(set((places[sums] % coordinates).tolist())) == 1:
+                    found.add(frozenset((places[sums] // coordinates).tolist()))
+    smallest: list[frozenset[int]] = []
+    for peers in sorted(found, key=lambda peers: (len(peers), sorted(peers))):
+        if not any(known <= peers for known in smallest):
+            smallest.append(peers)
+    return sorted(tuple(sorted(peers)) for peers in smallest)
+
+
+def _connected(basis: Matrix) -> Iterator[Matrix]:
+    """Yield the rows that share columns with each other, and with no others."""
+    left = list(range(len(basis)))
+    while left:
+        part, columns = [left.pop()], basis[:0].any(axis=0)
+        while part:
+            columns |= basis[part.pop()] != 0
+            touching = [row for row in left if (basis[row] != 0)[columns].any()]
+            part += touching
+            left = [row for row in left if row not in touching]
+        yield basis[(basis[:, columns] != 0).any(axis=1)]
+
+
+def _combinations(rows: Matrix, ring: Arithmetic) -> Matrix:
+    """Return the sums of all sets of rows but the empty one; of many rows, those of one and two."""
+    if len(rows) > MOST_ROWS:
+        first, second = np.triu_indices(len(rows), 1)
+        return np.vstack([rows, ring.add(rows[first], rows[second])])
+    combined = np.zeros_like(rows[:1])
+    for row in rows:
+        combined = np.vstack([combined, ring.add(combined, row[None])])
+    return combined[1:]

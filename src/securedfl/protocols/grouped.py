@@ -1,0 +1,85 @@
+"""Algorithm 3's SecureAggregation in a prime field: ADMM within the groups of a design, behind perfect masks.
+
+All updates are linear, so they run over Z_p with parameters in fixed point. With rho = -1 the factors are whole
+numbers, c = 2 / (2 + rho) = 2 and q = rho / (2 + rho) = -1, and lam^0 is uniform over the whole field: a message is
+uniformly random, whatever the parameters are (docs/protocols.md). Names are the paper's, as in
+`securedfl.protocols.admm`.
+"""
+
+from __future__ import annotations
+
+from securedfl.designs.design import Design
+from securedfl.protocols.admm import check_iterations, collect, relay, turns
+from securedfl.protocols.fixedpoint import FieldCodec, FieldPoint
+from securedfl.protocols.randomness import secret_uniform
+from securedfl.protocols.steps import Array, Draw, Options, Settled, Steps
+
+
+def grouped(
+    me: int,
+    w: Array,
+    design: Design,
+    *,
+    iterations: int = 2,
+    bits: int | None = None,
+    range: float | None = None,  # noqa: A002
+    codec: FieldCodec | None = None,
+    round: int = 0,
+    draw: Draw = secret_uniform,
+) -> Steps:
+    """Average by ADMM in a field, talking only within the groups of a design; exact up to one rounding per value.
+
+    Parameters
+    ----------
+    me, w, design
+        This peer, its private parameters, and who meets whom.
+    iterations
+        Two give the exact average; more only reveal more.
+    bits, range
+        See `FixedPoint`.
+    codec
+        Another encoding; `Symbols` for audits.
+    round, draw
+        Of federated learning, because partitions go on with the rounds; and where masks come from.
+    """
+    code = codec or FieldPoint(bits=bits, range=range)
+    field, n = code.field(w), design.n
+    x = code.encode(w, n)
+    # u = lam / rho, the scaled dual variable; no z yet
+    u, z, sum_z, before = field.uniform(draw, x), x, x, x
+    for i, at in enumerate(turns(round, iterations)):
+        pi, g = design.partition(at), design.group(me, at)
+
+        # y = x + lam/rho = c (w + lam/rho) + q z, with x from the x minimisation
+        y = field.add(x, u)
+        y = field.add(y, y)
+        if i:
+            y = field.subtract(y, z)
+        received = yield {v: y for v in g if v != me}
+        # partial z sum, times n
+        sums = {g: field.total([y if v == me else received[v] for v in g])}
+        if len(pi) > 1:
+            received = yield relay(me, g, pi, sums[g])
+            sums |= collect(me, g, pi, received)
+        # final z sum, times n
+        before, sum_z = sum_z, field.total([sums[h] for h in pi])
+
+        if i + 1 < iterations:
+            z = field.divide(sum_z, n)
+            # lam + rho (x - z) = rho (y - z)
+            u = field.subtract(y, z)
+    # z - mean = q (z_before - mean) is an equality: solve it for n times the mean
+    return code.decode(field.divide(field.add(sum_z, before), 2), n, w)
+
+
+def settle(_design: Design, options: Options) -> Settled:
+    """Return what follows from the options; two iterations reveal what connected components say, more more."""
+    iterations = options.get("iterations", 2)
+    check_iterations(iterations, least=2)
+    FieldPoint(bits=options.get("bits"), range=options.get("range"))
+    return Settled(
+        options={**options, "iterations": iterations},
+        partitions=iterations,
+        parts=iterations,
+        joined=iterations == 2,
+    )
