@@ -139,6 +139,14 @@ def test_files_and_modules_that_are_named_exist(page):
         assert resolves(name), f"{page} names {name}"
 
 
+def test_pages_that_the_source_names_exist():
+    files = [path for room in ("src", "benchmarks", "examples") for path in (ROOT / room).rglob("*.*")]
+    for path in files:
+        if path.suffix in (".py", ".toml", ".html"):
+            for name in re.findall(r"docs/[\w/]+\.md", path.read_text(encoding="utf-8")):
+                assert name in PAGES, f"{path} names {name}"
+
+
 def resolves(dotted: str) -> bool:
     """Tell whether a dotted name is a module, or something in one."""
     module, _, name = dotted.rpartition(".")
