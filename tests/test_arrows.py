@@ -27,7 +27,7 @@ ARROWS = {
         *("learning", "federation", "reporting", "experiments"),
     },
 }
-"""What each room may import besides itself and the modules below all rooms (docs/concepts.md)."""
+"""What each room may import besides itself and the modules below all rooms (CONTRIBUTING.md)."""
 
 
 def modules() -> dict[str, Path]:

@@ -18,7 +18,7 @@ GROUP_SIZES = (3, 2, 4, 5)
 """Group sizes to choose from; the first, the paper's, wherever it needs no more partitions than the others."""
 
 _MESSAGE_BYTES, _VECTOR_BYTES = 160, 4_000_000
-"""A seed and what a transport adds to any message, and a parameter vector of a usual size."""
+"""A seed and what the network adds to any message, and a parameter vector of a usual size."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a coalition learns from the partitions of a design, and which coalitions a design withstands.
 
 Join two honest peers if, in one of the partitions that an average uses, they share a group with no colluder in it. The
-coalition learns the sums over the connected components and nothing else (docs/shares.md, docs/privacy.md). A design
+coalition learns the sums over the connected components and nothing else (docs/mathematics/shares.md). A design
 *withstands* c colluders with strength m if, whatever c peers collude and whatever m partitions a round uses, the honest
 peers stay connected: then only the total is learned.
 """

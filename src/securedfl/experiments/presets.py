@@ -33,7 +33,7 @@ class Preset(BaseModel):
     runs
         How the names of this experiment's run folders begin.
     train
-        Settings of `securedfl.federation.TrainConfig`; those that suit the data set are added.
+        Settings of `securedfl.TrainConfig`; those that suit the data set are added.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -61,7 +61,7 @@ class Settled:
     parts
         How many parts of equal numbers of steps the audit reports on: ADMM's iterations.
     joined
-        Whether the connected components of the partitions used say all that is learned (docs/privacy.md).
+        Whether the connected components of the partitions used say all that is learned (docs/mathematics/privacy.md).
     widths
         Of bounded masks: how wide the interval is that a message of each part leaves for a parameter.
     """

@@ -33,7 +33,7 @@ class RosterEntry(Settings):
     fingerprint: str = Field("", pattern=r"^([0-9a-f]{64})?$")
 
     def member(self) -> Member:
-        """Return the entry as the transport takes it."""
+        """Return the entry as the network takes it."""
         host, _, port = self.address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -127,7 +127,7 @@ class FederationConfig(Settings):
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
-        """The roster as the transport takes it."""
+        """The roster as the network takes it."""
         return tuple(entry.member() for entry in self.peers)
 
     @cached_property

@@ -3,7 +3,7 @@
 Every peer gets one symbol per coordinate as its parameters, and every draw returns fresh symbols. The arithmetic is
 linear, so each message *is* a row of coefficients. A coalition knows its members' symbols and the rows they
 received. Eliminating the honest peers' masks leaves all linear functions of the honest peers' parameters that it can
-compute, and no others (docs/privacy.md).
+compute, and no others (docs/mathematics/privacy.md).
 """
 
 from __future__ import annotations

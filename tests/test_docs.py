@@ -1,0 +1,200 @@
+"""README, CONTRIBUTING and docs: nothing is missing, links lead somewhere, names exist, and the Python runs."""
+
+import importlib
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+import securedfl
+from securedfl import errors
+from securedfl.cli import app
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import METHODS
+from securedfl.federation.peers.config import NOT_SHARED, DeadlineConfig, FederationConfig, PeerConfig, RosterEntry
+from securedfl.learning.data.datasets import SOURCES
+from securedfl.learning.models.registry import MODELS
+from securedfl.protocols.protocol import BUILT_IN
+
+ROOT = Path(__file__).parents[1]
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+}
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+every_page = pytest.mark.parametrize("page", PAGES)
+
+
+def section(page: str, title: str) -> str:
+    """Return what stands under a heading, up to the next one of its level or above."""
+    level = len(title) - len(title.lstrip("#"))
+    after = PAGES[page].split(f"\n{title}\n", 1)[1]
+    return re.split(rf"^#{{1,{level}}} ", after, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def rows(text: str, head: str = "key") -> dict[str, str]:
+    """Return the second cell of every row by the names in its first, of the tables whose first column has that head."""
+    found, wanted = {}, False
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if not line.startswith("|"):
+            wanted = False
+        elif cells[0] == head:
+            wanted = True
+        elif wanted and not cells[0].startswith("---"):
+            found |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[0]), cells[1])
+    return found
+
+
+class TestConfiguration:
+    PAGE = "docs/configuration.md"
+
+    def test_methods_and_protocols(self):
+        assert rows(section(self.PAGE, "### Methods"), "method").keys() == METHODS.keys()
+        assert rows(section(self.PAGE, "### Protocols"), "protocol").keys() == BUILT_IN.keys()
+        assert rows(PAGES["docs/protocols.md"], "protocol").keys() == BUILT_IN.keys()
+
+    def test_settings_of_training_and_their_defaults(self):
+        titles = ("## Run", "## Learning", "## Averaging", "## Privacy", "## Machine")
+        documented = rows("\n".join(section(self.PAGE, title) for title in titles))
+        assert documented.keys() == TrainConfig.model_fields.keys()
+        for name, field in TrainConfig.model_fields.items():
+            if field.default is not None:
+                assert f"`{json.dumps(field.default)}`" in documented[name], name
+
+    def test_settings_of_real_peers_and_their_defaults(self):
+        shared = section(self.PAGE, "### federation.toml")
+        tables = (
+            (rows(shared), FederationConfig),
+            (rows(shared, "key of `[[peers]]`"), RosterEntry),
+            (rows(shared, "key of `[deadlines]`"), DeadlineConfig),
+            (rows(section(self.PAGE, "### peer.toml")), PeerConfig),
+        )
+        for documented, settings in tables:
+            assert {name.strip("[]") for name in documented} == settings.model_fields.keys()
+            for name, field in settings.model_fields.items():
+                default = field.get_default()
+                if isinstance(default, bool | int | float | str) and default != "":
+                    assert f"`{json.dumps(default).removesuffix('.0')}`" in documented[name], name
+        left_out = re.search(r"^\| `\[train\]`.*", shared, re.MULTILINE).group()
+        assert set(re.findall(r"`(\w+)`", left_out)) == NOT_SHARED
+
+    def test_data_sets_and_models(self):
+        assert rows(PAGES["docs/data.md"].split("\n## ")[0], "name").keys() == SOURCES.keys()
+        assert rows(section("docs/data.md", "## Models"), "name").keys() == MODELS.keys()
+
+
+def test_exit_codes():
+    documented = dict(re.findall(r"^\| (\d+) \| `(\w+)`", PAGES["docs/errors.md"], re.MULTILINE))
+    codes = {
+        str(kind.exit_code): name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and "exit_code" in vars(kind)
+    }
+    assert codes.items() <= documented.items()
+
+
+def test_the_public_face_stands_in_the_readme():
+    named = rows(section("README.md", "## Use it"), "").keys()
+    assert {re.split(r"\W", name)[0] for name in named} <= set(securedfl.__all__)
+    for name in securedfl.__all__:
+        wanted = callable(getattr(securedfl, name)) and not name.endswith("Error") and name != "Schedule"
+        assert not wanted or re.search(rf"`{name}\b", section("README.md", "## Use it")), name
+
+
+def anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@every_page
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", PAGES[page])):
+        if link.startswith("https://"):
+            continue
+        where, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / where if where else ROOT / page
+        assert target.exists(), f"{page} links to {link}"
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), f"{page} links to {link}"
+
+
+@every_page
+def test_files_and_modules_that_are_named_exist(page):
+    for name in re.findall(r"\b((?:src|tests|benchmarks|examples)/[\w/.-]+\.\w+)", PAGES[page]):
+        assert (ROOT / name).exists(), f"{page} names {name}"
+    if page == "CHANGELOG.md":
+        # it also tells what things were called before
+        return
+    source = ROOT / "src" / "securedfl"
+    for name in re.findall(r"`((?:[a-z_]+/)+(?:[a-z_0-9]+\.py)?)`", PAGES[page]):
+        if name.split("/")[0] in {path.name for path in source.iterdir()}:
+            assert (source / name).exists(), f"{page} names {name}"
+    groups = {"securedfl.protocols", "securedfl.datasets", "securedfl.models"}
+    for name in set(re.findall(r"\bsecuredfl(?:\.\w+)+", PAGES[page])) - groups:
+        assert resolves(name), f"{page} names {name}"
+
+
+def test_pages_that_the_source_names_exist():
+    files = [path for room in ("src", "benchmarks", "examples") for path in (ROOT / room).rglob("*.*")]
+    for path in files:
+        if path.suffix in (".py", ".toml", ".html"):
+            for name in re.findall(r"docs/[\w/]+\.md", path.read_text(encoding="utf-8")):
+                assert name in PAGES, f"{path} names {name}"
+
+
+def resolves(dotted: str) -> bool:
+    """Tell whether a dotted name is a module, or something in one."""
+    module, _, name = dotted.rpartition(".")
+    try:
+        importlib.import_module(dotted)
+    except ModuleNotFoundError:
+        return bool(module) and resolves(module) and hasattr(importlib.import_module(module), name)
+    return True
+
+
+def commands(text: str) -> list[list[str]]:
+    """Return the words of every command line that begins with ``securedfl``."""
+    lines = re.findall(r"(?:^|`|\$ |^ +)(securedfl [a-z][^`\n]*)", text, re.MULTILINE)
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+@every_page
+def test_commands_and_options_exist(page):
+    root = typer.main.get_command(app)
+    for words in commands(PAGES[page]):
+        command, rest = root, list(words)
+        # a group may be named alone, and a placeholder is in capitals
+        while hasattr(command, "commands") and rest and not rest[0].isupper():
+            assert rest[0] in command.commands, f"{page}: securedfl {' '.join(words)}"
+            command = command.commands[rest.pop(0)]
+        known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        given = {word for word in rest if word.startswith("--")}
+        assert given <= known | {"--help"}, f"{page}: securedfl {' '.join(words)}"
+
+
+SNIPPETS = [
+    pytest.param(page, code, id=f"{page}-{number}")
+    for page, text in PAGES.items()
+    for number, (_, language, code) in enumerate(FENCE.findall(text))
+    if language == "python"
+]
+
+
+@pytest.mark.parametrize(("page", "code"), SNIPPETS)
+def test_python_runs(page, code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    compiled = compile(code, page, "exec")
+    if "securedfl.join(" in code:
+        # it needs a federation; tests/network/test_join.py has one
+        return
+    exec(compiled, {})  # noqa: S102
+    printed = capsys.readouterr().out.splitlines()
+    promised = [comment for line in code.splitlines() for comment in re.findall(r"^print\(.*  # (.+)$", line)]
+    assert len(printed) == len(promised)
+    for line, comment in zip(printed, promised, strict=True):
+        assert line == comment or (comment.endswith(" ...") and line.startswith(comment[:-4])), page
