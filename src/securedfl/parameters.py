@@ -140,9 +140,16 @@ def flatten_all(trees: Sequence[Tree], *, dtype: str | None = None) -> tuple[Sch
     return schema, [schema.flatten(tree) for tree in trees]
 
 
-def add_weights(vectors: Sequence[Array], weights: Iterable[float], max_weight: float | None = None) -> list[Array]:
+WEIGHT_STEPS = 256
+"""A weight travels as two numbers: in steps of a 256th, and the rest times 256; so 16 bits are enough for each."""
+
+
+def add_weights(
+    vectors: Sequence[Array], weights: Iterable[float], max_weight: float | None = None, unit: float = 1.0
+) -> list[Array]:
     """Turn each w into (a w, a), a = weight / max_weight, so that masks cover the weights too.
 
+    ``unit`` is what the largest weight is sent as; see `weigh`.
     Raises `InvalidInputError` for weights that are negative, not finite, above the maximum or all zero.
     """
     numbers = _weights(weights)
@@ -159,7 +166,10 @@ def add_weights(vectors: Sequence[Array], weights: Iterable[float], max_weight: 
     above = np.flatnonzero(numbers > largest)
     if above.size:
         raise InvalidInputError(f"the weight of peer {above[0]} is above max_weight = {largest:g}")
-    return [weigh(w, float(weight) / largest) for w, weight in zip(vectors, numbers, strict=True)]
+    return [
+        weigh(w * w.dtype.type(weight / largest), float(weight) / largest, unit)
+        for w, weight in zip(vectors, numbers, strict=True)
+    ]
 
 
 def _weights(weights: Any) -> npt.NDArray[np.float64]:
@@ -170,25 +180,26 @@ def _weights(weights: Any) -> npt.NDArray[np.float64]:
     raise InvalidInputError("weights must be a list of numbers, one per peer")
 
 
-def weigh(w: Array, a: float) -> Array:
-    """Return (a w, a) as one vector."""
-    result = np.empty(len(w) + 1, dtype=w.dtype)
-    np.multiply(w, a, out=result[:-1])
-    result[-1] = a
+def weigh(aw: Array, a: float, unit: float = 1.0) -> Array:
+    """Return (a w, a) as one vector; a, between 0 and 1, as two numbers that are at most the unit."""
+    whole, rest = divmod(a * WEIGHT_STEPS, 1.0)
+    result = np.empty(len(aw) + 2, dtype=aw.dtype)
+    result[:-2] = aw
+    result[-2:] = whole / WEIGHT_STEPS * unit, rest * unit
     return result
 
 
-def remove_weight(mean: Array) -> Array:
+def remove_weight(mean: Array, unit: float = 1.0) -> Array:
     """Turn the averages of (a w, a) into the weighted average of w."""
-    if not mean[-1] > 0:
+    weight = (float(mean[-2]) + float(mean[-1]) / WEIGHT_STEPS) / unit
+    if not weight > 0:
         raise InvalidInputError("the weights add up to zero, so there is no average; give at least one peer a weight")
-    if mean[-1] < np.sqrt(np.finfo(mean.dtype).eps):
+    if weight < np.sqrt(np.finfo(mean.dtype).eps):
         raise InvalidInputError(
-            f"the weights are on average {mean[-1]:.1e} of max_weight, too little for {mean.dtype} to give a quotient; "
+            f"the weights are on average {weight:.1e} of max_weight, too little for {mean.dtype} to give a quotient; "
             "lower max_weight, or average in float64"
         )
-    result: Array = mean[:-1] / mean[-1]
-    return result
+    return np.asarray(mean[:-2] / mean.dtype.type(weight))
 
 
 def _items(tree: Tree) -> list[tuple[str, Any]]:

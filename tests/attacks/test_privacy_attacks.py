@@ -17,8 +17,9 @@ from securedfl.attacks.solving import max_error, record, recovered, solve, two_m
 from securedfl.designs import best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import PrivacyError
-from securedfl.protocols import InsecureSeededDraw, Schedule, classic, grouped, plain
-from securedfl.protocols.fixedpoint import FixedPoint, Symbols
+from securedfl.privacy.symbolic.algebra import TwoAdic
+from securedfl.protocols import InsecureSeededDraw, Schedule, classic, grouped, paper, plain
+from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, Symbols
 from securedfl.protocols.shares.shares import shares
 from tests.privacy.audits import audit
 
@@ -48,10 +49,10 @@ def test_attack_and_audit_agree(n, s, iterations, rho, round, seed, data):
     """Over random designs, coalitions and iteration counts: recovered, claimed and exposed are the same peers."""
     design = randomized(n, min(s, n - 1), seed, trials=2000)
     coalition = tuple(sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=min(3, n - 1)))))
-    protocol = partial(grouped, design=design, rho=rho, iterations=iterations, round=round)
+    protocol = partial(paper, design=design, rho=rho, iterations=iterations, round=round)
     private = vectors(n, seed=seed)
     loot = solve(record(protocol, private, seeded(seed)).held_by(coalition), protocol, n)
-    exposed = audit("grouped", design, {"rho": rho, "iterations": iterations}, shortcut=False)
+    exposed = audit("paper", design, {"rho": rho, "iterations": iterations}, shortcut=False)
     expected = exposed.learns(coalition, round).exposed
     assert loot.claimed == expected
     assert recovered(loot, private) == expected
@@ -69,14 +70,14 @@ def test_one_peer_steals_everything(protocol, dtype, limit):
 
 
 def test_group_sums_give_everybody_away_at_iteration_six():
-    call = partial(grouped, design=AFFINE, iterations=6)
+    call = partial(paper, design=AFFINE, iterations=6)
     private = vectors(9)
     loot = solve(record(call, private).held_by([4]), call, 9)
     assert recovered(loot, private) == tuple(peer for peer in range(9) if peer != 4)
 
 
 def test_eighteen_of_thirty_six_pairs_recover_somebody():
-    call = partial(grouped, design=AFFINE)
+    call = partial(paper, design=AFFINE)
     private = vectors(9)
     taken = record(call, private)
     hits = [pair for pair in combinations(range(9), 2) if recovered(solve(taken.held_by(pair), call, 9), private)]
@@ -97,7 +98,7 @@ def test_meeting_twice_under_a_gap():
     """Two meetings with the whole gap between them give w, whatever happened in between."""
     rho, private = 1.0, vectors(9)
     victim = next(u for u in AFFINE.group(0, 0) if u != 0)
-    taken = record(partial(grouped, design=AFFINE, rho=rho, iterations=5), private)
+    taken = record(partial(paper, design=AFFINE, rho=rho, iterations=5), private)
     held = taken.held_by([0])
     first, second = (m.array for m in held.messages if m.sender == victim and m.step % 2 == 0)
     # every peer knows each z: here from the sums of all groups, one message per group and iteration
@@ -117,10 +118,10 @@ def test_meeting_twice_under_a_gap():
 
 def test_ill_conditioning_is_reported():
     """With masks a million wide, rounding of float32 drowns what is determined; the attacker knows it."""
-    call = partial(grouped, design=AFFINE, rho=1e-6, iterations=6)
+    call = partial(paper, design=AFFINE, rho=1e-6, iterations=6)
     private = vectors(9, 1000, dtype="f4")
     loot = solve(record(call, private).held_by([0]), call, 9)
-    assert audit("grouped", AFFINE, {"rho": 1e-6, "iterations": 6}).learns((0,)).exposed == loot.claimed
+    assert audit("paper", AFFINE, {"rho": 1e-6, "iterations": 6}).learns((0,)).exposed == loot.claimed
     assert recovered(loot, private) == ()
     assert loot.condition > 1e6
     error = max_error(loot, private, loot.claimed)
@@ -135,27 +136,42 @@ def test_shares_are_broken_in_the_ring_exactly_where_the_audit_says(dtype, stren
     call = partial(shares, design=AFFINE, strength=strength)
     private = vectors(9, 9, dtype=dtype)
     held = record(call, private).held_by(coalition)
-    loot = solve_ring(held, partial(call, codec=Symbols()), 9, FixedPoint())
+    loot = solve_ring(held, partial(call, codec=Symbols()), 9, FixedPoint(), TwoAdic())
     exposed = audit("shares", AFFINE, {"strength": strength}, shortcut=False).learns(coalition).exposed
     assert loot.claimed == exposed
     if exposed:
         assert max_error(loot, private, exposed) <= max(loot.expected_error.values()) * 1.01
 
 
+@given(st.sampled_from([16, 32, 64]), st.integers(2, 6), st.data())
+@settings(max_examples=15, deadline=None)
+def test_grouped_is_broken_in_the_field_exactly_where_the_audit_says(bits, iterations, data):
+    coalition = tuple(sorted(data.draw(st.sets(st.integers(0, 8), min_size=1, max_size=3))))
+    call = partial(grouped, design=AFFINE, iterations=iterations, bits=bits)
+    private = vectors(9, 9, dtype=np.float64)
+    held = record(call, private).held_by(coalition)
+    audited = audit("grouped", AFFINE, {"iterations": iterations, "bits": bits}, shortcut=False)
+    loot = solve_ring(held, partial(call, codec=Symbols()), 9, FieldPoint(bits=bits), audited.ring)
+    exposed = audited.learns(coalition).exposed
+    assert loot.claimed == exposed
+    if exposed:
+        assert max_error(loot, private, exposed) <= max(loot.expected_error.values()) * 1.01
+
+
 def test_attackers_get_nothing_of_the_others():
-    held = record(partial(grouped, design=AFFINE), vectors(9)).held_by([2, 5])
+    held = record(partial(paper, design=AFFINE), vectors(9)).held_by([2, 5])
     assert {m.receiver for m in held.messages} == {2, 5}
     assert set(held.parameters) == set(held.draws) == {2, 5}
     with pytest.raises(PrivacyError):
-        record(partial(grouped, design=AFFINE), vectors(9)).held_by([])
+        record(partial(paper, design=AFFINE), vectors(9)).held_by([])
 
 
 class TestNarrowing:
     def test_intervals_hold_and_have_the_stated_widths(self):
-        audited = audit("grouped", AFFINE, {"rho": 0.5})
+        audited = audit("paper", AFFINE, {"rho": 0.5})
         private = vectors(9)
         for round in range(4):
-            call = partial(grouped, design=AFFINE, rho=0.5, round=round)
+            call = partial(paper, design=AFFINE, rho=0.5, round=round)
             held = record(call, private).held_by([0])
             for victim in range(1, 9):
                 found = interval(held, AFFINE, victim, rho=0.5, iterations=2, round=round)

@@ -66,7 +66,7 @@ def test_full_size_folders_have_plain_names_and_the_settings_of_an_ordinary_trai
             "data_dir": "elsewhere",
         }
     )
-    assert trained.differences(cell.config) == []
+    assert trained.changed_from(cell.config) == []
 
 
 def test_scaled_folders_say_so():

@@ -19,7 +19,7 @@ from securedfl.errors import PrivacyError
 from securedfl.privacy import observe
 from securedfl.privacy.audit import knowledge
 from securedfl.privacy.symbolic.algebra import TwoAdic
-from securedfl.protocols import Schedule, classic, grouped, plain
+from securedfl.protocols import Schedule, classic, paper, plain
 from securedfl.protocols.fixedpoint import Symbols
 from securedfl.protocols.shares.layout import layout_for
 from securedfl.protocols.shares.resilient import resilient
@@ -93,7 +93,7 @@ class TestNumbers:
     def test_the_authors_schedules_expose_no_less(self, iterations):
         start, decay, period = SCHEDULES[iterations]
         rho = Schedule(start=start, decay=Fraction(decay), period=period)
-        assert by_iteration(AFFINE, iterations, rho=rho) == [0, 0, 0, 0, 2, 8, 8, 8][:iterations]
+        assert by_iteration(AFFINE, iterations, protocol="paper", rho=rho) == [0, 0, 0, 0, 2, 8, 8, 8][:iterations]
 
     @pytest.mark.parametrize("rho", [0.0625, 1.0, 3.0, Fraction(1, 3)])
     @pytest.mark.parametrize("finish", ["exact", "literal"])
@@ -211,7 +211,7 @@ def _alone(design, layout, coalition, strength, at):
 class TestAnyProtocol:
     def test_a_planted_leak_is_found(self):
         def leaky(me, w, round=0, *, draw):
-            steps = grouped(me, w, AFFINE, rho=Fraction(1, 16), draw=draw)
+            steps = paper(me, w, AFFINE, rho=Fraction(1, 16), draw=draw)
             inbox = None
             for step in range(100):
                 try:
@@ -222,7 +222,7 @@ class TestAnyProtocol:
                     outbox = {**outbox, 2: w * 3}
                 inbox = yield outbox
 
-        sound = own("sound", partial(grouped, design=AFFINE, rho=Fraction(1, 16)), 9).certificate()
+        sound = own("sound", partial(paper, design=AFFINE, rho=Fraction(1, 16)), 9).certificate()
         broken = own("leaky", leaky, 9).certificate()
         assert (sound.verdict, broken.verdict) == ("only the total", "exposed")
         assert (broken.worst_coalition, broken.exposed, broken.breaking) == ((2,), (5,), 1)
@@ -285,12 +285,12 @@ class TestAnyProtocol:
             audit("grouped", AFFINE).view().knowledge(coalition)
 
     def test_the_last_honest_peer_is_given_away_by_the_total(self):
-        for name in ("grouped", "shares"):
+        for name in ("grouped", "paper", "shares"):
             assert audit(name, AFFINE).learns(tuple(range(8))).exposed == (8,)
         assert audit("grouped", AFFINE, shortcut=False).learns(tuple(range(8))).exposed == (8,)
 
     def test_generators_are_used_as_they_are(self):
-        for protocol in (classic, grouped, plain):
+        for protocol in (classic, paper, plain):
             assert observe(partial(protocol, design=AFFINE), 9).steps >= 1
         size = lcm(9, 3)
         sharing = partial(shares, design=AFFINE, strength=2, codec=Symbols())

@@ -13,7 +13,7 @@ from securedfl.privacy import Audit, Certificate, enforce
 from securedfl.privacy.certificate import readable_json
 from securedfl.privacy.drawing import exposure_svg, exposure_text
 from securedfl.privacy.ledger import Attempt, Ledger, load
-from securedfl.protocols import Schedule, by_name
+from securedfl.protocols import Protocol, Schedule, by_name
 from securedfl.protocols.admm import interval_widths
 from tests.privacy.audits import audit, own
 
@@ -28,9 +28,11 @@ class TestCertificate:
     @pytest.mark.parametrize(
         ("protocol", "options", "verdict", "kind"),
         [
-            ("grouped", {}, "only the total", "bounded"),
-            ("grouped", {"iterations": 4}, "partial sums", "bounded"),
-            ("grouped", {"iterations": 6}, "exposed", "bounded"),
+            ("grouped", {}, "only the total", "perfect"),
+            ("grouped", {"iterations": 4}, "partial sums", "perfect"),
+            ("grouped", {"iterations": 6}, "exposed", "perfect"),
+            ("paper", {"rho": 1 / 64}, "only the total", "bounded"),
+            ("paper", {"iterations": 4, "rho": 1 / 64}, "partial sums", "bounded"),
             ("classic", {}, "exposed", "bounded"),
             ("plain", {}, "exposed", "none"),
             ("shares", {"strength": 2}, "only the total", "perfect"),
@@ -48,10 +50,13 @@ class TestCertificate:
         }  # fmt: skip
 
     def test_the_sentence_names_what_matters(self):
-        bounded = audit("grouped", AFFINE).certificate(rounds=20)
-        assert "interval of width 7.88 (masks are 16 wide)" in bounded.sentence
+        bounded = audit("paper", AFFINE, {"rho": 1 / 64}).certificate(rounds=20)
+        assert "interval of width 31.9 (masks are 64 wide)" in bounded.sentence
         assert "up to 10 times in 20 rounds" in bounded.sentence
         assert "every such coalition" in bounded.sentence
+        assert "bits that are finer than the masks" in bounded.sentence
+        more = audit("paper", AFFINE, {"rho": 1 / 999, "iterations": 4}).certificate()
+        assert "Several messages together narrow it further" in more.sentence
         perfect = audit("shares", AFFINE, {"strength": 3}).certificate(collusion=2)
         assert perfect.sentence.startswith("Any 2 peers who pool what they received learn the total")
         exposed = audit("classic", AFFINE).certificate()
@@ -152,6 +157,8 @@ class TestEnforcement:
             ("grouped", {"iterations": 8}, 1, "do: 2 iterations (iterations = 2)"),
             ("grouped", {}, 2, "shares of strength 3"),
             ("classic", {}, 1, "protocol = grouped"),
+            ("paper", {}, 1, "the same behind perfect masks (protocol = grouped)"),
+            ("paper", {"iterations": 6}, 1, "perfect masks (protocol = grouped, iterations = 2)"),
             ("plain", {}, 1, "shares of strength 2"),
             ("shares", {"strength": 2}, 2, "shares of strength 3"),
             ("grouped", {}, 8, "demand less collusion"),
@@ -163,34 +170,30 @@ class TestEnforcement:
         assert advice in str(refused.value)
         assert refused.value.exit_code == 6
 
-    @pytest.mark.parametrize(
-        "rho", [3.0, 4.0, Schedule(start=3.0, decay=3e-4), Schedule(start=3.0, decay=0.5, period=2), 1e-6]
-    )
-    def test_masks_as_wide_as_the_authors_pass(self, rho):
-        found = enforce(on("grouped", AFFINE, {"rho": rho}))
+    @pytest.mark.parametrize("rho", [1 / 64, 1e-6, Schedule(start=1 / 64, decay=0.5, period=2)])
+    def test_masks_far_wider_than_an_update_pass(self, rho):
+        found = enforce(on("paper", AFFINE, {"rho": rho}))
         assert not found.narrow
+        assert found.told < 0.125
         assert f"masks are {found.width:.3g} wide" in found.sentence
 
-    @pytest.mark.parametrize("rho", [1e9, 100, 4.1, Schedule(start=1e9, decay=1e-9)])
+    @pytest.mark.parametrize("rho", [1e9, 4, 1, 1 / 4, 1 / 16, Schedule(start=1e-3, decay=1e12)])
     @pytest.mark.parametrize("promise", ["partial sums", "only the total"])
-    def test_narrow_masks_are_refused(self, rho, promise):
-        found = audit("grouped", AFFINE, {"rho": rho}).certificate()
-        assert (found.verdict, found.meets(1)) == ("only the total", False)
-        with pytest.raises(PrivacyError, match="use rho <= 4") as refused:
-            enforce(on("grouped", AFFINE, {"rho": rho}), promise=promise)
-        assert f"masks are only {found.width:.3g} wide: every message gives" in str(refused.value)
-        assert "do: masks 16 wide, that is rho of at most 4 (rho = 0.0625)" in str(refused.value)
+    def test_masks_in_which_an_update_is_recognised_are_refused(self, rho, promise):
+        found = audit("paper", AFFINE, {"rho": rho}).certificate()
+        assert (found.verdict, found.narrow, found.meets(1)) == ("only the total", True, False)
+        with pytest.raises(PrivacyError, match="whoever guesses an update can recognise it") as refused:
+            enforce(on("paper", AFFINE, {"rho": rho}), promise=promise)
+        assert f"masks are only {found.narrowest:.3g} wide" in str(refused.value)
 
-    def test_masks_that_narrow_over_the_iterations_are_refused(self):
-        rising = Schedule(start=1e-3, decay=1e12)
-        with pytest.raises(PrivacyError, match="later message gives the parameters away to within 1e-09"):
-            enforce(on("grouped", AFFINE, {"rho": rising}))
+    def test_masks_of_unknown_width_are_refused(self):
+        row = Protocol(name="mine", generator=by_name("paper").generator)
+        with pytest.raises(PrivacyError, match="masks are of unknown width"):
+            enforce(row.on(AFFINE))
 
-    def test_advice_for_narrow_masks_and_too_many_iterations_mends_both(self):
-        with pytest.raises(PrivacyError, match=r"iterations = 2, rho = 0\.0625") as refused:
-            enforce(on("grouped", AFFINE, {"rho": 1e9, "iterations": 6}))
-        assert "can compute" in str(refused.value)
-        assert "Besides, masks are only 1e-09 wide" in str(refused.value)
+    def test_masks_that_cannot_be_perfect_are_an_error(self):
+        with pytest.raises(ConfigError, match='set arithmetic to "ring" or "field"'):
+            Protocol(name="mine", generator=by_name("paper").generator, masks="perfect")
 
     def test_advice_after_very_many_iterations_is_two_at_once(self, monkeypatch):
         tried = []
@@ -222,7 +225,7 @@ class TestEnforcement:
 
 class TestLedger:
     def test_meetings_over_rounds(self):
-        ledger = Ledger(audit("grouped", AFFINE)).add(*(Attempt(round=r) for r in range(21)))
+        ledger = Ledger(audit("paper", AFFINE)).add(*(Attempt(round=r) for r in range(21)))
         data = ledger.to_dict()
         assert data["averages"] == data["attempts"] == 21
         assert data["most_meetings_of_a_pair"] == 11

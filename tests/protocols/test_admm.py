@@ -16,7 +16,7 @@ from securedfl import Schedule, average
 from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import ConfigError
-from securedfl.protocols import DEFAULT_RHO, InsecureSeededDraw, classic, grouped, plain
+from securedfl.protocols import DEFAULT_RHO, InsecureSeededDraw, classic, paper, plain
 from securedfl.simulation import run
 
 # (rho_0, decay, period) of the authors' experiments per number of iterations, and the MSE that they report
@@ -35,7 +35,7 @@ def seeded(seed: int = 0, round: int = 0):
     return lambda peer, offset: InsecureSeededDraw(seed, peer=peer, round=round, offset=offset)
 
 
-def paper(w: np.ndarray, lam: np.ndarray, rho: Schedule, iterations: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def pseudo_code(w: np.ndarray, lam: np.ndarray, rho: Schedule, iterations: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Algorithm 1 line by line, for all peers at once: (z, lam) after every iteration."""
     z, states = np.zeros(w.shape[1:]), []
     for i in range(iterations):
@@ -60,21 +60,21 @@ def test_any_finite_inputs_average_to_their_mean_on_any_design(data, design, dty
     values = st.floats(-1e6, 1e6, width=32)
     vectors = list(data.draw(arrays(dtype, (design.n, 7), elements=values)))
     options = {"rho": rho, "iterations": data.draw(st.integers(2, 4)), "round": data.draw(st.integers(0, 5))}
-    got = run(partial(grouped, design=design, **options), vectors).average
+    got = run(partial(paper, design=design, **options), vectors).average
     assert got.dtype == dtype
     scale = 1 / rho + np.abs(vectors).max()
     limit = 1e-6 if dtype == np.float32 else 1e-13
     assert np.abs(got - np.mean(vectors, axis=0, dtype=np.float64)).max() <= limit * scale
 
 
-@pytest.mark.parametrize("protocol", [grouped, classic])
+@pytest.mark.parametrize("protocol", [paper, classic])
 @pytest.mark.parametrize("rho", [Schedule(start=0.3), Schedule(start=3, decay=0.2, period=2)])
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 def test_literal_mode_is_the_papers_pseudo_code(protocol, rho, iterations):
     rng = np.random.default_rng(1)
     w = rng.normal(size=(9, 50))
     lam = np.stack([InsecureSeededDraw(0, peer=k)(w[k]) for k in range(9)])
-    expected, duals = paper(w, lam, rho, iterations)[-1]
+    expected, duals = pseudo_code(w, lam, rho, iterations)[-1]
     design = best(9, 3, 0)
     got = run(
         partial(protocol, design=design, rho=rho, iterations=iterations, finish="literal"),
@@ -88,7 +88,7 @@ def test_literal_mode_is_the_papers_pseudo_code(protocol, rho, iterations):
 def test_dual_variables_in_the_messages_sum_to_zero():
     design, rho, n = best(15, 3, 0), 0.5, 15
     vectors = list(np.random.default_rng(2).normal(size=(n, 20)))
-    outcome = run(partial(grouped, design=design, rho=rho, iterations=3), vectors, record=True)
+    outcome = run(partial(paper, design=design, rho=rho, iterations=3), vectors, record=True)
     for i in range(3):
         sent = {m.sender: m.array for m in outcome.transcript if m.step == 2 * i}
         z = np.mean([sent[k] for k in range(n)], axis=0)
@@ -106,7 +106,7 @@ def test_literal_error_shrinks_by_rho_over_rho_plus_two(rho):
     vectors = list(np.random.default_rng(3).normal(size=(9, 100)))
     errors = [
         run(
-            partial(grouped, design=best(9, 3, 0), rho=rho, iterations=k, finish="literal"),
+            partial(paper, design=best(9, 3, 0), rho=rho, iterations=k, finish="literal"),
             vectors,
             draws=seeded(),
         ).average
@@ -125,7 +125,7 @@ def test_exact_arithmetic_gives_the_exact_mean():
     def draws(peer, offset):
         return lambda like: np.array([Fraction(peer + 1, 3 + j) for j in range(len(like))], dtype=object)
 
-    got = run(partial(grouped, design=best(9, 3, 0), rho=Fraction(1, 100)), vectors, draws=draws).average
+    got = run(partial(paper, design=best(9, 3, 0), rho=Fraction(1, 100)), vectors, draws=draws).average
     assert list(got) == list(sum(vectors) / 9)
 
 
@@ -134,7 +134,7 @@ def test_literal_z_after_two_iterations_is_far_off_and_the_exact_finish_is_not()
     mean = np.mean(vectors, axis=0)
     mse = {}
     for finish in ("literal", "exact"):
-        protocol = partial(grouped, design=best(9, 3, 0), rho=0.01, finish=finish)
+        protocol = partial(paper, design=best(9, 3, 0), rho=0.01, finish=finish)
         mse[finish] = np.mean((run(protocol, vectors, draws=seeded()).average - mean) ** 2)
     assert 3e-2 < mse["literal"] < 1.2e-1  # 6e-2
     assert mse["exact"] < 1e-27  # 3e-29
@@ -148,13 +148,13 @@ def test_authors_schedules_reproduce_the_order_of_magnitude_of_their_errors(iter
     base = rng.normal(0, 0.05, 50_000)
     vectors = [(base + rng.normal(0, 5e-4, base.size)).astype(np.float32) for _ in range(9)]
     rho = Schedule(start=start, decay=decay, period=period)
-    protocol = partial(grouped, design=best(9, 3, 0), rho=rho, iterations=iterations, finish="literal")
+    protocol = partial(paper, design=best(9, 3, 0), rho=rho, iterations=iterations, finish="literal")
     got = run(protocol, vectors, draws=seeded()).average
     mse = np.mean((got - np.mean(vectors, axis=0, dtype=np.float64)) ** 2)
     assert abs(np.log10(mse / reported)) < (0.4 if iterations <= 3 else 1.4)
 
 
-@pytest.mark.parametrize("protocol", [grouped, classic, plain])
+@pytest.mark.parametrize("protocol", [paper, classic, plain])
 @given(chunk=st.integers(1, 60), threads=st.integers(1, 3), dtype=st.sampled_from([np.float32, np.float64]))
 @settings(max_examples=15, deadline=None)
 def test_chunk_size_and_threads_never_change_the_result(protocol, chunk, threads, dtype):
@@ -171,7 +171,7 @@ def test_partitions_rotate_with_the_round():
     vectors = [np.ones(3)] * 9
 
     def met(round):
-        transcript = run(partial(grouped, design=design, round=round), vectors, record=True).transcript
+        transcript = run(partial(paper, design=design, round=round), vectors, record=True).transcript
         return [{(m.sender, m.receiver) for m in transcript if m.step == step} for step in (0, 2)]
 
     def mates(iteration):
@@ -185,7 +185,7 @@ def test_partitions_rotate_with_the_round():
 @pytest.mark.parametrize(("n", "size"), [(9, 3), (10, 3), (11, 4), (15, 3), (7, 2)])
 def test_messages_stay_within_groups_and_sums_reach_everybody_once(n, size):
     design = best(n, size, 0)
-    outcome = run(partial(grouped, design=design), [np.ones(2)] * n, record=True)
+    outcome = run(partial(paper, design=design), [np.ones(2)] * n, record=True)
     for message in outcome.transcript:
         group = design.group(message.sender, message.step // 2)
         assert (message.receiver in group) == (message.step % 2 == 0)
@@ -198,7 +198,7 @@ def test_messages_stay_within_groups_and_sums_reach_everybody_once(n, size):
 def test_masks_hide_the_parameters_behind_their_stated_width():
     """The first message is c (w + lam/rho): uniform over a width of c/rho."""
     w = [np.full(20_000, 0.1)] * 9
-    first = next(iter(run(partial(grouped, design=best(9, 3, 0)), w, record=True).transcript)).array
+    first = next(iter(run(partial(paper, design=best(9, 3, 0)), w, record=True).transcript)).array
     c = 2 / (2 + DEFAULT_RHO)
     mask = (first / c - 0.1) * DEFAULT_RHO
     assert 0 <= mask.min() < 0.001
@@ -209,7 +209,7 @@ def test_masks_hide_the_parameters_behind_their_stated_width():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"iterations": 1}, 'finish="literal"'),
+        ({"iterations": 1}, 'finish = "literal"'),
         ({"iterations": 0, "finish": "literal"}, "at least 1"),
         ({"finish": "fast"}, '"exact" or "literal"'),
         ({"rho": 0}, "positive finite"),
@@ -220,7 +220,7 @@ def test_masks_hide_the_parameters_behind_their_stated_width():
 )
 def test_impossible_options_are_errors(options, message):
     with pytest.raises(ConfigError, match=message):
-        average([np.ones(2)] * 9, **options)
+        average([np.ones(2)] * 9, protocol="paper", **options)
 
 
 @pytest.mark.parametrize(

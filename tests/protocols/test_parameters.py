@@ -152,7 +152,7 @@ def test_a_peer_that_differs_or_is_not_finite_is_named(bad, message):
         ([np.ones(2)] * 9, {"dtype": "float16"}, InvalidInputError, "float32 or float64"),
         ([np.ones(2)] * 2, {}, DesignError, "3"),
         ([np.ones(2)] * 9, {"group_size": 10}, DesignError, "10"),
-        ([np.full(2, 3e38, np.float32)] * 9, {}, InvalidInputError, "overflows float32"),
+        ([np.full(2, 3e38, np.float32)] * 9, {"protocol": "paper"}, InvalidInputError, "overflows float32"),
     ],
 )
 def test_what_cannot_be_averaged_is_an_error_that_says_why(inputs, options, error, message):
@@ -184,11 +184,16 @@ def test_what_cannot_be_averaged_is_an_error_that_says_why(inputs, options, erro
             InvalidInputError,
             "lower max_weight",
         ),
-        ([np.ones(2, np.float32)] * 9, {"rho": 1e-30}, ConfigError, "rounding in float32 exceeds 1"),
-        ([np.ones(2)] * 9, {"rho": "a"}, ConfigError, "rho must be a number"),
+        (
+            [np.ones(2, np.float32)] * 9,
+            {"protocol": "paper", "rho": 1e-30},
+            ConfigError,
+            "rounding in float32 exceeds 1",
+        ),
+        ([np.ones(2)] * 9, {"protocol": "paper", "rho": "a"}, ConfigError, "rho must be a number"),
         ([np.ones(2)] * 9, {"iterations": 2.5}, ConfigError, "whole number"),
         ([np.ones(2)] * 9, {"iteration": 2}, ConfigError, "did you mean 'iterations'"),
-        ([np.ones(2)] * 9, {"collusion": 2}, ConfigError, "known: finish, iterations, rho"),
+        ([np.ones(2)] * 9, {"collusion": 2}, ConfigError, "known: bits, codec, iterations, range"),
         ([np.ones(2)] * 9, {"chunk": -1}, ConfigError, "at least 1"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 
 from securedfl.designs import best
 from securedfl.errors import InvalidInputError, PeerLostError
-from securedfl.protocols import Mask, grouped, plain
+from securedfl.protocols import Mask, grouped, paper, plain
 from securedfl.protocols.shares.shares import shares
 from securedfl.simulation import Crash, Delay, Drop, run
 
@@ -43,7 +43,7 @@ def test_receivers_cannot_write_into_what_they_get():
         run(scribble, [np.zeros(3)] * 2)
 
 
-@pytest.mark.parametrize("protocol", [plain, grouped, shares])
+@pytest.mark.parametrize("protocol", [plain, grouped, paper, shares])
 @pytest.mark.parametrize("chunk", [1, 4, 7, 10, 100])
 def test_transcripts_of_chunks_hold_every_message_once(protocol, chunk):
     vectors = [np.full(10, float(k)) for k in range(9)]
@@ -63,7 +63,7 @@ def test_the_outcome_names_members_and_holders():
     assert (out.attempts, out.steps, out.sent) == (1, 1, (32, 32, 32))
 
 
-@pytest.mark.parametrize("protocol", [grouped, shares])
+@pytest.mark.parametrize("protocol", [grouped, paper, shares])
 @pytest.mark.parametrize("fault", [None, Crash(peer=1, step=0), Crash(peer=4, step=1)])
 def test_without_recovery_a_fault_is_an_error_on_all(protocol, fault):
     design = best(9, 3, 0)

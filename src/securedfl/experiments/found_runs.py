@@ -199,7 +199,7 @@ def _belongs(config: TrainConfig, preset: Preset) -> bool:
         return False
     values = settings(preset, config.dataset, config.peers, config.seed, iterations)
     values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width}
-    return not config.differences(TrainConfig.resolve(values))
+    return not config.changed_from(TrainConfig.resolve(values))
 
 
 def _cell(runs: Sequence[FoundRun]) -> Cell:

@@ -132,7 +132,7 @@ def examine(run: NeededRun) -> State:
     """Tell how far a run is; a run with other settings in its folder is an error."""
     if not (run.folder / CONFIG).is_file():
         return "absent"
-    found = read_config(run.folder).differences(run.config)
+    found = read_config(run.folder).changed_from(run.config)
     if found:
         raise RunFolderError(
             f"{run.folder} holds a run with other settings ({'; '.join(found)}); move it away, or choose another --out"

@@ -112,13 +112,21 @@ class TrainConfig(Settings):
     )
     design: str = Field("best", description="best, randomized (the paper's Algorithm 2), or a design file.")
     protocol: ProtocolOption = Field("grouped", description="Averaging protocol of the method secured.")
-    iterations: int = Field(2, ge=1, description="ADMM iterations per average.")
+    iterations: int = Field(2, ge=1, description="Iterations of ADMM per average (grouped, paper, classic).")
     finish: Literal["exact", "literal"] = Field(
-        "exact", description="exact solves for the mean; literal returns the last z, as the paper does."
+        "exact", description="Of paper and classic: exact solves for the mean; literal returns the last z."
     )
     rho: float | RhoSchedule = Field(
-        DEFAULT_RHO, description="ADMM penalty (masks are 1/rho wide), or a schedule START,DECAY,PERIOD."
+        DEFAULT_RHO, description="Of paper and classic: ADMM penalty (masks are 1/rho wide), or START,DECAY,PERIOD."
     )
+    bits: Literal[16, 32, 64] | None = Field(
+        None, description="Of the numbers that travel behind perfect masks; by default as many as parameters have."
+    )
+    range: float | None = Field(
+        None, gt=0, description="Largest absolute value of these; by default 8 for 32 bits, 0.25 for 16."
+    )
+    beyond: Literal["error", "clip"] = Field("error", description="What to do with values beyond the range.")
+    differences: bool = Field(True, description="From round 1 on average what changed, not the parameters.")
     weighted: bool = Field(False, description="Weight each peer by its number of training samples.")
     masks: Literal["seeded", "secret"] = Field(
         "seeded", description="seeded repeats masks with the same seed; secret draws them from the system."
@@ -166,7 +174,7 @@ class TrainConfig(Settings):
         """
         return tomli_w.dumps({key: value for key, value in self.to_dict().items() if key != "out"})
 
-    def differences(self, other: TrainConfig) -> list[str]:
+    def changed_from(self, other: TrainConfig) -> list[str]:
         """Name the settings by which another run's numbers may differ, with both values."""
         mine, theirs = self.to_dict(), other.to_dict()
         return [

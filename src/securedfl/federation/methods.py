@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from securedfl.designs import Design, best, randomized
 from securedfl.designs.best import Make
 from securedfl.errors import ConfigError, DesignError, unknown
+from securedfl.federation.bringing import Bringing
 from securedfl.federation.config import RhoSchedule, TrainConfig
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.protocol import Averaging, Protocol, by_name, design_for
@@ -82,6 +83,16 @@ def protocol_of(config: TrainConfig, name: str) -> Protocol | None:
     return None if chosen is None else by_name(chosen(config))
 
 
+def check_settings(config: TrainConfig) -> None:
+    """Refuse settings of protocols that no method of the run takes: they would do nothing, and say nothing."""
+    rows = [row for name in config.methods if (row := protocol_of(config, name)) is not None]
+    taken = {option for row in rows for option in row.options}
+    for key in ("iterations", "finish", "rho", "bits", "range"):
+        if key not in taken and getattr(config, key) != TrainConfig.model_fields[key].default:
+            names = ", ".join(dict.fromkeys(row.name for row in rows)) or "none"
+            raise ConfigError(f"{key} is set, but no protocol of this run takes it ({names}); leave it away")
+
+
 def averaging(config: TrainConfig, name: str, design: Design) -> Averaging | None:
     """Return what a method averages by, or None; a protocol takes those settings that are named like its options."""
     row = protocol_of(config, name)
@@ -92,6 +103,31 @@ def averaging(config: TrainConfig, name: str, design: Design) -> Averaging | Non
     if "rho" in values:
         values["rho"] = settings.schedule()
     return row.on(design, seed=config.seed, **values)
+
+
+FIRST = {"bits": 64, "range": 2.0**20}
+"""How round 0 travels, which averages the first parameters themselves: in a range that fits any model."""
+
+
+def averages_differences(config: TrainConfig, name: str) -> bool:
+    """Tell whether a method averages differences; baselines and what repeats the paper average parameters."""
+    found = method(name)
+    return config.differences and not (found.baseline or found.as_published)
+
+
+def bringing(config: TrainConfig, name: str, design: Design, dtype: str) -> Callable[[int], Bringing]:
+    """Return what gives, for a round, how parameters are brought to the average of a method."""
+    later = averaging(config, name, design)
+    assert later is not None  # noqa: S101 - for methods that communicate
+    first = later
+    if averages_differences(config, name) and set(FIRST) <= set(later.protocol.options):
+        first = later.protocol.on(design, seed=config.seed, **{**later.given, **FIRST})
+
+    def of_round(round: int) -> Bringing:
+        chosen = (later if round else first).at(round)
+        return Bringing(averaging=chosen, dtype=dtype, weighted=config.weighted, beyond=config.beyond)
+
+    return of_round
 
 
 MAKERS: dict[str, Make] = {"best": best, "randomized": randomized}

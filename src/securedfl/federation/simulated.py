@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from securedfl.federation.bringing import Bringing, Brought
 from securedfl.learning.training.task import Score
 from securedfl.learning.training.team import Report, Team
-from securedfl.parameters import Array, add_weights, remove_weight
+from securedfl.parameters import Array
 from securedfl.protocols.fixedpoint import UnencodableError
-from securedfl.protocols.protocol import Averaging
+from securedfl.protocols.steps import Draw
 from securedfl.simulation.driver import Draws, NotFiniteError, run
 
 
@@ -24,10 +25,11 @@ class SimulatedAverage:
     error_mse: float | None = None
     error_max: float | None = None
     bytes_per_peer: float = 0.0
+    clipped: int = 0
     seconds: float = 0.0
 
 
-SecureAggregation = Callable[[Array, int], SimulatedAverage]
+Aggregation = Callable[[Array, int], SimulatedAverage]
 """Replaces every peer's row by the average of a round, in place."""
 
 
@@ -37,7 +39,7 @@ class SimulatedPeers:
     `no_aggregation` leaves every peer on its own (Local-Only). ``report`` hears how many peers have trained in a round.
     """
 
-    def __init__(self, team: Team, aggregation: SecureAggregation, report: Report | None = None) -> None:
+    def __init__(self, team: Team, aggregation: Aggregation, report: Report | None = None) -> None:
         self._team, self._aggregation, self._report = team, aggregation, report
 
     def initialise(self) -> None:
@@ -62,41 +64,89 @@ def no_aggregation(_parameters: Array, round: int) -> SimulatedAverage:
     return SimulatedAverage(round=round)
 
 
-def secure_aggregation(
-    parameters: Array,
-    round: int,
-    *,
-    protocol: Averaging,
-    draws: Callable[[int], Draws | None],
-    weights: Sequence[float] | None = None,
-    name_at: Callable[[int], str] | None = None,
-) -> SimulatedAverage:
-    """Average all rows by a protocol in the memory driver and write the result into every row.
+class SecureAggregation:
+    """Averages all rows by a protocol in the memory driver and writes the result into every row.
 
-    The protocol has its design and options filled in; ``draws`` gives the source of masks for a round, ``name_at`` the
-    parameter that an index belongs to, for messages. Without ``weights`` all peers count alike.
+    Parameters
+    ----------
+    bringing
+        Gives for a round how parameters are brought, and by what they are averaged.
+    draws
+        Gives the source of masks for a round.
+    rounding
+        Gives the source of random rounding for a round and a peer.
+    differences
+        Whether differences are averaged from round 1 on.
+    weights
+        How much each peer counts; without, all count alike.
+    name_at
+        Gives the parameter that an index belongs to, for messages.
+
+    Attributes
+    ----------
+    residuals
+        What each peer rounded off and adds in the next round; None if nothing is kept.
     """
-    started = time.perf_counter()
-    vectors = list(parameters) if weights is None else add_weights(list(parameters), weights)
-    try:
-        outcome = run(protocol.at(round), vectors, draws=draws(round))
-    except (NotFiniteError, UnencodableError) as error:
-        name = name_at(error.index) if name_at and error.index < parameters.shape[1] else ""
-        if isinstance(error, UnencodableError):
-            raise error.at(name=name) from None
-        raise NotFiniteError(error.peer, error.index, error.value, name) from None
-    mean = outcome.average if weights is None else remove_weight(outcome.average)
-    seconds = time.perf_counter() - started
 
-    difference = mean - true_mean(parameters, weights)
-    parameters[:] = mean
-    return SimulatedAverage(
-        round=round,
-        error_mse=float(np.square(difference).mean()),
-        error_max=float(np.abs(difference).max()),
-        bytes_per_peer=float(np.mean(outcome.sent)),
-        seconds=seconds,
-    )
+    def __init__(
+        self,
+        bringing: Callable[[int], Bringing],
+        *,
+        draws: Callable[[int], Draws | None],
+        rounding: Callable[[int, int], Draw],
+        differences: bool = True,
+        weights: Sequence[float] | None = None,
+        name_at: Callable[[int], str] | None = None,
+    ) -> None:
+        self._bringing, self._draws, self._rounding, self._name_at = bringing, draws, rounding, name_at
+        self._differences = differences
+        self._weights = None if weights is None else [weight / max(weights) for weight in weights]
+        self._base: Array | None = None
+        self.residuals: list[Array] | None = None
+
+    def restore(self, base: Array, residuals: Sequence[Array] | None) -> None:
+        """Go on from a model that all peers hold."""
+        self._base = base.copy() if self._differences else None
+        self.residuals = None if residuals is None else list(residuals)
+
+    def __call__(self, parameters: Array, round: int) -> SimulatedAverage:
+        """Average the rows."""
+        started = time.perf_counter()
+        bring, size = self._bringing(round), parameters.shape[1]
+        brought = [self._bring(bring, row, peer, round) for peer, row in enumerate(parameters)]
+        try:
+            outcome = run(bring.averaging, [one.vector for one in brought], draws=self._draws(round))
+        except (NotFiniteError, UnencodableError) as error:
+            name = self._name_at(error.index) if self._name_at and error.index < size else ""
+            if isinstance(error, UnencodableError):
+                raise error.at(name=name) from None
+            raise NotFiniteError(error.peer, error.index, error.value, name) from None
+        left = [one.residual for one in brought]
+        self.residuals = None if left[0] is None else [one for one in left if one is not None]
+        mean = bring.model(outcome.average, self._base)
+        seconds = time.perf_counter() - started
+
+        difference = mean - true_mean(parameters, self._weights)
+        parameters[:] = mean
+        if self._differences:
+            self._base = mean
+        return SimulatedAverage(
+            round=round,
+            error_mse=float(np.square(difference).mean()),
+            error_max=float(np.abs(difference).max()),
+            bytes_per_peer=float(np.mean(outcome.sent)),
+            clipped=sum(one.clipped for one in brought),
+            seconds=seconds,
+        )
+
+    def _bring(self, bring: Bringing, row: Array, peer: int, round: int) -> Brought:
+        return bring(
+            row,
+            self._base,
+            draw=self._rounding(round, peer),
+            weight=1.0 if self._weights is None else self._weights[peer],
+            residual=None if self.residuals is None else self.residuals[peer],
+        )
 
 
 def true_mean(parameters: Array, weights: Sequence[float] | None = None) -> Array:

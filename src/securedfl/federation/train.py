@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,13 @@ from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import averaging, choose_design
+from securedfl.federation.methods import (
+    averages_differences,
+    averaging,
+    bringing,
+    check_settings,
+    choose_design,
+)
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder, leave_results
 from securedfl.federation.run_folder import checkpoint as checkpoints
@@ -24,11 +29,11 @@ from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.tensorboard import Events
 from securedfl.federation.simulated import (
+    Aggregation,
     SecureAggregation,
     SimulatedAverage,
     SimulatedPeers,
     no_aggregation,
-    secure_aggregation,
 )
 from securedfl.federation.task import make_task
 from securedfl.learning.models.registry import builder
@@ -81,6 +86,7 @@ def train(config: TrainConfig | None = None, *, observer: Observer | None = None
     elif settings:
         raise ConfigError("give either a configuration or settings one by one, not both")
     builder(config.model)
+    check_settings(config)
     design = choose_design(config)
     for method in config.methods:
         # options that make no average are an error before anything is read or written
@@ -169,11 +175,15 @@ def _train_method(
     after = None if point is None else point.round
     if after == config.rounds:
         return
-    peers = SimulatedPeers(team, _aggregation(folder, task, team, method), observer.peers_trained)
+    aggregation = _aggregation(folder, task, team, method)
+    averaged = no_aggregation if aggregation is None else _keeping(aggregation, folder, method)
+    peers = SimulatedPeers(team, averaged, observer.peers_trained)
     if point is not None:
         if point.parameters.shape[1] != team.schema.size or len(point.states) != task.peers:
             raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
         team.restore(point.parameters, point.states)
+        if aggregation is not None:
+            aggregation.restore(team.parameters[0], point.residuals)
     observer.method_started(method, after)
     with ExitStack() as stack:
         save = stack.enter_context(checkpoints.in_background(folder.save))
@@ -187,39 +197,50 @@ def _train_method(
                 error_mse=outcome.average.error_mse,
                 error_max=outcome.average.error_max,
                 bytes_per_peer=outcome.average.bytes_per_peer,
+                clipped=outcome.average.clipped,
                 train_seconds=outcome.train_seconds,
                 average_seconds=outcome.average.seconds,
             )
             folder.append(row)
             if row.round % config.checkpoint_every == 0 or row.round == config.rounds:
                 saved = checkpoints.snapshot(team.parameters)
-                save(Checkpoint(method, row.round, folder.identity, saved, team.states()))
+                residuals = None if aggregation is None else aggregation.residuals
+                save(Checkpoint(method, row.round, folder.identity, saved, team.states(), residuals))
             if events is not None:
                 events.add(row)
             observer.round_finished(row)
     observer.method_finished(method)
 
 
-def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> SecureAggregation:
-    """Return how a method averages; with ``keep_updates``, what peers bring is kept from time to time."""
+def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> SecureAggregation | None:
+    """Return how a method averages; None if it does not."""
     config = folder.config
-    protocol = averaging(config, method, folder.design)
-    if protocol is None:
-        return no_aggregation
+    if averaging(config, method, folder.design) is None:
+        return None
 
     def draws(round: int) -> Draws | None:
         if config.masks == "secret":
             return None
         return lambda peer, offset: InsecureSeededDraw(config.seed, peer=peer, round=round, offset=offset)
 
-    weights = [float(count) for count in task.samples] if config.weighted else None
-    aggregate = partial(
-        secure_aggregation, protocol=protocol, draws=draws, weights=weights, name_at=team.schema.name_at
+    return SecureAggregation(
+        bringing(config, method, folder.design, team.schema.dtype),
+        draws=draws,
+        # another stream than that of the masks
+        rounding=lambda round, peer: InsecureSeededDraw(config.seed, peer=-1 - peer, round=round),
+        differences=averages_differences(config, method),
+        weights=[float(count) for count in task.samples] if config.weighted else None,
+        name_at=team.schema.name_at,
     )
 
+
+def _keeping(aggregate: Aggregation, folder: RunFolder, method: str) -> Aggregation:
+    """Return the same, that also keeps what peers bring from time to time."""
+    every = folder.config.keep_updates
+
     def keep_and_aggregate(parameters: Array, round: int) -> SimulatedAverage:
-        if round and round % config.keep_updates == 0:
+        if round and round % every == 0:
             checkpoints.save_parameters(updates_file(folder.path, method, round), parameters)
         return aggregate(parameters, round)
 
-    return keep_and_aggregate if config.keep_updates else aggregate
+    return keep_and_aggregate if every else aggregate

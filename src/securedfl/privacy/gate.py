@@ -106,10 +106,12 @@ class _Suggestions:
     def perfect_masks(self) -> Iterator[Suggestion]:
         """Try the same algorithm in a field, in the same groups."""
         if self._row is not GROUPED and "iterations" in self._row.options and self._row.in_groups:
-            iterations = max(2, self._options.get("iterations", 2))
-            if self._holds(GROUPED, self._design, {"iterations": iterations}):
-                also = {} if iterations == self._options.get("iterations", 2) else {"iterations": iterations}
-                yield Suggestion("the same behind perfect masks", {"protocol": GROUPED.name, **also})
+            here = self._options.get("iterations", 2)
+            for iterations in dict.fromkeys((max(here, 2), 2)):
+                if self._holds(GROUPED, self._design, {"iterations": iterations}):
+                    also = {} if iterations == here else {"iterations": iterations}
+                    yield Suggestion("the same behind perfect masks", {"protocol": GROUPED.name, **also})
+                    return
 
     def fewer_iterations(self) -> Iterator[Suggestion]:
         """Try two first, the only number that tells nothing but the total; more tell more, so a few say all."""

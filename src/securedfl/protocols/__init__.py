@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from securedfl.protocols.admm import DEFAULT_RHO, Schedule, classic, paper
 from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, Symbols, UnencodableError
+from securedfl.protocols.grouped import grouped
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.plain import plain
 from securedfl.protocols.protocol import LEAST_PEERS, Averaging, Protocol, by_name
@@ -31,6 +32,7 @@ __all__ = [
     "UnencodableError",
     "by_name",
     "classic",
+    "grouped",
     "paper",
     "plain",
     "secret_uniform",

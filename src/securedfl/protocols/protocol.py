@@ -21,8 +21,9 @@ from securedfl.designs.known import best
 from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.plugins import find
 from securedfl.protocols import admm
-from securedfl.protocols import grouped as field_admm
 from securedfl.protocols.fixedpoint import Symbols
+from securedfl.protocols.grouped import grouped
+from securedfl.protocols.grouped import settle as settle_grouped
 from securedfl.protocols.plain import plain
 from securedfl.protocols.shares import shares as sharing
 from securedfl.protocols.shares.resilient import resilient
@@ -199,12 +200,12 @@ class Averaging:
 GROUPED = Protocol(
     name="grouped",
     label="SecureD-FL",
-    generator=field_admm.grouped,
+    generator=grouped,
     masks="perfect",
     arithmetic="field",
     partitions=2,
     symbolic={"codec": Symbols(), "bits": None, "range": None},
-    settle=field_admm.settle,
+    settle=settle_grouped,
 )
 PAPER = Protocol(
     name="paper",
@@ -265,10 +266,10 @@ def design_for(
 
     ``make`` builds a design for peers, group size and seed. Where nobody meets in groups, everybody meets everybody.
     """
-    grouped = [row for row in rows if row.in_groups]
-    if not grouped:
+    in_groups = [row for row in rows if row.in_groups]
+    if not in_groups:
         return Design.everyone(peers)
-    fixed = [row.partitions for row in grouped if row.partitions is not None]
+    fixed = [row.partitions for row in in_groups if row.partitions is not None]
     return nearest(
         peers,
         collusion=collusion,

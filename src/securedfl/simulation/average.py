@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs import Design
-from securedfl.errors import InvalidInputError, unknown
+from securedfl.errors import ConfigError, InvalidInputError, unknown
 from securedfl.parameters import Schema, Tree, add_weights, flatten_all, remove_weight
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.protocol import Protocol, averaging, by_name
@@ -42,8 +44,9 @@ def average(
     weights
         How much each peer counts, for instance its number of samples. They stay as private as the parameters.
     protocol, **options
-        ``"grouped"`` (rho, iterations, finish), ``"classic"`` (the same), ``"plain"``, ``"shares"`` or
-        ``"resilient"`` (strength, bits, range), or a `Protocol` of your own.
+        ``"grouped"`` (bits, range, iterations), ``"shares"`` or ``"resilient"`` (strength, bits, range), ``"plain"``,
+        ``"paper"`` or ``"classic"`` (rho, iterations, finish), or a `Protocol` of your own. Without a ``range``,
+        values beyond the usual one get a range that fits them.
     collusion
         Of the share protocols, instead of the strength: how many colluders must learn nothing but the total.
     design, group_size, seed
@@ -78,8 +81,10 @@ def average(
     """
     inputs = _one_per_peer(inputs)
     schema, vectors = flatten_all(inputs, dtype=None if dtype is None else np.dtype(dtype).name)
+    unit = 1.0
     if weights is not None:
-        vectors = add_weights(vectors, weights, max_weight)
+        unit = min(1.0, options.get("range") or 1.0)
+        vectors = add_weights(vectors, weights, max_weight, unit)
     elif max_weight is not None:
         raise InvalidInputError("max_weight is given but weights are not; pass one weight per peer")
     row = by_name(protocol)
@@ -94,15 +99,31 @@ def average(
         collusion=collusion,
         seed=seed,
         options=options,
-    )
+    ).at(round)
+    driven = partial(run, vectors=vectors, draws=draws, chunk=chunk, threads=threads)
     try:
-        outcome = run(put_together.at(round), vectors, draws=draws, chunk=chunk, threads=threads)
+        try:
+            outcome = driven(put_together)
+        except UnencodableError as error:
+            if options.get("range") is not None or options.get("codec") is not None:
+                raise
+            fitting = replace(put_together, given={**put_together.given, "range": _fitting(vectors)})
+            try:
+                outcome = driven(fitting)
+            except ConfigError:
+                # no range is wide enough for such values
+                raise error from None
     except NotFiniteError as error:
         raise NotFiniteError(error.peer, error.index, error.value, _name_at(schema, error.index)) from None
     except UnencodableError as error:
         raise error.at(name=_name_at(schema, error.index)) from None
-    mean = outcome.average if weights is None else remove_weight(outcome.average)
+    mean = outcome.average if weights is None else remove_weight(outcome.average, unit)
     return schema.unflatten(mean, inputs[0])
+
+
+def _fitting(vectors: Iterable[npt.NDArray[Any]]) -> float:
+    """Return the power of two that bounds all values; only who holds all vectors can tell."""
+    return float(2.0 ** np.ceil(np.log2(max(float(np.abs(vector).max()) for vector in vectors))))
 
 
 def _one_per_peer(inputs: Any) -> list[Tree]:

@@ -28,6 +28,7 @@ State = dict[str, Array]
 
 FORMAT = 2
 PARAMETERS = "parameters"
+RESIDUALS = "residuals"
 OPTIMIZER = "optimizer."
 
 
@@ -45,6 +46,8 @@ class Checkpoint:
         One row per peer, or a single row that all peers hold.
     states
         The optimiser state of each peer.
+    residuals
+        What each peer rounded off, if it is kept.
     """
 
     method: str
@@ -52,6 +55,7 @@ class Checkpoint:
     identity: dict[str, str]
     parameters: Array
     states: list[State]
+    residuals: Sequence[Array] | None = None
 
 
 def snapshot(parameters: Array) -> Array:
@@ -63,6 +67,8 @@ def snapshot(parameters: Array) -> Array:
 def save(path: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint; what was there before stays until the new one is on disk."""
     arrays = {PARAMETERS: np.ascontiguousarray(checkpoint.parameters), **_stack(checkpoint.states)}
+    if checkpoint.residuals is not None:
+        arrays[RESIDUALS] = np.stack(checkpoint.residuals)
     about: dict[str, Any] = {
         "format": FORMAT,
         "method": checkpoint.method,
@@ -100,9 +106,15 @@ def load(path: Path) -> Checkpoint:
             raise RunFolderError(f"the checkpoint {path} has format {about['format']}, this version reads {FORMAT}")
         if about["checksum"] != _checksum(about, arrays):
             raise ValueError("its checksum does not match")
+        residuals = arrays.pop(RESIDUALS, None)
         states = _unstack(arrays, int(about["peers"]))
         return Checkpoint(
-            str(about["method"]), int(about["round"]), dict(about["identity"]), arrays[PARAMETERS], states
+            str(about["method"]),
+            int(about["round"]),
+            dict(about["identity"]),
+            arrays[PARAMETERS],
+            states,
+            None if residuals is None else list(residuals),
         )
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise damaged(path, error, "delete it to train this method again from the start") from None

@@ -54,7 +54,7 @@ class RunFolder:
             raise RunFolderError(f"there is no run to resume in {path}: it has no {CONFIG}")
         saved = read_config(path)
         config = TrainConfig.resolve({**saved.to_dict(), **(changes or {})})
-        for difference in saved.differences(config):
+        for difference in saved.changed_from(config):
             raise RunFolderError(
                 f"the run in {path} has {difference}; resume it without that option, or start a new run with "
                 "another --out"

@@ -47,6 +47,8 @@ class Row:
         How far the average is from the true mean, which only a simulation knows.
     bytes_per_peer
         Sent by a peer, on average.
+    clipped
+        How many values of all peers were beyond the range and were cut.
     tried
         All attempts at the average, if real peers made it.
     """
@@ -61,6 +63,7 @@ class Row:
     error_mse: float | None = None
     error_max: float | None = None
     bytes_per_peer: float = 0.0
+    clipped: int = 0
     train_seconds: float = 0.0
     average_seconds: float = 0.0
     tried: tuple[Tried, ...] | None = None

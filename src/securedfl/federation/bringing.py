@@ -1,0 +1,141 @@
+"""What a site brings to an average, and what it makes of the result: differences, range, weights, rounding.
+
+From round 1 on all peers hold the same model w^{r-1}, so they average by how much each has moved it. Differences are
+small: they fit a narrow range, and into 16 bits. Those are rounded at random, up or down, so that the error is zero on
+average, and what was rounded off is kept at the site and added in the next round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from securedfl.errors import ConfigError
+from securedfl.parameters import WEIGHT_STEPS, Array, remove_weight, weigh
+from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint
+from securedfl.protocols.protocol import Averaging
+from securedfl.protocols.steps import Draw
+
+Beyond = Literal["error", "clip"]
+"""What happens to differences beyond the range."""
+
+RANDOMLY_ROUNDED = 16
+"""Bits with which rounding is random; with more, its error is far below that of training."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What a site brings.
+
+    Attributes
+    ----------
+    vector
+        What is averaged.
+    residual
+        What was rounded off, to be added in the next round; None if nothing is kept.
+    clipped
+        How many values were beyond the range and were cut.
+    """
+
+    vector: Array
+    residual: Array | None = None
+    clipped: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bringing:
+    """How sites bring their parameters to the average of a round; the same at all sites.
+
+    Parameters
+    ----------
+    averaging
+        What the round is averaged by.
+    dtype
+        Of the parameters.
+    weighted
+        Whether each peer counts by a weight of its own.
+    beyond
+        What happens to values beyond the range.
+    """
+
+    averaging: Averaging
+    dtype: str
+    weighted: bool = False
+    beyond: Beyond = "error"
+
+    def __post_init__(self) -> None:
+        if self.weighted and self._codec is not None and self._step * WEIGHT_STEPS > self.unit:
+            raise ConfigError(
+                f"{self._bits} bits are too few for the weights of {self.averaging.n} peers; use more bits"
+            )
+
+    def __call__(
+        self, w: Array, base: Array | None, *, draw: Draw, weight: float = 1.0, residual: Array | None = None
+    ) -> Brought:
+        """Return what a site brings.
+
+        Parameters
+        ----------
+        w, base
+            The site's parameters, and the model that it trained from; None brings the parameters themselves.
+        draw
+            Where random rounding comes from.
+        weight
+            How much this site counts, as a part of the largest weight; between 0 and 1.
+        residual
+            What was rounded off in the round before.
+        """
+        vector = w.copy() if base is None else w - base
+        limit = None if self._codec is None else self._codec.limit(self._bits)
+        clipped = 0
+        if limit is not None and self.beyond == "clip":
+            clipped = int(np.count_nonzero(np.abs(vector) > limit))
+            np.clip(vector, -limit, limit, out=vector)
+        if self.weighted:
+            vector *= vector.dtype.type(weight)
+        left = None
+        if self._codec is not None and limit is not None and base is not None and self._bits == RANDOMLY_ROUNDED:
+            vector, left = _rounded(vector, residual, limit, self._step, draw)
+        return Brought(weigh(vector, weight, self.unit) if self.weighted else vector, left, clipped)
+
+    def model(self, mean: Array, base: Array | None) -> Array:
+        """Return what all peers hold after the average: the model moved by the mean difference."""
+        if self.weighted:
+            mean = remove_weight(mean, self.unit)
+        return mean if base is None else base + mean
+
+    @property
+    def unit(self) -> float:
+        """What the largest weight is sent as: one, or what the range allows."""
+        return 1.0 if self._codec is None else min(1.0, self._codec.limit(self._bits))
+
+    @property
+    def _codec(self) -> FixedPoint | None:
+        """How values become elements; None for floats."""
+        options, arithmetic = self.averaging.options, self.averaging.protocol.arithmetic
+        if arithmetic == "reals" or options.get("codec") is not None:
+            return None
+        kind = FieldPoint if arithmetic == "field" else FixedPoint
+        return kind(bits=options.get("bits"), range=options.get("range"))
+
+    @property
+    def _bits(self) -> int:
+        return self._codec.width(np.empty(0, dtype=self.dtype)) if self._codec is not None else 0
+
+    @property
+    def _step(self) -> float:
+        return self._codec.step(np.empty(0, dtype=self.dtype), self.averaging.n) if self._codec is not None else 0.0
+
+
+def _rounded(vector: Array, residual: Array | None, limit: float, step: float, draw: Draw) -> tuple[Array, Array]:
+    """Return the vector in steps, up or down at random so that the mean is right, and what was rounded off."""
+    # what is beyond the range stays so, and is an error later
+    inside = np.abs(vector) <= limit
+    wanted = vector if residual is None else vector + residual
+    rounded = np.floor(wanted / step + draw(wanted))
+    rounded *= step
+    most = np.floor(limit / step) * step
+    np.clip(rounded, -most, most, out=rounded, where=inside)
+    return rounded, wanted - rounded
