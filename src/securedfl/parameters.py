@@ -140,7 +140,7 @@ def flatten_all(trees: Sequence[Tree], *, dtype: str | None = None) -> tuple[Sch
     return schema, [schema.flatten(tree) for tree in trees]
 
 
-WEIGHT_STEPS = 256
+WEIGHT_NUMBERS, WEIGHT_STEPS = 2, 256
 """A weight travels as two numbers: in steps of a 256th, and the rest times 256; so 16 bits are enough for each."""
 
 
@@ -183,7 +183,7 @@ def _weights(weights: Any) -> npt.NDArray[np.float64]:
 def weigh(aw: Array, a: float, unit: float = 1.0) -> Array:
     """Return (a w, a) as one vector; a, between 0 and 1, as two numbers that are at most the unit."""
     whole, rest = divmod(a * WEIGHT_STEPS, 1.0)
-    result = np.empty(len(aw) + 2, dtype=aw.dtype)
+    result = np.empty(len(aw) + WEIGHT_NUMBERS, dtype=aw.dtype)
     result[:-2] = aw
     result[-2:] = whole / WEIGHT_STEPS * unit, rest * unit
     return result

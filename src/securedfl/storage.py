@@ -84,10 +84,12 @@ def read_arrays(path: Path) -> Arrays:
     return arrays
 
 
-def make_folder(path: Path, advice: str = ADVICE) -> None:
-    """Make a folder and those above it, where they are missing."""
+def make_folder(path: Path, advice: str = ADVICE, *, private: bool = False) -> None:
+    """Make a folder and those above it, where they are missing; a private one is closed to all but its owner."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+        if private:
+            path.chmod(0o700)
     except OSError as error:
         raise cannot_write(path, error, advice) from None
 

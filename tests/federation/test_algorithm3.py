@@ -1,20 +1,19 @@
 """Algorithm 3 on a team that computes by hand: the order of things, and the average of every protocol."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
 from securedfl.designs import Design, best
-from securedfl.errors import InvalidInputError
+from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.algorithm3 import algorithm3
+from securedfl.federation.bringing import Bringing
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.summary import MethodSummary, Summary
 from securedfl.federation.simulated import (
+    SecureAggregation,
     SimulatedAverage,
     SimulatedPeers,
     no_aggregation,
-    secure_aggregation,
     true_mean,
 )
 from securedfl.learning.training.task import Score
@@ -46,19 +45,21 @@ class Adders:
         return [Score(peer % 2, 2.0 * peer, 1 + peer) for peer in range(len(self.parameters))]
 
 
-def aggregation(protocol="grouped", *, design=None, **options):
+def aggregation(protocol="grouped", *, design=None, given=None, beyond="error", **options):
     design = design or best(9, 3)
-    return partial(
-        secure_aggregation,
-        protocol=by_name(protocol).on(design),
+    averaging = by_name(protocol).on(design, **(given or {}))
+    weighted = options.get("weights") is not None
+    return SecureAggregation(
+        lambda r: Bringing(averaging=averaging.at(r), dtype="float32", weighted=weighted, beyond=beyond),
         draws=lambda r: lambda peer, offset: InsecureSeededDraw(0, peer=peer, round=r, offset=offset),
+        rounding=lambda r, peer: InsecureSeededDraw(0, peer=-1 - peer, round=r),
         **options,
     )
 
 
 def test_rounds_follow_the_paper():
     team = Adders()
-    rounds = list(algorithm3(SimulatedPeers(team, aggregation()), rounds=2))
+    rounds = list(algorithm3(SimulatedPeers(team, aggregation(given={"range": 32.0})), rounds=2))
     assert team.calls == ["initialise", "evaluate", "update 1", "evaluate", "update 2", "evaluate"]
     assert [r.number for r in rounds] == [0, 1, 2]
     np.testing.assert_allclose(team.parameters, 4 + 5 + 5, rtol=1e-5)
@@ -76,7 +77,7 @@ def test_local_only_never_averages():
 def test_a_restored_team_goes_on_without_initialisation():
     team = Adders()
     team.parameters[:] = 1
-    peers = SimulatedPeers(team, aggregation())
+    peers = SimulatedPeers(team, aggregation(given={"range": 32.0}))
     assert [r.number for r in algorithm3(peers, rounds=3, after=2)] == [3]
     assert team.calls == ["update 3", "evaluate"]
 
@@ -101,14 +102,70 @@ def test_progress_is_told():
     assert counts == [9, 9]
 
 
-@pytest.mark.parametrize("protocol", ["grouped", "plain"])
-def test_weighted_averages_count_samples(protocol):
+@pytest.mark.parametrize(
+    ("protocol", "given"), [("grouped", {"range": 32.0}), ("shares", {"range": 0.5, "bits": 64}), ("plain", {})]
+)
+def test_weighted_averages_count_samples(protocol, given):
     rows = np.arange(18, dtype=np.float32).reshape(9, 2)
+    rows *= np.float32(given.get("range", 32.0) / 32)
     weights = [float(k + 1) for k in range(9)]
     expected = np.average(rows, axis=0, weights=weights)
-    average = aggregation(protocol, weights=weights)(rows, 1)
+    average = aggregation(protocol, weights=weights, given=given)(rows, 1)
     np.testing.assert_allclose(rows, np.tile(expected, (9, 1)), rtol=1e-4)
     assert average.error_max < 1e-3
+
+
+def test_differences_are_averaged_after_round_0():
+    """In a range that the parameters themselves would not fit."""
+    parameters = np.array([[100.0 + k, -50.0] for k in range(9)], np.float32)
+    aggregate = aggregation(given={"range": 256.0})
+    aggregate(parameters, 0)
+    small = aggregation(given={"range": 0.5})
+    small.restore(parameters[0], None)
+    parameters += np.linspace(-0.4, 0.4, 9, dtype=np.float32)[:, None]
+    small(parameters, 1)
+    np.testing.assert_allclose(parameters, [[104, -50]] * 9, atol=1e-5)
+
+
+def test_beyond_the_range_is_an_error_or_a_clip_that_is_counted():
+    rows = np.full((9, 4), 0.1, np.float32)
+    rows[3, 1], rows[5, 2] = 7.0, -7.0
+    given = {"range": 1.0}
+    with pytest.raises(InvalidInputError, match=r"parameter 'b' .* of peer 3 is beyond the range of -1 to 1"):
+        aggregation(given=given, name_at=lambda index: "abcd"[index])(rows.copy(), 1)
+    average = aggregation(given=given, beyond="clip")(rows, 1)
+    assert average.clipped == 2
+    np.testing.assert_allclose(rows[0], [0.1, 1.8 / 9, -0.2 / 9, 0.1], atol=1e-6)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0] * 8 + [3.0]])
+def test_sixteen_bits_lose_nothing_over_rounds(weights):
+    """What is rounded off comes again, so the sum over rounds is off by less than a step, not by a step per round."""
+    rng = np.random.default_rng(1)
+    model, exact = np.zeros((9, 50), np.float32), np.zeros(50)
+    aggregate = aggregation(given={"bits": 16}, weights=weights)
+    aggregate.restore(model[0], None)
+    moves = rng.normal(0, 0.003, (40, 9, 50)).astype(np.float32)
+    for round, move in enumerate(moves, start=1):
+        exact += np.average(move, axis=0, weights=weights)
+        model += move
+        sent = aggregate(model, round).bytes_per_peer
+    step = 2.0**-12
+    assert 0 < np.abs(model[0] - exact).max() < 2 * step
+    assert sent == 0.5 * aggregation(weights=weights)(model, 1).bytes_per_peer
+
+
+def test_random_rounding_is_right_on_average():
+    rows = np.full((9, 20_000), 0.00011, np.float32)
+    aggregate = aggregation(given={"bits": 16})
+    aggregate.restore(np.zeros(20_000, np.float32), None)
+    aggregate(rows, 1)
+    assert rows[0].mean() == pytest.approx(0.00011, rel=0.02)
+
+
+def test_sixteen_bits_are_too_few_for_the_weights_of_very_many():
+    with pytest.raises(ConfigError, match="too few for the weights of 99 peers"):
+        aggregation(design=best(99, 3), given={"bits": 16}, weights=[1.0] * 99)(np.zeros((99, 2), np.float32), 1)
 
 
 def test_true_mean_is_float64():

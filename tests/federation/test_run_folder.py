@@ -166,16 +166,41 @@ def test_a_finished_run_resumes_to_the_same_summary(whole):
 def test_weighted_secret_literal_and_uneven_runs_work(tmp_path):
     summary = run(
         tmp_path / "run",
-        methods="fedavg,secured",
+        methods="fedavg,secured,paper",
         weighted=True,
         masks="secret",
         dealing="dirichlet",
-        finish="literal",
-        rho={"start": 3, "decay": 3e-4, "period": 1},
         rounds=1,
     )
-    assert 1e-12 < summary.methods["secured"].mean_error < 1e-5  # the authors' schedule: 1.6e-9
+    assert 1e-12 < summary.methods["paper"].mean_error < 1e-5  # the authors' schedule: 1.6e-9
     assert summary.methods["fedavg"].mean_error < 1e-12
+    assert summary.methods["secured"].mean_error < 1e-12
+
+
+def test_sixteen_bits_go_on_where_they_stopped(tmp_path):
+    """What was rounded off is in the checkpoint, so a resumed run has the numbers of an uninterrupted one."""
+    settings = {"methods": "secured", "bits": 16, "beyond": "clip", "range": 0.01, "rounds": 4}
+    whole = run(tmp_path / "whole", **settings)
+
+    class Stop(Observer):
+        def round_finished(self, row):
+            if row.round == 2:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "stopped", observer=Stop(), **settings)
+    assert resume(tmp_path / "stopped").methods["secured"].final_accuracy == whole.methods["secured"].final_accuracy
+    rows, again = (read_rows(tmp_path / name, Row) for name in ("whole", "stopped"))
+    assert [(row.loss, row.clipped) for row in rows] == [(row.loss, row.clipped) for row in again]
+    assert any(row.clipped for row in rows)
+    assert rows[1].bytes_per_peer * 4 == rows[0].bytes_per_peer
+
+
+def test_settings_that_do_nothing_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="rho is set, but no protocol of this run takes it"):
+        run(tmp_path / "run", methods="fedavg,secured", rho=0.5)
+    with pytest.raises(ConfigError, match="bits is set"):
+        run(tmp_path / "run", methods="paper", bits=16)
 
 
 def test_federated_methods_agree_and_beat_local(tmp_path):

@@ -105,7 +105,7 @@ def averaging(config: TrainConfig, name: str, design: Design) -> Averaging | Non
     return row.on(design, seed=config.seed, **values)
 
 
-FIRST = {"bits": 64, "range": 2.0**20}
+FIRST = {"bits": 64, "range": 2.0**16}
 """How round 0 travels, which averages the first parameters themselves: in a range that fits any model."""
 
 

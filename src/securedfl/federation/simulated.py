@@ -25,7 +25,7 @@ class SimulatedAverage:
     error_mse: float | None = None
     error_max: float | None = None
     bytes_per_peer: float = 0.0
-    clipped: int = 0
+    clipped: int | None = None
     seconds: float = 0.0
 
 
@@ -135,7 +135,7 @@ class SecureAggregation:
             error_mse=float(np.square(difference).mean()),
             error_max=float(np.abs(difference).max()),
             bytes_per_peer=float(np.mean(outcome.sent)),
-            clipped=sum(one.clipped for one in brought),
+            clipped=sum(one.clipped for one in brought) if bring.beyond == "clip" else None,
             seconds=seconds,
         )
 

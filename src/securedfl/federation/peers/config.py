@@ -22,6 +22,9 @@ from securedfl.protocols.protocol import LEAST_PEERS
 NOT_SHARED = frozenset({"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks"})
 """Settings of a simulation that make no sense for, or belong to, a single site."""
 
+DEFAULT_PROTOCOL = "resilient"
+"""Real peers come and go: this one goes on without those that are lost."""
+
 Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if type(v) is int else v)]
 
 
@@ -134,7 +137,13 @@ class FederationConfig(Settings):
     def training(self) -> TrainConfig:
         """The settings of training and averaging, as the simulation has them; masks are always secret."""
         return TrainConfig.resolve(
-            {**self.train, "peers": len(self.peers), "methods": ("secured",), "masks": "secret"},
+            {
+                "protocol": DEFAULT_PROTOCOL,
+                **self.train,
+                "peers": len(self.peers),
+                "methods": ("secured",),
+                "masks": "secret",
+            },
             where="[train]",
         )
 

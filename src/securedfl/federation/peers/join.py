@@ -56,20 +56,23 @@ class JoinedPeer:
         tree = tree_of(model)
         member = self._joined(tree)
         assert self._schema is not None  # noqa: S101 - for the type checker
-        vector = self._same_again(np.array(self._schema.flatten(tree)))
-        self.last, mean = member.average(vector, self.round, weight)
+        vector = self._same_again(np.array(self._schema.flatten(tree)), weight)
+        self.last, mean = member.average(vector, self.round)
         self.round = self.last.round + 1
         put(self._schema, mean, model)
         return model
 
-    def _same_again(self, vector: Array) -> Array:
-        """Return what to average: after a kill during this very average the parameters that were shared before it."""
+    def _same_again(self, w: Array, weight: float) -> Array:
+        """Return what to average: in a round that was begun before, after a kill or an error, what was brought then."""
         assert self._member is not None  # noqa: S101 - for the type checker
-        saved, self._saved = self._saved, None
-        if saved is not None and saved.round == self.round and saved.vector.shape == vector.shape:
-            return saved.vector
-        save_update(self._member.site.config.out, Update(self.round, vector, None))
-        return vector
+        before = self._saved
+        if before is None or before.round != self.round:
+            residual = None if before is None else before.residual
+            brought = self._member.bring(w, self.round, weight, residual)
+            self._saved = Update(self.round, brought.vector, None, None, brought.residual, brought.clipped)
+            save_update(self._member.site.config.out, self._saved)
+        assert self._saved is not None  # noqa: S101 - for the type checker
+        return self._saved.vector
 
     def resume_(self, model: Tree) -> bool:
         """Load the last average that this peer or others hold; return whether there is one. Call it before training."""

@@ -64,7 +64,7 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
         {
             "name": folder.parent.name,
             "train": shared,
-            "max_weight": 1e9 if config.weighted else None,
+            "max_weight": float(max(make_task(config).samples)) if config.weighted else None,
             "deadlines": dict(deadlines or {}),
             "peers": [
                 {

@@ -12,18 +12,20 @@ from typing import Any, Self
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError, RunFolderError
+from securedfl.federation.bringing import Brought
 from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import choose_design
+from securedfl.federation.methods import bringing, check_settings, choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
-from securedfl.federation.peers.rules import make_rules
+from securedfl.federation.peers.rules import METHOD, make_rules
 from securedfl.federation.peers.telemetry import serve_metrics, session_metrics
 from securedfl.network.core.rules import Averaged
 from securedfl.network.core.session import Session
 from securedfl.network.wire.endpoint import Endpoint
 from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.network.wire.tls import Member
-from securedfl.parameters import Array, Schema, remove_weight, weigh
+from securedfl.parameters import Array, Schema
+from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.storage import make_folder, write_text
 
@@ -46,11 +48,12 @@ class Site:
     @classmethod
     def of(cls, config: PeerConfig) -> Self:
         """Read the federation's settings, make the site's folder, and check all that needs no network."""
-        make_folder(config.out, CHECK_OUT)
+        make_folder(config.out, CHECK_OUT, private=True)
         federation = FederationConfig.load(config.federation)
         me, files = config.position(federation), config.files(insecure=federation.insecure)
         if files is not None:
             check_keys(files, federation.members[me])
+        check_settings(federation.training)
         design = choose_design(federation.training)
         return cls(config, federation, me, files, design, pass_gate(federation.training, design))
 
@@ -62,25 +65,26 @@ class Membership:
     site: Site
     session: Session
 
-    def average(self, vector: Array, round: int, samples: float = 1.0) -> tuple[Averaged, Array]:
-        """Average a flat vector, weighted if the federation is; return the outcome and the mean."""
+    def bring(self, w: Array, round: int, weight: float = 1.0, residual: Array | None = None) -> Brought:
+        """Return what this site brings to the average of a round; see `Bringing`."""
         federation = self.site.federation
-        if not federation.training.weighted:
-            outcome = self.session.average(vector, round)
-            return outcome, outcome.vector
         largest = federation.max_weight or 1.0
-        if not 0 <= samples <= largest:
+        if federation.training.weighted and not 0 <= weight <= largest:
             raise InvalidInputError(
-                f"{self.site.config.name} has weight {samples:g}; weights must lie between 0 and max_weight = "
-                f"{largest:g}"
+                f"{self.site.config.name} has weight {weight:g}; weights must lie between 0 and max_weight = {largest:g}"
             )
-        outcome = self.session.average(weigh(vector, samples / largest), round)
-        return outcome, remove_weight(outcome.vector)
+        how = bringing(federation.training, METHOD, self.site.design, w.dtype.name)(round)
+        base = self.result() if federation.training.differences and round else None
+        return how(w, base, draw=secret_uniform, weight=weight / largest, residual=residual)
+
+    def average(self, vector: Array, round: int) -> tuple[Averaged, Array]:
+        """Average what `bring` gave; return the outcome and the model that all hold now."""
+        outcome = self.session.average(vector, round)
+        return outcome, outcome.vector
 
     def result(self) -> Array:
-        """Return the last confirmed average."""
-        vector = self.session.results.load()
-        return remove_weight(vector) if self.site.federation.training.weighted else vector
+        """Return the model of the last confirmed average."""
+        return self.session.results.load()
 
     def linger(self, last: int, absent: float) -> None:
         """Stay until the others have finished the last round too: they may still need this peer's result or vote.

@@ -10,11 +10,11 @@ from math import comb
 from securedfl.designs import Design
 from securedfl.errors import PrivacyError
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging
+from securedfl.federation.methods import averaging, bringing
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.network.core.rules import Rules
 from securedfl.network.driver import CHUNK, SLICED_CHUNK
-from securedfl.parameters import Schema
+from securedfl.parameters import WEIGHT_NUMBERS, Array, Schema
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.protocols.protocol import LEAST_PEERS, Averaging
@@ -40,10 +40,22 @@ def make_rules(federation: FederationConfig, design: Design, schema: Schema) -> 
     assert chosen is not None  # noqa: S101 - the method of real peers communicates
     row, n = chosen.protocol, config.peers
     least = federation.min_peers or (max(LEAST_PEERS, n // 2 + 1) if row.can_lose else n)
+    if row.masks != "perfect" and not config.allow_exposure:
+        raise PrivacyError(
+            f"the protocol {row.name!r} has no perfect masks, so real peers do not use it; choose grouped, shares or "
+            "resilient. The setting allow_exposure starts all the same."
+        )
+    bring = bringing(config, METHOD, design, schema.dtype)
+
+    def model(mean: Array, round: int, before: Array | None) -> Array:
+        return bring(round).model(mean, before if config.differences and round else None)
+
     return Rules(
-        protocol=_protocols(chosen),
-        size=schema.size + config.weighted,
+        protocol=_protocols(lambda round: bring(round).averaging),
+        size=schema.size + (WEIGHT_NUMBERS if config.weighted else 0),
         dtype=schema.dtype,
+        result_size=schema.size,
+        model=model,
         commit_step=row.commit_step,
         can_lose=row.can_lose,
         least=min(least, n),
@@ -54,15 +66,19 @@ def make_rules(federation: FederationConfig, design: Design, schema: Schema) -> 
     )
 
 
-def _protocols(chosen: Averaging) -> Callable[[int, int], PeerProtocol]:
+def _protocols(chosen: Callable[[int], Averaging]) -> Callable[[int, int], PeerProtocol]:
     """Return what gives the averaging of so many members in a round."""
 
     @lru_cache(maxsize=64)
     def averaging_for(members: int, turn: int) -> Averaging:
-        return chosen.among(members).at(turn)
+        return chosen(turn).among(members)
 
-    # rounds that use the same partitions have the same protocol, so that its plan is made once
-    return lambda members, round: averaging_for(members, round % averaging_for(members, 0).design.gap)
+    def turn(members: int, round: int) -> int:
+        # rounds that use the same partitions have the same protocol, so that its plan is made once; round 0 has its own
+        gap = averaging_for(members, 0).design.gap
+        return round and (round - 1) % gap + 1
+
+    return lambda members, round: averaging_for(members, turn(members, round))
 
 
 def _may_retry(config: TrainConfig, chosen: Averaging, round: int, tries: int) -> str:

@@ -52,7 +52,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
     say = tell or (lambda _event: None)
     config = PeerConfig.load(path)
     out = config.out
-    make_folder(out, CHECK_OUT)
+    make_folder(out, CHECK_OUT, private=True)
     with ExitStack() as stack:
         handler = log_to(out / "peer.log")
         stack.callback(logging.getLogger("securedfl").removeHandler, handler)
@@ -98,8 +98,11 @@ class RealPeer:
             self._vector = member.result()
             tell(Resumed(self.done))
         self._saved = load_update(self._out)
+        self._residual: Array | None = None
+        self._clipped = 0
         if self._saved is not None:
             learner.restore(self._saved.state)
+            self._residual = self._saved.residual
 
     def initialise(self) -> None:
         """Begin with the learner's own parameters."""
@@ -113,7 +116,7 @@ class RealPeer:
     def average(self, round: int) -> Averaged:
         """Average with the others; the outcome comes without the vector, so that it is in memory once."""
         self._tell(Phase("averaging", round))
-        outcome, self._vector = self._member.average(self._vector, round, self._learner.samples)
+        outcome, self._vector = self._member.average(self._vector, round)
         return replace(outcome, vector=np.empty(0))
 
     def evaluate(self) -> Sequence[Score]:
@@ -140,6 +143,7 @@ class RealPeer:
             bytes_out=endpoint.bytes_out,
             bytes_in=endpoint.bytes_in,
             samples=self._learner.samples,
+            clipped=self._clipped if self._member.site.federation.training.beyond == "clip" else None,
             **score,
         )
 
@@ -149,12 +153,13 @@ class RealPeer:
         self._tell(Phase("training", round))
         # it is needed once, and not in memory any more
         saved, self._saved = self._saved, None
-        if saved is not None and saved.round == round:
-            self._vector = saved.vector
-            return saved.loss
-        self._vector, loss = train()
-        save_update(self._out, Update(round, self._vector, self._learner.state(), loss))
-        return loss
+        if saved is None or saved.round != round:
+            w, loss = train()
+            brought = self._member.bring(w, round, self._learner.samples, self._residual)
+            saved = Update(round, brought.vector, self._learner.state(), loss, brought.residual, brought.clipped)
+            save_update(self._out, saved)
+        self._vector, self._residual, self._clipped = saved.vector, saved.residual, saved.clipped
+        return saved.loss
 
 
 @contextmanager

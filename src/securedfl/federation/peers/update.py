@@ -28,12 +28,24 @@ AGAIN = "free some space, then start this peer again"
 
 @dataclass(frozen=True)
 class Update:
-    """What a peer trained in a round, and its optimiser's state after it."""
+    """What a peer brings to the average of a round, and its optimiser's state.
+
+    Attributes
+    ----------
+    round, vector
+        When, and what: just what is averaged, so that a retry brings the very same.
+    state, loss
+        Of the optimiser, and the mean loss of training.
+    residual, clipped
+        See `securedfl.federation.bringing.Brought`.
+    """
 
     round: int
     vector: Array
     state: Any
     loss: float | None = None
+    residual: Array | None = None
+    clipped: int = 0
 
 
 def save_update(out: Path, update: Update) -> None:
@@ -44,6 +56,8 @@ def save_update(out: Path, update: Update) -> None:
         "vector": update.vector,
         "loss": np.array(np.nan if update.loss is None else update.loss, dtype=np.float64),
         "state": np.array(text),
+        "clipped": np.array(update.clipped, dtype=np.int64),
+        **({} if update.residual is None else {"residual": update.residual}),
         **arrays,
     }
     write_arrays(out / FILE, content, AGAIN, mode=OWNER)
@@ -57,10 +71,11 @@ def load_update(out: Path) -> Update | None:
     found = read_arrays(path)
     try:
         round, loss = int(found.pop("round")), float(found.pop("loss"))
-        vector, state = found.pop("vector"), unpack(str(found.pop("state")), found)
+        vector, residual, clipped = found.pop("vector"), found.pop("residual", None), int(found.pop("clipped"))
+        state = unpack(str(found.pop("state")), found)
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path, error, "delete it") from None
-    return Update(round, vector, state, None if np.isnan(loss) else loss)
+    return Update(round, vector, state, None if np.isnan(loss) else loss, residual, clipped)
 
 
 _SCALARS = (bool, int, float, str, type(None))

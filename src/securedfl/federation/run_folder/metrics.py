@@ -48,7 +48,7 @@ class Row:
     bytes_per_peer
         Sent by a peer, on average.
     clipped
-        How many values of all peers were beyond the range and were cut.
+        How many values of all peers were beyond the range and were cut, if that is allowed.
     tried
         All attempts at the average, if real peers made it.
     """
@@ -63,7 +63,7 @@ class Row:
     error_mse: float | None = None
     error_max: float | None = None
     bytes_per_peer: float = 0.0
-    clipped: int = 0
+    clipped: int | None = None
     train_seconds: float = 0.0
     average_seconds: float = 0.0
     tried: tuple[Tried, ...] | None = None
@@ -102,6 +102,8 @@ class PeerRow:
         Sent and received since this peer was started.
     samples
         Training samples of this peer.
+    clipped
+        How many of its values were beyond the range and were cut.
     correct, loss, count
         Sums over its own test data, if it has any.
     """
@@ -120,6 +122,7 @@ class PeerRow:
     bytes_out: int
     bytes_in: int
     samples: int
+    clipped: int | None = None
     correct: int | None = None
     loss: float | None = None
     count: int | None = None
@@ -138,7 +141,7 @@ PER_PEER = ("peer_accuracy", "peer_loss")
 COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "tried"))
 """The columns of metrics.csv; all but method and round are numbers."""
 
-_LEFT_OUT = ("tried", "correct", "loss", "count")
+_LEFT_OUT = ("tried", "correct", "loss", "count", "clipped")
 """Keys that are not written where they do not apply."""
 
 

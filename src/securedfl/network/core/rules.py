@@ -41,7 +41,9 @@ class Rules:
     protocol
         Gives the protocol for so many members and a round, with design and options filled in.
     size, dtype
-        Of the vectors.
+        Of the vectors that are averaged.
+    result_size, model
+        Of the result that all keep, and how it follows from a mean, the round, and the result before (if any).
     commit_step, can_lose
         As the protocol's row says.
     least
@@ -56,6 +58,8 @@ class Rules:
     protocol: Callable[[int, int], PeerProtocol]
     size: int
     dtype: str
+    result_size: int | None = None
+    model: Callable[[Array, int, Array | None], Array] = lambda mean, _round, _before: mean
     commit_step: int = 0
     can_lose: bool = False
     least: int = 3

@@ -99,7 +99,7 @@ class Session:
         self._run, self._draws, self.identity = run, draws, identity
         if state is not None:
             state.mkdir(parents=True, exist_ok=True)
-        self.results = Results(state if durable else None, rules.size, rules.dtype)
+        self.results = Results(state if durable else None, rules.result_size or rules.size, rules.dtype)
         self.acceptor = Acceptor(state / "journal.jsonl" if state else None, self._approve)
         self._trial: Trial | None = None
         self._begun: list[tuple[int, int, tuple[int, ...]]] = []

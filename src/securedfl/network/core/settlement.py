@@ -62,7 +62,8 @@ class Settlement:
         digest = ""
         if result is not None:
             try:
-                digest = self._results.stage(round, epoch, result)
+                before = self._results.load() if self._results.round >= 0 else None
+                digest = self._results.stage(round, epoch, self._rules.model(result, round, before))
             except SecuredFLError:
                 self._leave(f"{self._name(self._me)} cannot keep results")
                 raise
