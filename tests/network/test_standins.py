@@ -12,6 +12,7 @@ import pytest
 
 from securedfl.designs import best, best_design, strength_for
 from securedfl.errors import PeerLostError
+from securedfl.federation.methods import FIRST
 from securedfl.protocols import Inbox, Symbols, by_name
 from securedfl.protocols.shares.layout import layout_for
 from securedfl.protocols.shares.resilient import resilient
@@ -43,7 +44,7 @@ def expected(names, lost):
     def average(vectors, round):
         kept = [v for k, v in enumerate(vectors) if round <= ROUND or k not in lost]
         design = DESIGN if len(kept) == N else best_design(len(kept), collusion=1)
-        return run(by_name("shares").on(design).at(round), kept).average
+        return run(by_name("shares").on(design, **({} if round else FIRST)).at(round), kept).average
 
     return toy.replay(names, 3, average)
 

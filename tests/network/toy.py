@@ -27,7 +27,7 @@ def make(settings):
 
 
 def replay(names, rounds, average, size=1000):
-    """Return what all peers hold after the rounds, given an ``average(vectors, round)`` of a list of flat vectors."""
+    """Return what all peers hold after the rounds, given an ``average(vectors, round)`` of what they bring."""
     made = [make({"name": name, "size": size}) for name in names]
 
     def flat(model):
@@ -39,11 +39,12 @@ def replay(names, rounds, average, size=1000):
             value[...] = vector[at : at + value.size].reshape(value.shape)
             at += value.size
 
+    held = np.zeros_like(flat(made[0][0]))
     for round in range(rounds + 1):
         if round:
             for model, data, update in made:
                 update(model, data, round)
-        mean = average([flat(model) for model, _, _ in made], round)
+        held = held + average([flat(model) - held for model, _, _ in made], round)
         for model, _, _ in made:
-            load(model, mean)
+            load(model, held)
     return flat(made[0][0])

@@ -71,7 +71,8 @@ class Membership:
         largest = federation.max_weight or 1.0
         if federation.training.weighted and not 0 <= weight <= largest:
             raise InvalidInputError(
-                f"{self.site.config.name} has weight {weight:g}; weights must lie between 0 and max_weight = {largest:g}"
+                f"{self.site.config.name} has weight {weight:g}; weights must lie between 0 and max_weight = "
+                f"{largest:g}"
             )
         how = bringing(federation.training, METHOD, self.site.design, w.dtype.name)(round)
         base = self.result() if federation.training.differences and round else None
