@@ -68,7 +68,7 @@ def test_join_averages_weighted_in_place(federation):
     expected = (0 * 1 + 1 * 2 + 2 * 7) / 10
     for k, model in enumerate(models):
         np.testing.assert_allclose(model["w"], 2 * expected + k, atol=1e-5)
-    assert [int(model["steps"]) for model in models] == [2, 2, 2]
+    assert [int(model["steps"]) for model in models] == [0, 1, 2]
 
 
 def load_example(name):
