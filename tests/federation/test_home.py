@@ -1,5 +1,6 @@
 """What stays at home in a federation: counters and local parameters of every peer, through rounds and restarts."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,8 @@ import torch
 from securedfl.errors import InvalidInputError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
-from securedfl.federation.peers.learner import EntryLearner
+from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.learner import EntryLearner, KnownLearner
 from securedfl.federation.peers.update import Update, load_update, save_update
 from securedfl.federation.run_folder import checkpoint
 from securedfl.federation.run_folder.metrics import Row, read_rows
@@ -17,6 +19,7 @@ from securedfl.federation.task import make_task
 from securedfl.federation.train import resume, train
 from securedfl.learning.training.processes import ProcessTeam
 from securedfl.learning.training.team import InProcessTeam
+from securedfl.learning.training.trainer import one_thread
 from tests.learning.plugin import install
 
 BLOBS = """
@@ -33,7 +36,7 @@ def load(data_dir, report):
 blobs = Source(load=load, about="made up", defaults={"model": "resnet18-running", "dealing": "dirichlet"})
 """
 
-RUNNING = {"dataset": "blobs", "width": 0.05, "batch_size": 8, "peers": 5, "rounds": 3, "workers": 1}
+RUNNING = {"dataset": "blobs", "width": 0.05, "batch_size": 8, "peers": 5, "rounds": 3, "protocol": "shares"}
 
 
 class StopAfter(Observer):
@@ -57,10 +60,10 @@ def numbers(folder):
     return [replace(row, train_seconds=0.0, average_seconds=0.0) for row in read_rows(folder, Row)]
 
 
-@pytest.mark.parametrize("protocol", ["shares", "grouped"])
+@pytest.mark.parametrize("protocol", ["shares", "resilient"])
 def test_counters_are_each_peers_own_and_never_leave(monkeypatch, tmp_path, protocol):
     install(monkeypatch, tmp_path / "site", BLOBS, datasets={"blobs": "blobs"})
-    config = configured(tmp_path / "run", protocol=protocol, keep_updates=1, **RUNNING)
+    config = configured(tmp_path / "run", keep_updates=1, **{**RUNNING, "protocol": protocol})
     train(config)
     task = make_task(config)
     states = saved(tmp_path / "run").states
@@ -89,7 +92,6 @@ def test_a_resumed_run_goes_on_with_what_is_at_home(monkeypatch, tmp_path, setti
 
 
 def test_peers_share_all_but_what_is_local(tmp_path):
-    """With all but the bias of the last layer at home, peers are evaluated with models of their own."""
     train(configured(tmp_path / "run", local=["12.weight"], rounds=2))
     point = saved(tmp_path / "run")
     assert len(point.parameters) == 1
@@ -114,6 +116,47 @@ def test_two_processes_keep_the_same_at_home_as_one():
     np.testing.assert_equal(found[0], found[1])
 
 
+def test_every_peer_is_scored_with_its_own_model():
+    with InProcessTeam(make_task(TrainConfig.resolve({"peers": 3, "local": ["12.*"]}))) as team:
+        team.initialise()
+        team.update(1)
+        team.parameters[:] = team.parameters.mean(axis=0)
+        before, states = team.evaluate(), team.states()
+        # with a last layer of zeros all classes score alike: the loss is log(10) per sample
+        states[1] |= {name: np.zeros_like(value) for name, value in states[1].items() if name.startswith("home.")}
+        team.restore(team.parameters.copy(), states)
+        after = team.evaluate()
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert after[1].loss == pytest.approx(after[1].count * np.log(10), rel=1e-5)
+
+
+@pytest.fixture
+def threads_restored():
+    with one_thread():
+        yield
+
+
+@pytest.mark.usefixtures("threads_restored")
+def test_a_real_peer_with_a_known_model_keeps_its_own(tmp_path):
+    roster = [{"name": f"p{k}", "address": f"127.0.0.1:{9000 + k}"} for k in range(3)]
+    train = {"protocol": "shares", "group_size": 2, "local": ["12.*"]}
+    federation = FederationConfig.resolve({"peers": roster, "insecure": True, "train": train})
+    learners = [
+        KnownLearner(federation, PeerConfig(name=f"p{k}", federation=tmp_path / "f.toml", out=tmp_path / f"p{k}"))
+        for k in (0, 1, 0)
+    ]
+    mean = (learners[0].initial() + learners[1].initial()) / 2
+    one, two = (learner.whole(mean) for learner in learners[:2])
+    np.testing.assert_array_equal(one["9.weight"], two["9.weight"])
+    assert not np.array_equal(one["12.weight"], two["12.weight"])
+    vector, _ = learners[0].update(mean, 1)
+    assert not np.array_equal(learners[0].whole(vector)["12.weight"], one["12.weight"])
+    # after a restart
+    learners[2].restore(learners[0].state())
+    np.testing.assert_equal(learners[2].whole(vector), learners[0].whole(vector))
+    np.testing.assert_array_equal(learners[2].update(vector, 2)[0], learners[0].update(vector, 2)[0])
+
+
 def test_a_pattern_without_a_match_is_an_error_before_training(tmp_path):
     with pytest.raises(InvalidInputError, match=r"'heads\.\*' in local matches no parameter; the nearest name is"):
         train(configured(tmp_path / "run", local=["heads.*"]))
@@ -136,7 +179,7 @@ def make(settings):
                 if parameter.requires_grad:
                     parameter -= 0.01 * parameter.grad
         model.zero_grad()
-        return loss
+        return loss.item()
     return model.to(getattr(torch, settings.get("dtype", "float32"))), [1, 2], update
 """
 
@@ -151,7 +194,7 @@ def entry(monkeypatch, tmp_path):
 
     with torch.random.fork_rng():
         yield make
-    monkeypatch.delitem(__import__("sys").modules, "home_entry", raising=False)
+    monkeypatch.delitem(sys.modules, "home_entry", raising=False)
 
 
 def test_an_entry_point_keeps_frozen_local_and_counters(entry):
