@@ -67,10 +67,9 @@ class FlatModel:
         at = 0
         for value in views:
             end = at + value.numel()
-            names = tied[place(value) or id(value)]
             piece = self._vector[at:end].view(value.shape)
             piece.copy_(value.detach())
-            for same in names:
+            for same in tied[place(value) or id(value)]:
                 same.data = piece
                 if same.requires_grad:
                     same.grad = self.gradient[at:end].view(value.shape)
