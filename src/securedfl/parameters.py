@@ -1,26 +1,29 @@
 """What is averaged: a model (a dict of named arrays, a PyTorch state_dict) as one flat vector, weighted, and back.
 
-torch is never imported here: tensors are recognised by what they can do.
+Some arrays stay at home: those that the user names, parameters that are not trained, and whole numbers (counters).
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.errors import InvalidInputError
+from securedfl.arrays import Array as Array
+from securedfl.arrays import as_array, dtype_name, holds_floats, made_like, place, to_numpy
+from securedfl.errors import InvalidInputError, unknown
 
-Array = npt.NDArray[Any]
-FLOATS = ("float16", "bfloat16", "float32", "float64")
+Integers = Literal["own", "average"]
+"""What becomes of whole-number arrays beside floats: every peer keeps its own, or they are averaged and rounded."""
 
 Tree = Any
 """An array, a torch tensor, or a mapping of names to them."""
@@ -47,30 +50,73 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Schema:
-    """The arrays of a model in order: what peers compare before they average.
+    """The arrays of a model that are averaged, in order: what peers compare before they average.
+
+    What stays at home is not in it, and may differ from peer to peer.
 
     Attributes
     ----------
     leaves
         The arrays. A bare array has one leaf with an empty name.
     dtype
-        The dtype of the flat vector: float64 if an array has it, else float32.
+        The dtype of the flat vector: float64 if one of the arrays has it, else float32.
+    ties
+        Further names of an array, such as tied weights have, with the name under which it travels, once.
     """
 
     leaves: tuple[Leaf, ...]
     dtype: str
+    ties: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, tree: Tree, *, dtype: str | None = None) -> Schema:
-        """Describe a tree; ``dtype`` overrides that of the flat vector."""
-        leaves = tuple(
-            Leaf(name, tuple(int(k) for k in value.shape), _dtype_name(name, value)) for name, value in _items(tree)
-        )
-        if not sum(leaf.size for leaf in leaves):
-            raise InvalidInputError("there are no parameters to average: the model or array is empty")
+    def of(
+        cls,
+        tree: Tree,
+        *,
+        dtype: str | None = None,
+        integers: Integers = "own",
+        local: Iterable[str] = (),
+        frozen: Collection[str] = (),
+    ) -> Schema:
+        """Describe what is averaged of a tree.
+
+        Parameters
+        ----------
+        tree
+            The model. One that holds nothing but whole numbers is averaged, and rounded.
+        dtype
+            Of the flat vector, instead of what suits the arrays.
+        integers
+            Whether whole-number arrays beside floats stay at home.
+        local
+            Patterns (``head.*``) of names that stay at home.
+        frozen
+            Names of parameters that are not trained, which stay at home too; see `frozen_in`.
+        """
         if dtype not in (None, "float32", "float64"):
             raise InvalidInputError(f"the flat vector can be float32 or float64, not {dtype}")
-        return cls(leaves, dtype or ("float64" if any(leaf.dtype == "float64" for leaf in leaves) else "float32"))
+        if integers not in ("own", "average"):
+            raise unknown("value of integers", integers, ("own", "average"))
+        items = _items(tree)
+        ties = _ties(items)
+        home = _matching(local, [name for name, _ in items]).union(frozen)
+        # an array stays at home under all its names, or it would leave under another
+        home |= {first for name, first in ties.items() if name in home}
+        home |= {name for name, first in ties.items() if first in home}
+        leaves = [_leaf(name, value) for name, value in items if name not in home and name not in ties]
+        floats_at_home = any(holds_floats(value) for name, value in items if name in home)
+        if integers == "own" and (floats_at_home or not all(leaf.integer for leaf in leaves)):
+            leaves = [leaf for leaf in leaves if not leaf.integer]
+        if not sum(leaf.size for leaf in leaves):
+            raise InvalidInputError(
+                "nothing is left to average: all arrays match local, are not trained, or hold whole numbers; "
+                "name fewer in local, or unfreeze some"
+                if home
+                else "there are no parameters to average: the model or array is empty"
+            )
+        names = {leaf.name for leaf in leaves}
+        widest = "float64" if any(leaf.dtype == "float64" for leaf in leaves) else "float32"
+        return cls(tuple(leaves), dtype or widest, {name: first for name, first in ties.items() if first in names})
 
     @property
     def size(self) -> int:
@@ -104,40 +150,61 @@ class Schema:
                 )
         raise InvalidInputError(f"peer {peer} lists the same parameters as peer 0 in another order")
 
-    def flatten(self, tree: Tree, out: Array | None = None) -> Array:
-        """Return the tree as one vector; a contiguous array that already is one comes back uncopied."""
-        arrays = [(name, _to_numpy(value)) for name, value in _items(tree)]
-        if out is None and len(arrays) == 1:
-            array = arrays[0][1]
-            if array.dtype == self.dtype and array.flags.c_contiguous:
-                return array.reshape(-1)
-        out = np.empty(self.size, dtype=self.dtype) if out is None else out
+    def flatten(self, tree: Tree) -> Array:
+        """Return what is averaged as one vector; a contiguous array that already is one comes back uncopied."""
+        found = dict(_items(tree))
+        arrays = [to_numpy(as_array(found[leaf.name], leaf.name)) for leaf in self.leaves]
+        if len(arrays) == 1 and arrays[0].dtype == self.dtype and arrays[0].flags.c_contiguous:
+            return arrays[0].reshape(-1)
+        vector = np.empty(self.size, dtype=self.dtype)
         at = 0
-        for (name, array), leaf in zip(arrays, self.leaves, strict=True):
+        for array, leaf in zip(arrays, self.leaves, strict=True):
             if leaf.integer:
-                _check_exact(name, array, self.dtype)
-            out[at : at + leaf.size] = array.reshape(-1)
+                _check_exact(leaf.name, array, self.dtype)
+            vector[at : at + leaf.size] = array.reshape(-1)
             at += leaf.size
-        return out
+        return vector
 
     def unflatten(self, vector: Array, like: Tree) -> Tree:
-        """Return the vector in the structure, dtypes and array types of ``like``; whole numbers are rounded."""
-        values, at = {}, 0
-        for (name, template), leaf in zip(_items(like), self.leaves, strict=True):
+        """Return the vector in the structure, dtypes and array types of ``like``; whole numbers are rounded.
+
+        What stays at home is that of ``like``, uncopied.
+        """
+        found, at = dict(_items(like)), 0
+        for leaf in self.leaves:
             piece = vector[at : at + leaf.size].reshape(leaf.shape)
             at += leaf.size
-            values[name] = _like(np.rint(piece) if leaf.integer else piece, template)
-        return dict(zip(like, values.values(), strict=True)) if isinstance(like, Mapping) else values[""]
+            template = as_array(found[leaf.name], leaf.name)
+            found[leaf.name] = made_like(np.rint(piece) if leaf.integer else piece, template)
+        for name, first in self.ties.items():
+            found[name] = found[first]
+        return dict(zip(like, found.values(), strict=True)) if isinstance(like, Mapping) else found[""]
+
+    def at_home(self, tree: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those arrays of a model that are not averaged, by name."""
+        travelling = {leaf.name for leaf in self.leaves} | self.ties.keys()
+        return {name: value for name, value in tree.items() if str(name) not in travelling}
 
 
-def flatten_all(trees: Sequence[Tree], *, dtype: str | None = None) -> tuple[Schema, list[Array]]:
+def frozen_in(model: Any) -> frozenset[str]:
+    """Return the names of the parameters that a torch module does not train; a dict of arrays cannot tell."""
+    if not hasattr(model, "named_parameters"):
+        return frozenset()
+    named = model.named_parameters(remove_duplicate=False)
+    return frozenset(name for name, parameter in named if not parameter.requires_grad)
+
+
+def flatten_all(
+    trees: Sequence[Tree], *, dtype: str | None = None, integers: Integers = "own", local: Iterable[str] = ()
+) -> tuple[Schema, list[Array]]:
     """Flatten every peer's tree after comparing their schemas."""
     if not trees:
         raise InvalidInputError("there is nothing to average: pass one model or vector per peer")
-    schema = Schema.of(trees[0], dtype=dtype)
-    for peer, tree in enumerate(trees):
-        schema.require(Schema.of(tree, dtype=dtype), peer)
-    return schema, [schema.flatten(tree) for tree in trees]
+    local = (local,) if isinstance(local, str) else tuple(local)
+    schemas = [Schema.of(tree, dtype=dtype, integers=integers, local=local) for tree in trees]
+    for peer, schema in enumerate(schemas):
+        schemas[0].require(schema, peer)
+    return schemas[0], [schema.flatten(tree) for schema, tree in zip(schemas, trees, strict=True)]
 
 
 WEIGHT_NUMBERS, WEIGHT_STEPS = 2, 256
@@ -203,57 +270,40 @@ def remove_weight(mean: Array, unit: float = 1.0) -> Array:
 
 
 def _items(tree: Tree) -> list[tuple[str, Any]]:
-    if isinstance(tree, Mapping):
-        if len({str(name) for name in tree}) < len(tree):
-            raise InvalidInputError("two parameters have the same name when written as text; rename one")
-        return [(str(name), _as_array(value, str(name))) for name, value in tree.items()]
-    return [("", _as_array(tree, ""))]
+    if not isinstance(tree, Mapping):
+        return [("", tree)]
+    if len({str(name) for name in tree}) < len(tree):
+        raise InvalidInputError("two parameters have the same name when written as text; rename one")
+    return [(str(name), value) for name, value in tree.items()]
 
 
-def _as_array(value: Any, name: str) -> Any:
-    if _is_tensor(value):
-        return value.detach()
-    if isinstance(value, Mapping):
-        raise InvalidInputError(f"parameter {name!r} is a dict itself; give nested parameters flat names like 'a.b'")
-    if hasattr(value, "state_dict"):
-        raise InvalidInputError("pass model.state_dict(), not the model itself")
-    try:
-        array = np.asarray(value)
-    except ValueError:
-        raise InvalidInputError(f"parameter {name!r} is not an array: its rows differ in length") from None
-    if array.dtype.kind not in "fiub":
-        raise InvalidInputError(f"parameter {name!r} has dtype {array.dtype}; only real numbers can be averaged")
-    return array
+def _matching(patterns: Iterable[str], names: list[str]) -> set[str]:
+    """Return the names that match a pattern; a pattern without any is an error, because what it meant would leave."""
+    home: set[str] = set()
+    for pattern in patterns:
+        found = {name for name in names if fnmatchcase(name, pattern)}
+        if not found:
+            near = difflib.get_close_matches(pattern, names, n=1, cutoff=0.0)
+            hint = f"; the nearest name is {near[0]!r}" if near else ""
+            raise InvalidInputError(f"{pattern!r} in local matches no parameter{hint}")
+        home |= found
+    return home
 
 
-def _is_tensor(value: Any) -> bool:
-    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach")
+def _ties(items: list[tuple[str, Any]]) -> dict[str, str]:
+    """Return later names of arrays that stood under another name before, with the first."""
+    first: dict[Hashable, str] = {}
+    ties = {}
+    for name, value in items:
+        where = place(value)
+        if where is not None and first.setdefault(where, name) != name:
+            ties[name] = first[where]
+    return ties
 
 
-def _dtype_name(name: str, value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        kind: str = value.dtype.newbyteorder("=").name  # byte order is how numbers are stored, not what they are
-    else:
-        kind = str(value.dtype).removeprefix("torch.")
-    if kind.startswith(("complex", "float", "bfloat")) and kind not in FLOATS:
-        raise InvalidInputError(
-            f"parameter {name!r} has dtype {kind}; only real numbers of {', '.join(FLOATS)} or integers can be averaged"
-        )
-    return kind
-
-
-def _to_numpy(value: Any) -> Array:
-    if _is_tensor(value):
-        cpu = value.cpu()
-        return np.asarray((cpu.float() if str(cpu.dtype) == "torch.bfloat16" else cpu).numpy())
-    return np.asarray(value)
-
-
-def _like(array: Array, template: Any) -> Any:
-    if _is_tensor(template):
-        torch = sys.modules["torch"]  # loaded, because a tensor exists
-        return torch.from_numpy(np.array(array)).to(dtype=template.dtype, device=template.device)
-    return np.asarray(array).astype(template.dtype)
+def _leaf(name: str, value: Any) -> Leaf:
+    array = as_array(value, name)
+    return Leaf(name, tuple(int(k) for k in array.shape), dtype_name(name, array))
 
 
 def _check_exact(name: str, array: npt.NDArray[Any], dtype: str) -> None:

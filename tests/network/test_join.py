@@ -68,7 +68,36 @@ def test_join_averages_weighted_in_place(federation):
     expected = (0 * 1 + 1 * 2 + 2 * 7) / 10
     for k, model in enumerate(models):
         np.testing.assert_allclose(model["w"], 2 * expected + k, atol=1e-5)
-    assert [int(model["steps"]) for model in models] == [2, 2, 2]
+    assert [int(model["steps"]) for model in models] == [0, 1, 2]
+
+
+def test_what_is_local_stays_at_home_and_comes_back_after_a_restart(federation):
+    made = federation(3, protocol="shares", group_size=2, local=["head"])
+
+    def fresh(k):
+        return {"body": np.full(4, float(k)), "head": np.full(k + 1, float(k)), "steps": np.array(k)}
+
+    models = [fresh(k) for k in range(3)]
+
+    def first(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            models[k]["head"] += 10
+            peer.average_(models[k])
+
+    in_threads(first, 3)
+    expected = [model["head"].copy() for model in models]
+    assert [head.tolist() for head in expected] == [[10], [11, 11], [12, 12, 12]]
+    models = [fresh(k) for k in range(3)]
+
+    def again(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            assert peer.resume_(models[k])
+
+    in_threads(again, 3)
+    for k, model in enumerate(models):
+        np.testing.assert_allclose(model["body"], 1, atol=1e-5)
+        np.testing.assert_array_equal(model["head"], expected[k])
+        assert model["steps"] == k
 
 
 def load_example(name):

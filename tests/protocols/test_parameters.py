@@ -38,7 +38,7 @@ def test_any_dict_of_arrays_survives_flattening(data, kinds):
     for name, dtype in kinds.items():
         elements = st.integers(0, 1) if dtype == np.bool_ else st.integers(0, 100)
         tree[name] = data.draw(arrays(dtype, array_shapes(min_dims=0, max_dims=3, max_side=3), elements=elements))
-    schema = Schema.of(tree)
+    schema = Schema.of(tree, integers="average")
     vector = schema.flatten(tree)
     assert vector.dtype == schema.dtype
     assert vector.shape == (schema.size,)
@@ -57,7 +57,7 @@ def test_a_flat_vector_is_not_copied():
 
 def test_state_dicts_average_with_integer_buffers_and_keep_their_types():
     states = [model(seed).state_dict() for seed in range(9)]
-    mean = securedfl.average(states)
+    mean = securedfl.average(states, integers="average")
     assert list(mean) == list(states[0])
     for name, tensor in mean.items():
         assert tensor.dtype == states[0][name].dtype
@@ -67,11 +67,115 @@ def test_state_dicts_average_with_integer_buffers_and_keep_their_types():
     model(0).load_state_dict(mean)
 
 
-def test_bfloat16_and_half_tensors_average_in_float32():
-    trees = [{"a": torch.full((3,), float(k), dtype=torch.bfloat16), "b": torch.ones(2).half()} for k in range(9)]
+def test_counters_are_not_averaged_unless_asked_for():
+    states = [model(seed).state_dict() for seed in range(1, 10)]
+    mean = securedfl.average(states)
+    assert mean["1.num_batches_tracked"].item() == 10
+    assert not any(leaf.integer for leaf in Schema.of(states[0]).leaves)
+    for protocol in ("shares", "grouped"):
+        # 2**40 is far beyond what any vector here could carry
+        states[4]["1.num_batches_tracked"] += 2**40
+        got = securedfl.average(states, protocol=protocol)
+        torch.testing.assert_close(got["1.running_var"], mean["1.running_var"])
+    flags = [{"mask": np.array([True, False]), "w": np.full(2, float(k))} for k in range(9)]
+    assert securedfl.average(flags)["mask"].tolist() == [True, False]
+
+
+def test_nothing_but_whole_numbers_is_averaged():
+    assert securedfl.average([np.array([k, 10 * k]) for k in range(9)]).tolist() == [4, 40]
+    counts = [{"a": np.array([k]), "b": np.array([-k])} for k in range(9)]
+    assert securedfl.average(counts)["b"].tolist() == [-4]
+    assert securedfl.average(counts, local=["b"]) == {"a": [4], "b": [0]}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_averages_in_float32_and_is_rounded_once(dtype):
+    torch.manual_seed(0)
+    trees = [{"a": torch.randn(1000).to(dtype), "b": torch.full((2,), 3.0)} for _ in range(9)]
+    schema = Schema.of(trees[0])
+    assert schema.dtype == "float32"
+    mean = securedfl.average(trees, protocol="plain")
+    assert mean["a"].dtype == dtype
+    exact = torch.stack([tree["a"].float() for tree in trees]).double().mean(0)
+    # one rounding: no neighbour is nearer, but for the rounding of float32
+    spacing = torch.finfo(dtype).eps * torch.exp2(torch.floor(torch.log2(exact.abs())))
+    assert ((mean["a"].double() - exact).abs() <= 0.5001 * spacing + 1e-6).all()
+    vector = schema.flatten(trees[0])
+    assert torch.equal(schema.unflatten(vector, trees[0])["a"], trees[0]["a"])
+
+
+def test_patterns_keep_parameters_at_home_where_shapes_may_differ():
+    trees = [
+        {"body.w": np.full(3, float(k)), "head.w": np.full(k + 1, float(k)), "head.b": np.full(1, float(k))}
+        for k in range(9)
+    ]
+    mean = securedfl.average(trees, local=["head.*"])
+    np.testing.assert_allclose(mean["body.w"], 4, atol=1e-9)
+    assert list(mean) == list(trees[0])
+    assert (mean["head.w"].tolist(), mean["head.b"].tolist()) == ([0], [0])
+    np.testing.assert_allclose(securedfl.average(trees, local="head.w")["head.b"], 4, atol=1e-9)
+    schemas = [Schema.of(tree, local=["head.*"]) for tree in trees]
+    assert len({schema.hash for schema in schemas}) == 1
+    assert schemas[0].hash == Schema.of({"body.w": np.zeros(3)}).hash
+    assert list(schemas[0].at_home(trees[0])) == ["head.w", "head.b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"local": ["haed.*"]},
+            InvalidInputError,
+            "'haed.*' in local matches no parameter; the nearest name is 'head'",
+        ),
+        ({"local": ["*"]}, InvalidInputError, "nothing is left to average: .* name fewer in local"),
+        ({"local": ["head", "body"]}, InvalidInputError, "nothing is left to average"),
+        ({"integers": "max"}, ConfigError, r"unknown value of integers 'max' \(known: average, own\)"),
+    ],
+)
+def test_choices_that_leave_nothing_or_mean_nothing(options, error, message):
+    tree = {"head": np.ones(2), "body": np.ones(3), "steps": np.array(4)}
+    with pytest.raises(error, match=message.replace(".*'", r"\.\*'")):
+        securedfl.average([tree] * 9, **options)
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+def test_tied_weights_travel_once_and_both_names_get_the_value(kind):
+    trees = []
+    for k in range(9):
+        shared = torch.full((2, 3), float(k)) if kind == "torch" else np.full((2, 3), float(k))
+        trees.append({"in": shared, "middle": shared[0] + 1, "out": shared})
+    schema = Schema.of(trees[0])
+    assert [leaf.name for leaf in schema.leaves] == ["in", "middle"]
+    assert schema.size == 9
     mean = securedfl.average(trees)
-    assert mean["a"].dtype == torch.bfloat16
-    assert mean["a"].tolist() == [4, 4, 4]
+    assert list(mean) == ["in", "middle", "out"]
+    assert mean["out"] is mean["in"]
+    np.testing.assert_allclose(mean["out"], 4, atol=1e-5)
+    # a view of a part, or the transpose, is another array
+    views = {"whole": trees[0]["in"], "row": trees[0]["in"][0], "turned": trees[0]["in"].T}
+    assert len(Schema.of(views).leaves) == 3
+    with pytest.raises(InvalidInputError, match="nothing is left"):
+        Schema.of({"in": shared, "out": shared}, local=["out"])
+
+
+def test_empty_arrays_are_not_tied():
+    tree = {"a": torch.zeros(0), "b": torch.zeros(0), "c": torch.zeros(1)}
+    assert [leaf.name for leaf in Schema.of(tree).leaves] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("tree", "expected"),
+    [
+        ({"a": np.zeros((2, 3), np.float32), "b": np.zeros(1)}, "1e0803c4045b02c2"),
+        (np.zeros(5), "ab2133f89786b327"),
+        (np.zeros(5, np.int64), "7f51f95828cfadd4"),
+        ({"h": torch.zeros(2).bfloat16(), "g": torch.zeros(3).half()}, "7c2e376a59554c98"),
+    ],
+)
+def test_schemas_without_home_have_the_hash_of_earlier_versions(tree, expected):
+    """Sites of a running federation keep it in identity.json."""
+    assert Schema.of(tree).hash == expected
 
 
 def test_weights_count_and_weight_zero_does_not():
@@ -127,7 +231,7 @@ def test_a_peer_that_differs_or_is_not_finite_is_named(bad, message):
     peers = [GOOD] * 9
     peers[4] = bad
     with pytest.raises(InvalidInputError, match=message):
-        securedfl.average(peers)
+        securedfl.average(peers, integers="average")
 
 
 @pytest.mark.parametrize(

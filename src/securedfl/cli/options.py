@@ -25,6 +25,7 @@ PANELS = {
 
 CHOICES = {
     "methods": "NAME,...",
+    "local": "PATTERN,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
     "group_size": "auto|NUMBER",
     "workers": "auto|NUMBER",
@@ -110,6 +111,6 @@ def _annotation(name: str, field: FieldInfo, panel: str) -> Any:
         help=field.description,
         metavar=metavar,
         rich_help_panel=panel,
-        show_default=False if default is None else shown,
+        show_default=shown if default not in (None, ()) else False,
     )
     return Annotated[kind | None, option]

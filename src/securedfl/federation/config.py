@@ -16,11 +16,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
 from securedfl.learning.data.datasets import source
+from securedfl.parameters import Integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
 FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard"})
 """Settings that change no number, so that a resumed run may have others."""
 
+
+ADDED = frozenset({"integers", "local"})
+"""Settings that older run folders do not have; their defaults are not hashed, so that those go on."""
 
 RENAMED = {"partition": "dealing"}
 """Settings that had another name in older run folders."""
@@ -128,6 +132,12 @@ class TrainConfig(Settings):
     beyond: Literal["error", "clip"] = Field("error", description="What to do with values beyond the range.")
     differences: bool = Field(True, description="From round 1 on average what changed, not the parameters.")
     weighted: bool = Field(False, description="Weight each peer by its number of training samples.")
+    integers: Integers = Field(
+        "own", description="Whole-number buffers: own keeps each peer's, average averages and rounds them."
+    )
+    local: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
+        (), description="Parameters that stay at home: names, or patterns like head.*."
+    )
     masks: Literal["seeded", "secret"] = Field(
         "seeded", description="seeded repeats masks with the same seed; secret draws them from the system."
     )
@@ -186,7 +196,8 @@ class TrainConfig(Settings):
     def fingerprint(self) -> str:
         """Short hash of all settings that change numbers, under the names they had when runs were first hashed."""
         first_names = {new: old for old, new in RENAMED.items()}
-        decisive = {first_names.get(key, key): value for key, value in self.to_dict().items() if key not in FREE}
+        left_out = FREE | {key for key in ADDED if getattr(self, key) == type(self).model_fields[key].default}
+        decisive = {first_names.get(key, key): value for key, value in self.to_dict().items() if key not in left_out}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 

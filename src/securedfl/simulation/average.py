@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError, unknown
-from securedfl.parameters import Schema, Tree, add_weights, flatten_all, remove_weight
+from securedfl.parameters import Integers, Schema, Tree, add_weights, flatten_all, remove_weight
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.protocol import Protocol, averaging, by_name
 from securedfl.simulation.driver import Draws, NotFiniteError, run
@@ -29,6 +29,8 @@ def average(
     seed: int = 0,
     round: int = 0,
     max_weight: float | None = None,
+    integers: Integers = "own",
+    local: Iterable[str] = (),
     dtype: npt.DTypeLike | None = None,
     draws: Draws | None = None,
     chunk: int | None = None,
@@ -40,7 +42,7 @@ def average(
     Parameters
     ----------
     inputs
-        One per peer, all of the same structure. Whole-number arrays are averaged and rounded.
+        One per peer, all of the same structure.
     weights
         How much each peer counts, for instance its number of samples. They stay as private as the parameters.
     protocol, **options
@@ -56,6 +58,11 @@ def average(
         Which partitions are used rotates with it.
     max_weight
         The largest weight that any peer may have, known to all; by default the largest of ``weights``.
+    integers
+        What becomes of whole-number arrays beside floats, such as counters: ``"own"`` keeps those of the first input,
+        ``"average"`` averages and rounds them. Inputs of nothing but whole numbers are always averaged.
+    local
+        Patterns (``"head.*"``) of names that are not averaged. The result has those of the first input, uncopied.
     dtype
         Of the vectors that travel: ``"float32"`` or ``"float64"``; by default float64 if an input has it.
     draws, chunk, threads
@@ -80,8 +87,8 @@ def average(
     [4.0, 4.0, 4.0, 4.0]
     """
     inputs = _one_per_peer(inputs)
-    schema, vectors = flatten_all(inputs, dtype=None if dtype is None else np.dtype(dtype).name)
-    unit = 1.0
+    kind, unit = None if dtype is None else np.dtype(dtype).name, 1.0
+    schema, vectors = flatten_all(inputs, dtype=kind, integers=integers, local=local)
     if weights is not None:
         unit = min(1.0, options.get("range") or 1.0)
         vectors = add_weights(vectors, weights, max_weight, unit)

@@ -11,7 +11,7 @@ import numpy as np
 
 from securedfl.errors import InvalidInputError
 from securedfl.federation.peers.config import PeerConfig
-from securedfl.federation.peers.learner import put, tree_of
+from securedfl.federation.peers.learner import put, replace, schema_of, tree_of
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, load_update, save_update
 from securedfl.network.core.rules import Averaged
@@ -43,43 +43,50 @@ class JoinedPeer:
     def average_(self, model: Tree, weight: float = 1.0) -> Any:
         """Replace the parameters of a model by their average over all peers, and return the model.
 
+        Whole-number buffers, parameters that are not trained, and what ``local`` in federation.toml names stay as
+        they are (docs/configuration.md).
         A peer that is killed in here and started again averages what it had brought the first time.
 
         Parameters
         ----------
         model
-            A PyTorch module, or a dict of arrays or tensors, changed in place. The same structure on all peers.
+            A PyTorch module, or a dict of arrays or tensors, changed in place. What is averaged of it has the same
+            structure on all peers.
         weight
             How much this peer counts, for instance ``len(data)``; needs ``weighted = true`` and ``max_weight`` in
             federation.toml, and is ignored otherwise.
         """
+        member, schema = self._joined(model)
         tree = tree_of(model)
-        member = self._joined(tree)
-        assert self._schema is not None  # noqa: S101 - for the type checker
-        vector = self._same_again(np.array(self._schema.flatten(tree)), weight)
+        vector = self._same_again(np.array(schema.flatten(tree)), weight, schema.at_home(tree))
         self.last, mean = member.average(vector, self.round)
         self.round = self.last.round + 1
-        put(self._schema, mean, model)
+        put(schema, mean, model)
         return model
 
-    def _same_again(self, w: Array, weight: float) -> Array:
+    def _same_again(self, w: Array, weight: float, home: dict[str, Any]) -> Array:
         """Return what to average: in a round that was begun before, after a kill or an error, what was brought then."""
         assert self._member is not None  # noqa: S101 - for the type checker
-        before = self._saved
-        if before is None or before.round != self.round:
-            residual = None if before is None else before.residual
+        saved = self._saved
+        if saved is None or saved.round != self.round:
+            residual = None if saved is None else saved.residual
             brought = self._member.bring(w, self.round, weight, residual)
-            self._saved = Update(self.round, brought.vector, None, None, brought.residual, brought.clipped)
-            save_update(self._member.site.config.out, self._saved)
-        assert self._saved is not None  # noqa: S101 - for the type checker
-        return self._saved.vector
+            saved = Update(self.round, brought.vector, home, None, brought.residual, brought.clipped)
+            save_update(self._member.site.config.out, saved)
+            self._saved = saved
+        return saved.vector
 
     def resume_(self, model: Tree) -> bool:
-        """Load the last average that this peer or others hold; return whether there is one. Call it before training."""
-        member = self._joined(tree_of(model))
-        if self.round == 0 or self._schema is None:
+        """Load the last average that this peer or others hold, and what this peer had at home when it averaged last.
+
+        Return whether there is an average. Call it before training.
+        """
+        member, schema = self._joined(model)
+        if self._saved is not None:
+            replace(model, self._saved.state)
+        if self.round == 0:
             return False
-        put(self._schema, member.result(), model)
+        put(schema, member.result(), model)
         return True
 
     def __enter__(self) -> Self:
@@ -92,18 +99,23 @@ class JoinedPeer:
             self._member.linger(self.round - 1, 0.0)
         self._stack.__exit__(kind, error, trace)
 
-    def _joined(self, tree: Tree) -> Membership:
+    def _joined(self, model: Any) -> tuple[Membership, Schema]:
         """Join on first use; later check that the model is still the same."""
-        if self._member is None:
-            self._schema = Schema.of(tree)
+        if self._member is None or self._schema is None:
             site = Site.of(PeerConfig.load(self._path))
+            self._schema = _described(model, site)
             self._member = self._stack.enter_context(membership(site, self._schema))
             self._member.session.catch_up()
             self.round = self._member.session.results.round + 1
             self._saved = load_update(site.config.out)
-        elif Schema.of(tree) != self._schema:
+        elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
-        return self._member
+        return self._member, self._schema
+
+
+def _described(model: Any, site: Site) -> Schema:
+    training = site.federation.training
+    return schema_of(model, integers=training.integers, local=training.local)
 
 
 def join(path: str | Path) -> JoinedPeer:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from securedfl.arrays import to_numpy
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.task import Score
-from securedfl.parameters import Array, Schema, Tree
+from securedfl.parameters import Array, Integers, Schema, Tree, frozen_in
 
 
 class Learner(Protocol):
@@ -32,11 +34,14 @@ class Learner(Protocol):
     def evaluate(self, vector: Array) -> Score | None:
         """Score parameters on this peer's own test data, if there are any."""
 
+    def whole(self, vector: Array) -> dict[str, Array]:
+        """Return this peer's whole model by name, what stays at home included."""
+
     def state(self) -> Any:
-        """Return the optimiser's state: whatever `securedfl.federation.peers.update` can keep."""
+        """Return what it keeps besides: the optimiser's state and what stays at home, as `peers.update` can keep it."""
 
     def restore(self, state: Any) -> None:
-        """Go on with an optimiser's state."""
+        """Go on with what `state` gave."""
 
 
 class KnownLearner:
@@ -72,12 +77,17 @@ class KnownLearner:
         """Score on this peer's test data."""
         return self._trainer.evaluate(self._me, np.array(vector))
 
+    def whole(self, vector: Array) -> dict[str, Array]:
+        """Return the model by name."""
+        self._trainer.load(self._me, np.array(vector))
+        return _as_numpy(self._trainer.model.module)
+
     def state(self) -> Any:
-        """Return the optimiser's state."""
+        """Return the optimiser's state and what stays at home."""
         return self._trainer.state(self._me)
 
     def restore(self, state: Any) -> None:
-        """Go on with an optimiser's state."""
+        """Go on with what `state` gave."""
         self._trainer.restore(self._me, state)
 
 
@@ -87,10 +97,19 @@ class EntryLearner:
     ``update(model, data, round)`` trains in place and may return a loss; ``evaluate(model, data)`` returns how many of
     how many test samples were right, and the summed loss. The model has a ``state_dict``, or is a dict of arrays.
     What ``update.state_dict()`` returns, if there is such a thing, is kept with every checkpoint, and handed to
-    ``update.load_state_dict`` after a restart: the state of an optimiser, for instance.
+    ``update.load_state_dict`` after a restart: the state of an optimiser, for instance. So is what stays at home of the
+    model: ``integers`` and ``local`` decide on that (see `Schema.of`).
     """
 
-    def __init__(self, entry: str, settings: Mapping[str, Any], folder: Path) -> None:
+    def __init__(
+        self,
+        entry: str,
+        settings: Mapping[str, Any],
+        folder: Path,
+        *,
+        integers: Integers = "own",
+        local: Iterable[str] = (),
+    ) -> None:
         made = _load(entry, folder)(dict(settings))
         if not isinstance(made, tuple) or len(made) not in (3, 4):
             raise ConfigError(f"{entry} must return (model, data, update) or (model, data, update, evaluate)")
@@ -98,7 +117,8 @@ class EntryLearner:
         if hasattr(self._update, "state_dict") != hasattr(self._update, "load_state_dict"):
             raise ConfigError(f"the update of {entry} needs both state_dict and load_state_dict, or neither")
         self._evaluate = made[3] if len(made) == 4 else None
-        self.schema = Schema.of(tree_of(self._model))
+        self._describe = partial(schema_of, integers=integers, local=tuple(local))
+        self.schema = self._describe(self._model)
         self.samples = len(self._data) if hasattr(self._data, "__len__") else 1
 
     def initial(self) -> Array:
@@ -109,9 +129,8 @@ class EntryLearner:
         """Load the parameters, let the entry point's function train, and return what it made of them."""
         put(self.schema, vector, self._model)
         loss = self._update(self._model, self._data, round)
-        made = Schema.of(tree_of(self._model), dtype=self.schema.dtype)
-        if made != self.schema:
-            raise InvalidInputError("the update changed the model's parameters in name, shape or dtype")
+        if self._describe(self._model) != self.schema:
+            raise InvalidInputError("the update changed the model's parameters in name, shape, dtype or what is frozen")
         return np.array(self.schema.flatten(tree_of(self._model))), None if loss is None else float(loss)
 
     def evaluate(self, vector: Array) -> Score | None:
@@ -122,14 +141,21 @@ class EntryLearner:
         correct, loss, count = self._evaluate(self._model, self._data)
         return Score(int(correct), float(loss), int(count))
 
+    def whole(self, vector: Array) -> dict[str, Array]:
+        """Return the model by name."""
+        put(self.schema, vector, self._model)
+        return _as_numpy(self._model)
+
     def state(self) -> Any:
-        """Return what the update function wants to keep."""
-        return self._update.state_dict() if hasattr(self._update, "state_dict") else {}
+        """Return what the update function wants to keep, and what stays at home."""
+        kept = self._update.state_dict() if hasattr(self._update, "state_dict") else {}
+        return {"update": kept, "home": self.schema.at_home(tree_of(self._model))}
 
     def restore(self, state: Any) -> None:
-        """Hand the update function what it wanted to keep."""
+        """Hand the update function what it wanted to keep, and the model what stayed at home."""
+        replace(self._model, state["home"])
         if hasattr(self._update, "load_state_dict"):
-            self._update.load_state_dict(state)
+            self._update.load_state_dict(state["update"])
 
 
 def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path) -> Learner:
@@ -137,7 +163,8 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
     if federation.entry is None:
         return KnownLearner(federation, config)
     data = {"name": config.name, "seed": federation.training.seed, **config.data}
-    return EntryLearner(federation.entry, data, folder)
+    training = federation.training
+    return EntryLearner(federation.entry, data, folder, integers=training.integers, local=training.local)
 
 
 def tree_of(model: Any) -> Tree:
@@ -145,14 +172,30 @@ def tree_of(model: Any) -> Tree:
     return model.state_dict() if hasattr(model, "state_dict") else model
 
 
+def schema_of(model: Any, *, integers: Integers, local: Iterable[str]) -> Schema:
+    """Describe what is averaged of a model that has a ``state_dict``, or is a dict of arrays."""
+    return Schema.of(tree_of(model), integers=integers, local=local, frozen=frozen_in(model))
+
+
 def put(schema: Schema, vector: Array, model: Any) -> None:
-    """Replace the parameters of a model, in place."""
-    tree = schema.unflatten(np.array(vector), tree_of(model))
+    """Replace what is averaged of a model, in place; the rest stays as it is."""
+    tree = tree_of(model)
+    home = schema.at_home(tree)
+    made = schema.unflatten(np.array(vector), tree)
+    replace(model, {name: value for name, value in made.items() if name not in home})
+
+
+def replace(model: Any, arrays: Mapping[str, Any]) -> None:
+    """Replace some arrays of a model, in place."""
     if hasattr(model, "load_state_dict"):
-        model.load_state_dict(tree)
+        model.load_state_dict({**model.state_dict(), **arrays})
     else:
-        for name, value in tree.items():
+        for name, value in arrays.items():
             model[name][...] = value
+
+
+def _as_numpy(model: Any) -> dict[str, Array]:
+    return {str(name): np.array(to_numpy(value)) for name, value in tree_of(model).items()}
 
 
 def _load(entry: str, folder: Path) -> Any:

@@ -30,7 +30,7 @@ from securedfl.federation.run_folder.metrics import PeerRow, Tried, read_rows, t
 from securedfl.learning.training.task import Score
 from securedfl.network.core.rules import Averaged
 from securedfl.network.core.session import Session
-from securedfl.parameters import Array, Schema
+from securedfl.parameters import Array
 from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, write_arrays
 
@@ -73,7 +73,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
             metrics.append(to_line(row))
             log.info("round %d is done with %d members", row.round, len(row.members))
             say(row)
-        _save_model(out, learner.schema, member.result())
+        write_arrays(out / "model.npz", learner.whole(member.result()), AGAIN)
         member.linger(last, site.federation.deadlines.absent)
     return out
 
@@ -188,9 +188,3 @@ def _save_account(member: Membership) -> None:
         save_account(site.config.out, site.federation.training, site.design, read_rows(site.config.out, PeerRow))
     except SecuredFLError as error:  # must not hide why the run ended
         log.warning("cannot write the ledger: %s", error)
-
-
-def _save_model(out: Path, schema: Schema, vector: Array) -> None:
-    """Write the final model with its parameters by name."""
-    arrays = {leaf.name or "parameters": np.zeros(leaf.shape, dtype=leaf.dtype) for leaf in schema.leaves}
-    write_arrays(out / "model.npz", schema.unflatten(vector, arrays), AGAIN)

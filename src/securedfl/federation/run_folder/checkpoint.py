@@ -24,7 +24,7 @@ from securedfl.parameters import Array
 from securedfl.storage import damaged, make_folder, replacing
 
 State = dict[str, Array]
-"""The optimiser state of one peer."""
+"""What one peer keeps besides its parameters: the optimiser's state, and what stays at home."""
 
 FORMAT = 2
 PARAMETERS = "parameters"
@@ -45,7 +45,7 @@ class Checkpoint:
     parameters
         One row per peer, or a single row that all peers hold.
     states
-        The optimiser state of each peer.
+        What each peer keeps besides: its optimiser's state, and what stays at home.
     residuals
         What each peer rounded off, if it is kept.
     """

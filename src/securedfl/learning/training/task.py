@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
-from securedfl.parameters import Array
+from securedfl.parameters import Array, Integers
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """How a peer trains: the arguments of Algorithm 3's Update."""
+    """How a peer trains: the arguments of Algorithm 3's Update, and what of the model is averaged (`Schema.of`)."""
 
     model: str
     width: float = 1.0
@@ -22,6 +22,8 @@ class TrainingOptions:
     momentum: float = 0.0
     weight_decay: float = 0.0
     seed: int = 0
+    integers: Integers = "own"
+    local: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class Team(AbstractContextManager["Team"], ABC):
     Attributes
     ----------
     parameters
-        One flat float32 row per peer, which `initialise` and `update` write in place.
+        One flat float32 row per peer, of what is averaged, which `initialise` and `update` write in place.
     schema
         Of a row.
     workers
@@ -44,15 +44,15 @@ class Team(AbstractContextManager["Team"], ABC):
         return self._everybody("update", round, report=report)
 
     def evaluate(self) -> list[Score]:
-        """Score every peer's row on its own test data."""
+        """Score every peer's own model on its own test data."""
         return self._everybody("evaluate")
 
     def states(self) -> list[State]:
-        """Return copies of all optimiser states."""
+        """Return copies of what each peer keeps besides its row: its optimiser's state, and what stays at home."""
         return self._everybody("state")
 
     def restore(self, parameters: Array, states: Sequence[State]) -> None:
-        """Continue from saved parameters and optimiser states."""
+        """Continue from saved parameters and what `states` gave."""
         self.parameters[:] = parameters
         self._everybody("restore", list(states))
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from securedfl.arrays import to_numpy
 from securedfl.errors import InvalidInputError, unknown
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
@@ -20,7 +21,10 @@ from securedfl.learning.training.task import PeerData, Score, Task, TrainingOpti
 from securedfl.parameters import Array
 
 State = dict[str, Array]
-"""The optimiser state of one peer."""
+"""What a peer keeps from round to round besides its row: its optimiser's state, and what stays at home."""
+
+HOME = "home."
+"""Before the names of what stays at home, in a state."""
 
 OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "rmsprop": torch.optim.RMSprop,
@@ -35,8 +39,8 @@ EVALUATION_BATCH = 256
 class LocalTrainer:
     """Trains any number of peers one after the other with a single model.
 
-    What belongs to a peer (parameters, optimiser state, random numbers) is exchanged around the model, so that the
-    result for one peer never depends on which others are trained here.
+    What belongs to a peer (parameters, what stays at home, optimiser state, random numbers) is exchanged around the
+    model, so that the result for one peer never depends on which others are trained here.
 
     Parameters
     ----------
@@ -55,13 +59,14 @@ class LocalTrainer:
         self._shape, self._classes = shape, classes
         # only the structure counts; without a seed of its own the caller's generator would move
         with _seeded(options.seed):
-            self.model = FlatModel(build(options.model, shape, classes, options.width))
+            self.model = self._build()
         self._data = {
             peer: tuple(map(canonical, (d.train_x, d.train_y, d.test_x, d.test_y))) for peer, d in data.items()
         }
         self._loss = nn.CrossEntropyLoss()
         self._total_loss = nn.CrossEntropyLoss(reduction="sum")
         self._optimizers = {peer: self._optimizer() for peer in self._data}
+        self._home: dict[int, State] = {}
 
     @classmethod
     def of(cls, task: Task, peers: Iterable[int]) -> Self:
@@ -73,20 +78,32 @@ class LocalTrainer:
         """Write w_k^0, freshly drawn parameters that differ from peer to peer, and start the optimiser afresh."""
         self._optimizers[peer] = self._optimizer()
         with _seeded(torch_seed(self.options.seed, "initialise", peer)):
-            FlatModel(build(self.options.model, self._shape, self._classes, self.options.width)).write(row)
+            self._home[peer] = self._build().write(row)
+
+    def _build(self) -> FlatModel:
+        o = self.options
+        module = build(o.model, self._shape, self._classes, o.width)
+        return FlatModel(module, integers=o.integers, local=o.local)
+
+    def load(self, peer: int, row: Array) -> None:
+        """Make the model that of a peer: its row, and what it has at home."""
+        if peer not in self._home:
+            # a real peer that lost its own values while the others went on begins with fresh ones
+            self.initialise(peer, np.empty_like(row))
+        self.model.read(row, self._home[peer])
 
     def update(self, peer: int, round: int, row: Array) -> float:
         """Train for the local epochs, in place on the peer's flat row, and return the mean loss over all batches."""
         x, y, _, _ = self._data[peer]
         total = torch.zeros(())
-        self.model.read(row)
+        self.load(peer, row)
         self.model.module.train()
         with _seeded(torch_seed(self.options.seed, "update", peer, round)):
             for _ in range(self.options.epochs):
                 order = torch.randperm(len(x))
                 # gathered once: slices of it cost nothing
                 total += self._epoch(self._optimizers[peer], x[order], y[order])
-        self.model.write(row)
+        self._home[peer] = self.model.write(row)
         mean = float(total) / (len(x) * self.options.epochs)
         if not (np.isfinite(mean) and np.isfinite(row.sum(dtype=np.float64))):
             raise InvalidInputError(
@@ -117,9 +134,9 @@ class LocalTrainer:
         return (time.perf_counter() - started) / math.ceil(len(x) / self.options.batch_size)
 
     def evaluate(self, peer: int, row: Array) -> Score:
-        """Score the parameters of a row on the peer's test data."""
+        """Score the parameters of a row, with what the peer has at home, on its test data."""
         _, _, x, y = self._data[peer]
-        self.model.read(row)
+        self.load(peer, row)
         module = self.model.module
         module.eval()
         correct, loss, count = 0, 0.0, 0
@@ -135,16 +152,22 @@ class LocalTrainer:
         return Score(correct, loss, count)
 
     def state(self, peer: int) -> State:
-        """Return a copy of the peer's optimiser state."""
+        """Return a copy of what the peer keeps besides its row."""
         state = self._optimizers[peer].state.get(self.model.trained, {})
-        return {name: value.numpy().copy() for name, value in state.items() if isinstance(value, Tensor)}
+        kept = {name: np.array(to_numpy(value)) for name, value in state.items() if isinstance(value, Tensor)}
+        return kept | {HOME + name: value for name, value in self._home.get(peer, {}).items()}
 
     def restore(self, peer: int, state: State) -> None:
-        """Give the peer an optimiser with that state."""
+        """Give the peer an optimiser with that state, and what it had at home."""
+        self._home[peer] = {
+            name.removeprefix(HOME): np.array(value) for name, value in state.items() if name.startswith(HOME)
+        }
         optimizer = self._optimizers[peer] = self._optimizer()
-        if state:
-            optimizer.state[self.model.trained] = {
-                name: torch.from_numpy(np.array(value)) for name, value in state.items()
+        kept = {name: torch.from_numpy(np.array(v)) for name, v in state.items() if not name.startswith(HOME)}
+        if kept:
+            like = self.model.trained
+            optimizer.state[like] = {
+                name: value.to(like.dtype) if value.shape == like.shape else value for name, value in kept.items()
             }
 
     def _optimizer(self) -> torch.optim.Optimizer:

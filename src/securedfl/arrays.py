@@ -1,0 +1,86 @@
+"""One array of a model, whether numpy or torch has it.
+
+torch is never imported here: tensors are recognised by what they can do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from securedfl.errors import InvalidInputError
+
+Array = npt.NDArray[Any]
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def as_array(value: Any, name: str) -> Any:
+    """Return what stands under a name as a numpy array or a tensor of real numbers; anything else is an error."""
+    if is_tensor(value):
+        return value.detach()
+    if isinstance(value, Mapping):
+        raise InvalidInputError(f"parameter {name!r} is a dict itself; give nested parameters flat names like 'a.b'")
+    if hasattr(value, "state_dict"):
+        raise InvalidInputError("pass model.state_dict(), not the model itself")
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InvalidInputError(f"parameter {name!r} is not an array: its rows differ in length") from None
+    if array.dtype.kind not in "fiub":
+        raise InvalidInputError(f"parameter {name!r} has dtype {array.dtype}; only real numbers can be averaged")
+    return array
+
+
+def is_tensor(value: Any) -> bool:
+    """Return whether torch made it."""
+    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach")
+
+
+def dtype_name(name: str, value: Any) -> str:
+    """Return the dtype as numpy and torch both call it; one that cannot be averaged is an error."""
+    if isinstance(value, np.ndarray):
+        # byte order is how numbers are stored, not what they are
+        kind: str = value.dtype.newbyteorder("=").name
+    else:
+        kind = str(value.dtype).removeprefix("torch.")
+    if kind.startswith(("complex", "float", "bfloat")) and kind not in FLOATS:
+        raise InvalidInputError(
+            f"parameter {name!r} has dtype {kind}; only real numbers of {', '.join(FLOATS)} or integers can be averaged"
+        )
+    return kind
+
+
+def to_numpy(value: Any) -> Array:
+    """Return an array or tensor as numpy has it; bfloat16, which numpy has not, as float32."""
+    if is_tensor(value):
+        cpu = value.detach().cpu()
+        return np.asarray((cpu.float() if str(cpu.dtype) == "torch.bfloat16" else cpu).numpy())
+    return np.asarray(value)
+
+
+def made_like(array: Array, template: Any) -> Any:
+    """Return a copy of the numbers in the kind, dtype and device of a template, rounded once."""
+    if is_tensor(template):
+        # loaded, because a tensor exists
+        torch = sys.modules["torch"]
+        return torch.from_numpy(np.array(array)).to(dtype=template.dtype, device=template.device)
+    return np.asarray(array).astype(template.dtype)
+
+
+def place(value: Any) -> Hashable | None:
+    """Return where and how an array lies in memory, None if it is empty or no array."""
+    if is_tensor(value):
+        address = value.data_ptr() if value.numel() else 0
+        return (str(value.device), address, tuple(value.shape), value.stride(), str(value.dtype)) if address else None
+    if isinstance(value, np.ndarray) and value.size:
+        return (value.ctypes.data, value.shape, value.strides, value.dtype.str)
+    return None
+
+
+def holds_floats(value: Any) -> bool:
+    """Return whether an array has a floating-point dtype; plain lists count, too."""
+    return "float" in str(getattr(value, "dtype", "float"))
