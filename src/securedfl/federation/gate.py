@@ -14,6 +14,7 @@ from securedfl.federation.methods import averaging, private
 from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
+from securedfl.privacy.absence import Absence
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
@@ -25,7 +26,11 @@ from securedfl.storage import write_text
 _log = logging.getLogger("securedfl")
 
 
-def pass_gate(config: TrainConfig, design: Design) -> dict[str, Any]:
+EVERYBODY = Absence(policy="wait")
+"""A simulation averages over all peers in every round."""
+
+
+def pass_gate(config: TrainConfig, design: Design, absence: Absence = EVERYBODY) -> dict[str, Any]:
     """Return what is certified about this federation, for summary.json; called once, before training starts.
 
     Parameters
@@ -34,6 +39,8 @@ def pass_gate(config: TrainConfig, design: Design) -> dict[str, Any]:
         The resolved settings; ``collusion`` and ``allow_exposure`` say what must be withstood.
     design
         Who meets whom.
+    absence
+        What happens when peers are missing.
 
     Returns
     -------
@@ -54,10 +61,16 @@ def pass_gate(config: TrainConfig, design: Design) -> dict[str, Any]:
             _log.warning("exposure is allowed: %s", certificate.sentence)
         elif demand and certificate.verdict == "partial sums":
             _log.warning("%s", certificate.sentence)
-    return _plain(config, design)
+    return _plain(config, design, absence)
 
 
-def save_account(folder: Path, config: TrainConfig, design: Design, rows: Iterable[Row | PeerRow]) -> None:
+def save_account(
+    folder: Path,
+    config: TrainConfig,
+    design: Design,
+    rows: Iterable[Row | PeerRow],
+    absence: Absence = EVERYBODY,
+) -> None:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far.
 
     Parameters
@@ -68,6 +81,8 @@ def save_account(folder: Path, config: TrainConfig, design: Design, rows: Iterab
         Of the run.
     rows
         Its metrics: one per method and round. What real peers ``tried`` for a round is added up.
+    absence
+        As for `pass_gate`.
     """
     ledgers, done = {}, list(rows)
     for method in private(config):
@@ -83,7 +98,7 @@ def save_account(folder: Path, config: TrainConfig, design: Design, rows: Iterab
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
     if ledgers:
-        write_text(folder / CERTIFICATE, readable_json(_plain(config, design)) + "\n")
+        write_text(folder / CERTIFICATE, readable_json(_plain(config, design, absence)) + "\n")
         write_text(folder / LEDGER, readable_json(_only(ledgers)) + "\n")
 
 
@@ -99,14 +114,18 @@ def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
     ]
 
 
-def _plain(config: TrainConfig, design: Design) -> dict[str, Any]:
-    """Return the certificates as JSON holds them."""
-    return _only(
-        {
-            method: {**_certified(config, design, method).to_dict(), **_remarks(config, method)}
-            for method in private(config)
+def _plain(config: TrainConfig, design: Design, absence: Absence) -> dict[str, Any]:
+    """Return the certificates as JSON holds them, with what holds over rounds."""
+    found = {}
+    for method in private(config):
+        certificate = _certified(config, design, method)
+        found[method] = {
+            **certificate.to_dict(),
+            **_remarks(config, method),
+            "sentence": f"{certificate.sentence} {absence.sentence}",
+            "over_rounds": absence.sentence,
         }
-    )
+    return _only(found)
 
 
 @lru_cache(maxsize=8)

@@ -1,7 +1,8 @@
 """The ledger of a run: how often peers met, what has been exposed so far, and how far bounded masks still hide.
 
-Rounds do not add up, because parameters and masks are fresh in each. Attempts do: an average that was aborted and
-tried again with the same parameters gives a coalition the messages of both.
+Attempts add up: an average that was aborted and tried again with the same parameters gives a coalition the messages of
+both. Rounds add up as far as updates resemble each other, so the ledger also takes all rounds together, as if
+parameters stood still.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from securedfl.designs.coalitions import components
 from securedfl.errors import RunFolderError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
+from securedfl.privacy.symbolic.sums import computable_sums
 
 FILE = "ledger.json"
 _MOST_PEERS_LISTED = 64
@@ -90,6 +93,33 @@ class Ledger:
             found |= cache[key]
         return tuple(sorted(found))
 
+    def smallest_sum(self, coalition: Iterable[int]) -> tuple[int, ...]:
+        """Return the fewest honest peers whose sum follows from all averages so far, if parameters stood still."""
+        members = tuple(sorted(set(coalition)))
+        n, ring = self.audit.n, self.audit.ring
+        rows = [np.zeros((0, n), dtype=ring.dtype)]
+        for attempt in dict.fromkeys(replace(a, round=self._rotation(a.round), parameters=0) for a in self.attempts):
+            if attempt.opened:
+                rows.append(self._sums_of(attempt, members))
+        found = computable_sums([(np.arange(n), reduce(np.vstack(rows), ring))], 1, ring)
+        return min(found, key=len, default=())
+
+    def _sums_of(self, attempt: Attempt, coalition: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Return what one average gave, as rows with one column per peer; the coalition's own parameters are known."""
+        n, averaging = self.audit.n, self.audit.averaging
+        who = np.arange(n) if attempt.members is None else np.array(attempt.members)
+        inside = [int(np.flatnonzero(who == peer)[0]) for peer in coalition if peer in who]
+        if not self.audit.joined:
+            places, bases = zip(*self.audit.view(attempt.round).functions(inside), strict=True)
+            first = [basis[:, place % self.audit.places == 0] for place, basis in zip(places, bases, strict=True)]
+            return np.vstack([basis for basis in first if basis.shape[1] == n])
+        among = Audit(averaging.among(len(who)))
+        sums = components(among.averaging.used(attempt.round), tuple(inside))
+        rows = np.zeros((len(sums), n), dtype=self.audit.ring.dtype)
+        for row, peers in zip(rows, sums, strict=True):
+            row[who[list(peers)]] = 1
+        return rows
+
     def interval(self, meetings: int) -> float | None:
         """Return the expected width of what so many messages leave of a parameter that did not move.
 
@@ -125,6 +155,7 @@ class Ledger:
             "pairs_by_meetings": {str(t): int(p) for t, p in zip(times, pairs, strict=True)},
             "coalition": list(members),
             "exposed_so_far": list(self.exposed(members)),
+            "smallest_sum_over_rounds": list(self.smallest_sum(members)),
             "mask_width": widths[0] if widths else None,
             "interval_after_one_message": self.interval(1),
             "interval_after_all_meetings": self.interval(most),

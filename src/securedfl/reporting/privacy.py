@@ -107,8 +107,16 @@ def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
         "Any two peers met": _meetings(ledger.get("pairs_by_meetings")),
         "Worst coalition": _peers(ledger.get("coalition")) or NONE,
         "It has computed": computed if isinstance(ledger.get("exposed_so_far"), list) else NONE,
+        "Smallest sum over all rounds": _smallest(ledger.get("smallest_sum_over_rounds")),
         "Narrowest interval of a value, on average": _interval(ledger),
     }
+
+
+def _smallest(peers: object) -> str:
+    """Say of how few peers a sum can be computed from all rounds together."""
+    return (
+        f"of {len(peers)} peers: {_peers(peers).removeprefix('peers ')}" if isinstance(peers, list) and peers else NONE
+    )
 
 
 def _meetings(pairs: object) -> str:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
 from pydantic import BeforeValidator, Field
@@ -17,7 +17,8 @@ from securedfl.federation.config import Settings, TrainConfig, check_keys, read_
 from securedfl.network.core.rules import Deadlines
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.tls import Member, is_loopback
-from securedfl.protocols.protocol import LEAST_PEERS
+from securedfl.privacy.absence import Absence
+from securedfl.protocols.protocol import LEAST_PEERS, by_name
 
 NOT_SHARED = frozenset({"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks"})
 """Settings of a simulation that make no sense for, or belong to, a single site."""
@@ -67,6 +68,10 @@ class FederationConfig(Settings):
     min_peers: int | None = Field(
         None, ge=2, description="Fewest peers of an average (shares only); more than half of the roster."
     )
+    absence: Literal["blocks", "wait", "go on"] | None = Field(
+        None, description="When peers are missing: leave out their blocks, wait, or go on; see docs/privacy.md."
+    )
+    window: int = Field(10, ge=1, description="Over how many rounds members change in blocks only.")
     entry: str | None = Field(
         None, description="module:function that returns model, data and update; by default a known data set."
     )
@@ -145,6 +150,17 @@ class FederationConfig(Settings):
                 "masks": "secret",
             },
             where="[train]",
+        )
+
+    @cached_property
+    def missing(self) -> Absence:
+        """What happens when peers are missing."""
+        return Absence.chosen(
+            self.absence,
+            peers=len(self.peers),
+            collusion=self.training.collusion,
+            can_lose=by_name(self.training.protocol).can_lose,
+            window=self.window,
         )
 
     @cached_property

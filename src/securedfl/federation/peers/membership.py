@@ -55,7 +55,7 @@ class Site:
             check_keys(files, federation.members[me])
         check_settings(federation.training)
         design = choose_design(federation.training)
-        return cls(config, federation, me, files, design, pass_gate(federation.training, design))
+        return cls(config, federation, me, files, design, pass_gate(federation.training, design, federation.missing))
 
 
 @dataclass(frozen=True)

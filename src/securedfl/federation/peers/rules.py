@@ -63,6 +63,9 @@ def make_rules(federation: FederationConfig, design: Design, schema: Schema) -> 
         chunk=SLICED_CHUNK if row.sliced else CHUNK,
         deadlines=federation.deadlines.deadlines(),
         may_retry=partial(_may_retry, config, chosen),
+        window=federation.window,
+        pick=lambda ready, history: tuple(sorted(federation.missing.pick(ready, history, n))),
+        allows=lambda members, history: federation.missing.allows(members, history, n),
     )
 
 

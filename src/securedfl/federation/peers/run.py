@@ -185,6 +185,7 @@ def _save_account(member: Membership) -> None:
     """Leave certificate and ledger of what this peer took part in, also when the run ends early."""
     site = member.site
     try:
-        save_account(site.config.out, site.federation.training, site.design, read_rows(site.config.out, PeerRow))
+        rows = read_rows(site.config.out, PeerRow)
+        save_account(site.config.out, site.federation.training, site.design, rows, site.federation.missing)
     except SecuredFLError as error:  # must not hide why the run ended
         log.warning("cannot write the ledger: %s", error)

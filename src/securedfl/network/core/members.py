@@ -7,7 +7,7 @@ from typing import Any
 
 from securedfl.network.core.board import Board
 from securedfl.network.core.decisions import Decisions
-from securedfl.network.core.rules import Rules
+from securedfl.network.core.rules import History, Rules
 from securedfl.network.wire.control import number, peers_of
 from securedfl.network.wire.endpoint import Endpoint
 
@@ -54,7 +54,8 @@ class Gathering:
         members = peers_of(message, "members", self._n)
         least = self._rules.least if self._rules.can_lose else self._n
         at = (number(message, "round"), number(message, "epoch"), number(message, "attempt"))
-        if len(members) >= least and (self._offer is None or at > self._offer[:3]):
+        fits = len(members) >= least and self._rules.allows(members, self._history(*at[:2]))
+        if fits and (self._offer is None or at > self._offer[:3]):
             self._offer = (*at, members)
         return {"kind": "ok"}
 
@@ -114,9 +115,10 @@ class Gathering:
         late = [peer for peer in here if peer not in ready and peer not in busy]
         absent = [peer for peer in wanted if peer not in here]
         if self._rules.can_lose and not bound:
-            enough = len(ready) >= self._rules.least
+            chosen = self._rules.pick(ready, self._history(round, epoch))
+            enough = len(chosen) >= self._rules.least
             if enough and ((waited > GRACE and not late and not busy) or waited > deadlines.train):
-                return ready
+                return chosen
             too_few = len(here) < self._rules.least and waited > deadlines.absent
             over = too_few or (late and not enough and waited > deadlines.train)
         else:
@@ -128,6 +130,16 @@ class Gathering:
             missed = absent if waited > deadlines.absent else []
             self.end = self._ending(round, epoch, given_up or [*missed, *(late if waited > deadlines.train else [])])
         return ()
+
+    def _history(self, round: int, epoch: int) -> History:
+        """Return the members of the attempts that were committed to in the last rounds, as far as this peer knows."""
+        first = max(0, round - self._rules.window)
+        return tuple(
+            frozenset(decision["members"])
+            for before in range(first, round + 1)
+            for at in range(self._rules.retries + 1 if before < round else epoch)
+            if (decision := self._decisions.commit(before, at) or {}).get("kind") == "members"
+        )
 
     def _in_attempt(self, peer: int, round: int, epoch: int) -> bool:
         status = self._board.status(peer)

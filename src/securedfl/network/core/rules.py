@@ -32,6 +32,10 @@ class Deadlines:
     absent: float = 300.0
 
 
+History = tuple[frozenset[int], ...]
+"""The members of averages whose sums may have been seen."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """What all peers agreed on about averages.
@@ -53,6 +57,9 @@ class Rules:
     may_retry
         Given the round and how often it was abandoned, returns why the same parameters must not be averaged once
         more, or an empty string.
+    window, pick, allows
+        Over how many rounds the members of averages are looked at; who of those that are ready takes part, given the
+        members before; and whether an offer keeps to that.
     """
 
     protocol: Callable[[int, int], PeerProtocol]
@@ -67,6 +74,9 @@ class Rules:
     chunk: int = CHUNK
     deadlines: Deadlines = field(default_factory=Deadlines)
     may_retry: Callable[[int, int], str] = lambda _round, _tries: ""
+    window: int = 0
+    pick: Callable[[tuple[int, ...], History], tuple[int, ...]] = lambda ready, _history: ready
+    allows: Callable[[tuple[int, ...], History], bool] = lambda _members, _history: True
 
     def plan(self, me: int, n: int, round: int) -> Plan:
         """Return how one of n members runs the average of a round."""

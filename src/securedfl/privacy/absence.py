@@ -1,0 +1,116 @@
+"""Who may be missing from an average, and what that tells: totals of several rounds can be subtracted.
+
+Where updates resemble each other from round to round, a total with a peer and a total without it give the peer's
+update, near enough. So members change in blocks: within a window of rounds, each set of peers that was in the same
+averages has at least two peers more than there are colluders, so at least two honest ones. Then totals over any of
+these rounds, whatever is computed from them, are sums over whole blocks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Policy = Literal["blocks", "wait", "go on"]
+Members = frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Absence:
+    """What a federation does when peers are missing.
+
+    Parameters
+    ----------
+    policy
+        ``wait`` for all peers; go on without the missing ones and their ``blocks``; or just ``go on``.
+    block
+        The fewest peers of a block: two more than may collude.
+    window
+        Over how many rounds totals are taken together.
+    """
+
+    policy: Policy = "wait"
+    block: int = 3
+    window: int = 10
+
+    @classmethod
+    def chosen(cls, policy: Policy | None, *, peers: int, collusion: int, can_lose: bool, window: int = 10) -> Absence:
+        """Return what was asked for; by default blocks, where the roster has two of them, else to go on.
+
+        A protocol that needs all peers waits for them.
+        """
+        block = max(collusion, 0) + 2
+        if not can_lose:
+            return cls(policy="wait", block=block, window=window)
+        return cls(policy=policy or ("blocks" if peers >= 2 * block else "go on"), block=block, window=window)
+
+    def pick(self, present: Collection[int], history: Sequence[Members], n: int) -> Members:
+        """Return who takes part, of those present; nobody if it must be waited for somebody.
+
+        Parameters
+        ----------
+        present
+            Who is ready.
+        history
+            The members of all averages of the window whose sums may have been seen, void ones too.
+        n
+            Peers of the roster.
+        """
+        here = frozenset(present)
+        if self.policy == "go on":
+            return here
+        if self.policy == "wait":
+            return here if len(here) == n else frozenset()
+        chosen: set[int] = set()
+        for pattern, peers in _blocks(history, n).items():
+            ready = sorted(here & peers)
+            if not any(pattern):
+                # the total tells the sum of those who are new
+                most = len(ready)
+            elif len(ready) == len(peers):
+                chosen.update(ready)
+                continue
+            else:
+                # enough must stay out as well
+                most = min(len(ready), len(peers) - self.block)
+            chosen.update(ready[:most] if most >= self.block else [])
+        return frozenset(chosen)
+
+    def allows(self, members: Iterable[int], history: Sequence[Members], n: int) -> bool:
+        """Tell whether these members keep to the policy; whoever is asked to be one decides for itself."""
+        if self.policy == "go on":
+            return True
+        wanted = frozenset(members)
+        if self.policy == "wait":
+            return len(wanted) == n
+        before = {pattern: len(peers) for pattern, peers in _blocks(history, n).items()}
+        after = _blocks([*history, wanted], n)
+        return all(
+            len(peers) >= self.block or not any(pattern) or (any(pattern[:-1]) and len(peers) == before[pattern[:-1]])
+            for pattern, peers in after.items()
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What holds over rounds, in words."""
+        if self.policy == "wait":
+            return "Every average is over all peers, so totals of several rounds give no other sums."
+        if self.policy == "blocks":
+            return (
+                f"Peers are left out of averages in blocks of at least {self.block}, so totals of up to {self.window} "
+                "rounds with different members give sums of whole blocks, even if updates stood still."
+            )
+        return (
+            "Averages go on without peers that are missing. A total with a peer and one without it tell that peer's "
+            "update, up to how much the updates of the others changed between the two rounds."
+        )
+
+
+def _blocks(history: Sequence[Members], n: int) -> dict[tuple[bool, ...], frozenset[int]]:
+    """Return the peers by the averages that they were in."""
+    found: defaultdict[tuple[bool, ...], set[int]] = defaultdict(set)
+    for peer in range(n):
+        found[tuple(peer in members for members in history)].add(peer)
+    return {pattern: frozenset(peers) for pattern, peers in found.items()}

@@ -1,0 +1,117 @@
+"""Members over rounds: in blocks, nobody's parameters follow from totals; the ledger says what does."""
+
+import random
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from securedfl.designs import best_design
+from securedfl.privacy.absence import Absence
+from securedfl.privacy.ledger import Attempt, Ledger
+from tests.privacy.audits import audit
+
+
+def exposed(history, n, coalition):
+    """Return the honest peers whose parameters follow from totals, if parameters stood still: rank over the rationals."""
+    honest = [peer for peer in range(n) if peer not in coalition]
+    rows = np.array([[peer in members for peer in honest] for members in history], dtype=float)
+    rank = np.linalg.matrix_rank(rows) if len(rows) else 0
+    units = np.eye(len(honest))
+    return [p for p, unit in zip(honest, units, strict=True) if np.linalg.matrix_rank(np.vstack([rows, unit])) == rank]
+
+
+@given(st.integers(4, 12), st.integers(1, 2), st.integers(0, 9999))
+@settings(max_examples=60, deadline=None)
+def test_nobody_follows_from_the_totals_of_blocks_whoever_comes_and_goes(n, collusion, seed):
+    choose = random.Random(seed)
+    absence = Absence(policy="blocks", block=collusion + 2)
+    history = []
+    for _ in range(8):
+        present = [peer for peer in range(n) if choose.random() < 0.8]
+        members = absence.pick(present, history, n)
+        assert members <= set(present)
+        assert absence.allows(members, history, n)
+        if members:
+            history.append(members)
+    for coalition in combinations(range(n), collusion):
+        assert exposed(history, n, coalition) == []
+
+
+def test_blocks_take_as_many_as_they_can():
+    absence = Absence(policy="blocks", block=3)
+    everybody = frozenset(range(9))
+    assert absence.pick(range(9), [everybody], 9) == everybody
+    # one is missing: two more stay out with it
+    six = absence.pick(range(8), [everybody], 9)
+    assert six == frozenset(range(6))
+    # it comes back, and so do they; alone they do not
+    assert absence.pick(range(8), [everybody, six], 9) == six
+    assert absence.pick(range(9), [everybody, six], 9) == everybody
+    # nothing was averaged yet, so nothing can be subtracted
+    assert absence.pick(range(7), [], 9) == frozenset(range(7))
+
+
+def test_an_offer_that_singles_somebody_out_is_refused():
+    absence, everybody = Absence(policy="blocks", block=3), frozenset(range(9))
+    assert not absence.allows(range(8), [everybody], 9)
+    assert absence.allows(range(6), [everybody], 9)
+    assert not absence.allows(range(1, 9), [frozenset(range(6))], 9)
+    waiting = Absence(policy="wait")
+    assert (waiting.allows(range(8), [], 9), waiting.allows(range(9), [], 9)) == (False, True)
+    assert waiting.pick(range(8), [], 9) == frozenset()
+    assert Absence(policy="go on").allows(range(8), [everybody], 9)
+
+
+@pytest.mark.parametrize(
+    ("policy", "peers", "collusion", "can_lose", "chosen", "words"),
+    [
+        (None, 6, 1, True, "blocks", "blocks of at least 3"),
+        (None, 5, 1, True, "go on", "tell that peer's update"),
+        (None, 9, 3, True, "go on", "tell that peer's update"),
+        ("wait", 9, 1, True, "wait", "over all peers"),
+        ("go on", 9, 1, True, "go on", "tell that peer's update"),
+        ("blocks", 9, 1, False, "wait", "over all peers"),
+    ],
+)
+def test_the_default_is_blocks_where_there_are_two(policy, peers, collusion, can_lose, chosen, words):
+    found = Absence.chosen(policy, peers=peers, collusion=collusion, can_lose=can_lose)
+    assert (found.policy, found.block) == (chosen, collusion + 2)
+    assert words in found.sentence
+
+
+class TestLedger:
+    @pytest.mark.parametrize(
+        ("members", "smallest"),
+        [
+            ([None, None], range(1, 9)),
+            # peer 8 is left out of one round: the difference of two totals is its parameters
+            ([None, tuple(range(8))], [8]),
+            # a block of three, of which none is the coalition
+            ([None, tuple(range(6))], [6, 7, 8]),
+            ([tuple(range(6)), tuple(range(3, 9))], [1, 2, 3, 4, 5]),
+        ],
+    )
+    def test_the_smallest_sum_that_follows_from_all_rounds(self, members, smallest):
+        design = best_design(9, collusion=1)
+        ledger = Ledger(audit("shares", design)).add(
+            *(Attempt(round=round, members=who) for round, who in enumerate(members))
+        )
+        assert list(ledger.smallest_sum((0,))) == list(smallest)
+        assert ledger.to_dict((0,))["smallest_sum_over_rounds"] == list(smallest)
+
+    def test_a_void_round_counts_if_it_was_opened(self):
+        """After it everybody trains again from the same model, so the next total without a peer tells its update."""
+        ledger = Ledger(audit("shares", best_design(9, collusion=1)))
+        lost = ledger.add(Attempt(round=1), Attempt(round=2, members=tuple(range(8))))
+        harmless = ledger.add(Attempt(round=1, steps=1), Attempt(round=2, members=tuple(range(8))))
+        assert lost.smallest_sum((0,)) == (8,)
+        assert harmless.smallest_sum((0,)) == tuple(range(1, 8))
+
+    def test_with_more_iterations_the_code_tells(self):
+        ledger = Ledger(audit("grouped", best_design(9, collusion=1, group_size=3), {"iterations": 6})).add(
+            Attempt(round=0)
+        )
+        assert len(ledger.smallest_sum((0,))) == 1
