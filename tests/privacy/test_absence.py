@@ -15,7 +15,7 @@ from tests.privacy.audits import audit
 
 
 def exposed(history, n, coalition):
-    """Return the honest peers whose parameters follow from totals, if parameters stood still: rank over the rationals."""
+    """Return the honest peers whose parameters follow from totals, if parameters stood still; by rank."""
     honest = [peer for peer in range(n) if peer not in coalition]
     rows = np.array([[peer in members for peer in honest] for members in history], dtype=float)
     rank = np.linalg.matrix_rank(rows) if len(rows) else 0
