@@ -1,8 +1,8 @@
-"""Time and memory of averaging against numpy's plain mean of the same arrays, and the choice of rho.
+"""Time and memory of averaging by Algorithm 3 against numpy's plain mean of the same arrays, and the choice of rho.
 
 python benchmarks/averaging.py                 9 peers, 11.2 million float32 each
 python benchmarks/averaging.py --parameters 1000000 --repeat 5
-python benchmarks/averaging.py --rho           mask width against rounding error
+python benchmarks/averaging.py --rho           of `paper`: mask width against rounding error
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import argparse
 import resource
 import time
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
 from securedfl.designs import best
-from securedfl.protocols import InsecureSeededDraw, grouped, plain, secret_uniform
+from securedfl.protocols import InsecureSeededDraw, by_name, secret_uniform
 from securedfl.protocols.randomness import keystream
 from securedfl.simulation import run
 
@@ -26,7 +25,7 @@ def main() -> None:
     parser.add_argument("--peers", type=int, default=9)
     parser.add_argument("--parameters", type=int, default=11_200_000)
     parser.add_argument("--repeat", type=int, default=5, help="the best of so many runs counts")
-    parser.add_argument("--rho", action="store_true", help="print the table behind the default rho instead")
+    parser.add_argument("--rho", action="store_true", help="print the table behind the default rho of paper instead")
     arguments = parser.parse_args()
     if arguments.rho:
         compare_rho()
@@ -39,23 +38,26 @@ def compare_speed(peers: int, parameters: int, repeat: int) -> None:
     vectors = [0.05 * rng.standard_normal(parameters, dtype=np.float32) for _ in range(peers)]
     design = best(peers, 3, 0)
     size = sum(vector.nbytes for vector in vectors)
-    protocol = partial(grouped, design=design)
+    grouped, paper = by_name("grouped").on(design), by_name("paper").on(design)
+    of_16_bits = by_name("grouped").on(design, bits=16, range=1.0)
 
     before = peak()
-    outcome = run(protocol, vectors)
+    outcome = run(grouped, vectors)
     memory = peak() - before
     error = np.abs(outcome.average - np.mean(vectors, axis=0, dtype=np.float64))
     print(f"{peers} peers x {parameters:,} float32, {size / 1e6:.0f} MB in all; design {design.hash}, gap {design.gap}")
 
     def constant(_peer: int, _offset: int) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda like: np.full_like(like, 0.5)
+        return lambda like: np.full_like(like, 1)
 
     cases = {
         "np.mean(list_of_arrays, axis=0)": lambda: np.mean(vectors, axis=0),
-        "grouped, cryptographic masks": lambda: run(protocol, vectors),
-        "grouped, one thread": lambda: run(protocol, vectors, threads=1),
-        "grouped, one thread, constant masks": lambda: run(protocol, vectors, threads=1, draws=constant),
-        "plain (FedAvg)": lambda: run(partial(plain, design=design), vectors),
+        "grouped (field, 32 bits)": lambda: run(grouped, vectors),
+        "grouped, one thread": lambda: run(grouped, vectors, threads=1),
+        "grouped, one thread, constant masks": lambda: run(grouped, vectors, threads=1, draws=constant),
+        "grouped (field, 16 bits)": lambda: run(of_16_bits, vectors),
+        "paper (floats)": lambda: run(paper, vectors),
+        "plain (FedAvg)": lambda: run(by_name("plain").on(design), vectors),
         "masks alone, one thread": lambda: [draw_in_chunks(vector) for vector in vectors],
         "AES-256-CTR keystream alone, one thread": lambda: [keystream(bytes(32), v.nbytes) for v in vectors],
     }
@@ -66,7 +68,9 @@ def compare_speed(peers: int, parameters: int, repeat: int) -> None:
         print(f"{name:42}{taken:7.3f}   {taken / base:9.2f}")
     print(f"\nmemory beyond the inputs: {memory / 1e6:.0f} MB = {memory / size:.2f} x the inputs (aim: at most 1)")
     print(f"error: max {error.max():.1e}, root mean square {np.sqrt(np.mean(error**2)):.1e}")
-    print(f"bytes sent per peer: {np.mean(outcome.sent) / vectors[0].nbytes:.2f} x the vector, {outcome.steps} steps")
+    for name, averaging in {"32 bits": grouped, "16 bits": of_16_bits, "paper": paper}.items():
+        found = outcome if averaging is grouped else run(averaging, vectors)
+        print(f"bytes sent per peer, {name}: {np.mean(found.sent) / vectors[0].nbytes:.2f} x, {found.steps} steps")
 
 
 def best_of(cases: dict[str, Callable[[], object]], repeat: int) -> dict[str, float]:
@@ -95,8 +99,8 @@ def compare_rho() -> None:
         cells = []
         for dtype in (np.float32, np.float64):
             vectors = list(values.astype(dtype))
-            protocol = partial(grouped, design=best(9, 3, 0), rho=2.0**exponent)
-            got = run(protocol, vectors, draws=lambda peer, offset: InsecureSeededDraw(0, peer=peer, offset=offset))
+            paper = by_name("paper").on(best(9, 3, 0), rho=2.0**exponent)
+            got = run(paper, vectors, draws=lambda peer, offset: InsecureSeededDraw(0, peer=peer, offset=offset))
             error = got.average - np.mean(vectors, axis=0, dtype=np.float64)
             cells.append(f"{np.abs(error).max():.1e} / {np.sqrt(np.mean(error**2)):.1e}")
         print(f"2^{exponent:<8} {2.0**-exponent:10g}   {cells[0]:23}   {cells[1]}")

@@ -62,7 +62,7 @@ def compare(peers: int, parameters: int, strength: int, repeat: int) -> None:
         "shares, 64 bits": lambda: run(by_name("shares").on(design, strength=strength, bits=64), vectors),
         "resilient shares, 32 bits": lambda: run(by_name("resilient").on(design, collusion=strength - 1), vectors),
         "pairwise masks, 32 bits": lambda: run(partial(pairwise, design=design), vectors),
-        "grouped (ADMM)": lambda: run(by_name("grouped").on(design), vectors),
+        "grouped (Algorithm 3 in a field)": lambda: run(by_name("grouped").on(design), vectors),
         "AES keystream of the masks, one thread": lambda: expand(masked(design, strength, parameters)),
     }
     seconds = best_of(cases, repeat)

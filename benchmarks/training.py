@@ -26,18 +26,17 @@ import math
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from securedfl.designs import best
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import bringing, choose_design
 from securedfl.federation.run_folder.summary import MethodSummary
-from securedfl.federation.simulated import SimulatedPeers, secure_aggregation
+from securedfl.federation.simulated import SecureAggregation, SimulatedPeers
 from securedfl.federation.task import make_task
 from securedfl.federation.train import train
 from securedfl.learning.data.dataset import Dataset
@@ -48,7 +47,7 @@ from securedfl.learning.models.registry import build
 from securedfl.learning.training.task import PeerData, Task, TrainingOptions
 from securedfl.learning.training.team import InProcessTeam
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
-from securedfl.protocols import grouped
+from securedfl.protocols import secret_uniform
 from securedfl.reporting.report import write_report
 
 
@@ -144,20 +143,23 @@ def whole_round(peers: int, repeat: int) -> None:
     dealt = tuple(Dealt(train=own[:train_count], test=own[train_count:]) for own in np.split(np.arange(size), peers))
     dataset = Dataset(name="made up", x=text[:, :-1], y=text[:, 1:], classes=76)
     task = Task(dataset, dealt, TrainingOptions(model="gru", optimizer="adam"))
-    aggregation = partial(
-        secure_aggregation, protocol=partial(grouped, design=best(peers, 3)), draws=lambda _round: None
-    )
+    config = TrainConfig.resolve({"peers": peers, "group_size": 3})
+    how = bringing(config, "secured", choose_design(config), "float32")
     with InProcessTeam(task) as ours, InProcessTeam(task) as plain:
         plain._trainer.model = FlatModel(Textbook(build("gru", (50,), 76)))
         teams = {"our own gradient": ours, "nn.GRU": plain}
+        averages = {
+            title: SecureAggregation(how, draws=lambda _round: None, rounding=lambda _round, _peer: secret_uniform)
+            for title in teams
+        }
         least = dict.fromkeys(teams, math.inf)
-        for team in teams.values():
+        for title, team in teams.items():
             # the first round warms up
-            list(algorithm3(SimulatedPeers(team, aggregation), rounds=1))
+            list(algorithm3(SimulatedPeers(team, averages[title]), rounds=1))
         for number in range(2, repeat + 2):
             for title, team in teams.items():
                 started = time.process_time()
-                list(algorithm3(SimulatedPeers(team, aggregation), rounds=number, after=number - 1))
+                list(algorithm3(SimulatedPeers(team, averages[title]), rounds=number, after=number - 1))
                 least[title] = min(least[title], time.process_time() - started)
         apart = np.abs(ours.parameters - plain.parameters).max()
     print(f"\na whole round of {peers} peers, gru, {train_count} + {test_count} sequences each, one thread, CPU time")

@@ -31,9 +31,9 @@ def audit(
         str,
         typer.Option(metavar="auto|NUMBER", help="Peers per group; auto takes what protects best, as train does."),
     ] = "auto",
-    protocol: Annotated[str, typer.Option(help="grouped, classic, plain, shares or resilient.")] = "grouped",
+    protocol: Annotated[str, typer.Option(help="grouped, shares, resilient, paper, classic or plain.")] = "grouped",
     iterations: Annotated[int, typer.Option(min=1, help="ADMM iterations per average.")] = 2,
-    rho: Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="ADMM penalty.")] = None,
+    rho: Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="Of paper and classic.")] = None,
     strength: Annotated[
         int | None, typer.Option(min=1, help="Shares per peer; by default as many as --collusion needs.")
     ] = None,
@@ -58,6 +58,7 @@ def audit(
 
     - `securedfl audit --peers 9 --group-size 3 --iterations 8` : the paper calls 7 iterations safe
     - `securedfl audit --peers 15 --protocol shares --collusion 3 --svg who.svg`
+    - `securedfl audit --protocol paper` : the publication's floats, and what they leak
     - `securedfl audit --peers 999 --json`
     - `securedfl audit --run runs/digits-9-20250101-120000`
     """

@@ -2,7 +2,7 @@
 
 All updates are linear, so they run over Z_p with parameters in fixed point. With rho = -1 the factors are whole
 numbers, c = 2 / (2 + rho) = 2 and q = rho / (2 + rho) = -1, and lam^0 is uniform over the whole field: a message is
-uniformly random, whatever the parameters are (docs/protocols.md). Names are the paper's, as in
+uniformly random, whatever the parameters are (docs/mathematics/protocols.md). Names are the paper's, as in
 `securedfl.protocols.admm`.
 """
 
