@@ -69,11 +69,11 @@ def on_grid(seen, base, grid, rounding):
     return np.abs(off - np.rint(off)) * grid <= rounding
 
 
-def matched_filter(seen, updates, centre):
-    """Return the update, of those guessed, that a message most likely hides, behind masks around a centre."""
+def matched_filter(seen, updates):
+    """Return which update, of those guessed, a message most likely hides, behind masks around their mean."""
     known = ~np.isnan(seen)
     guesses = np.array(updates)[:, known]
-    return int(np.argmax(guesses @ (seen[known] - centre) - (guesses**2).sum(axis=1) / 2))
+    return int(np.argmax(guesses @ (seen[known] - seen[known].mean()) - (guesses**2).sum(axis=1) / 2))
 
 
 def told_apart(scores, truth):

@@ -30,6 +30,8 @@ from securedfl.federation.peers.learner import EntryLearner
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
+from securedfl.network.core.session import Session
+from securedfl.network.driver import Attempt
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -98,6 +100,45 @@ def test_what_is_local_stays_at_home_and_comes_back_after_a_restart(federation):
         np.testing.assert_allclose(model["body"], 1, atol=1e-5)
         np.testing.assert_array_equal(model["head"], expected[k])
         assert model["steps"] == k
+
+
+@pytest.mark.parametrize("fails", ["before anything is sent", "after sharing"])
+def test_a_second_call_after_a_caught_error_brings_the_same_parameters(federation, monkeypatch, fails):
+    """Whatever the loop did to its model meanwhile: a second total with other parameters would tell the difference."""
+    made = federation(3, protocol="resilient", group_size=2, deadlines={"average": 4})
+    average, share, brought, mine = Session.average, Attempt.share, [], []
+
+    def failing_once(self, vector, round):
+        if self.me == 1:
+            brought.append((round, vector.copy()))
+            mine.append(threading.get_ident())
+            if len(brought) == 1 and fails == "before anything is sent":
+                raise MemoryError
+        return average(self, vector, round)
+
+    def failing_later(self):
+        share(self)
+        if mine == [threading.get_ident()] and fails == "after sharing":
+            raise MemoryError
+
+    monkeypatch.setattr(Session, "average", failing_once)
+    monkeypatch.setattr(Attempt, "share", failing_later)
+    models = [{"w": np.full(5, float(k))} for k in range(3)]
+
+    def work(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            if k == 1:
+                with pytest.raises(MemoryError):
+                    peer.average_(models[k])
+                models[k]["w"] += 100
+            peer.average_(models[k])
+
+    in_threads(work, 3)
+    (first, vector), (second, same) = brought
+    assert first == second == 0
+    np.testing.assert_array_equal(vector, same)
+    for model in models:
+        np.testing.assert_allclose(model["w"], 1, atol=1e-5)
 
 
 def load_example(name):

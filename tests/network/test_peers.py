@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 
 import numpy as np
 import pytest
@@ -52,3 +53,32 @@ def test_bit_for_bit_the_memory_drivers_result(federation, n, protocol, fault):
     log = (made.folder / "out-p0" / "peer.log").read_text()
     assert "given up" not in log, log
     assert {"time", "level", "logger", "text"} == json.loads(log.splitlines()[0]).keys()
+
+
+@pytest.mark.parametrize(("protocol", "bits"), [("grouped", 16), ("resilient", 16), ("resilient", 32)])
+def test_numbers_travel_in_as_many_bits_as_settings_say(federation, protocol, bits):
+    """And nobody else on the machine can look into what a peer keeps."""
+    size = 100_000
+    made = federation(
+        3,
+        protocol=protocol,
+        group_size=2,
+        rounds=2,
+        bits=bits,
+        range=8.0,
+        allow_exposure=True,
+        data={k: {"size": size} for k in range(3)},
+    )
+    for process in made.start_all():
+        assert process.end() == 0, process.errors
+    # round 0, which averages the first parameters themselves, travels in 64 bits
+    averaging = by_name(protocol).on(best(3, 2, 0), bits=bits, range=8.0)
+    for k in range(3):
+        rows = made.rows(k)
+        for round in (1, 2):
+            sent = run(averaging.at(round), [np.zeros(size + 3)] * 3).sent[k]
+            assert rows[round]["bytes_out"] - rows[round - 1]["bytes_out"] == pytest.approx(sent, rel=0.02)
+            assert sent * 8 >= size * bits
+        out = made.folder / f"out-p{k}"
+        assert stat.S_IMODE(out.stat().st_mode) == 0o700
+        assert stat.S_IMODE((out / "update.npz").stat().st_mode) == 0o600

@@ -15,6 +15,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import pass_gate, save_account
 from securedfl.federation.methods import choose_design
 from securedfl.federation.run_folder.metrics import Row
+from securedfl.privacy.absence import Absence
 
 RUNNER = CliRunner()
 
@@ -32,22 +33,23 @@ def as_json(line):
 class TestAudit:
     def test_the_documented_example(self):
         found = as_json("audit --peers 9 --group-size 3 --protocol grouped --iterations 8 --collusion 1")
+        assert found["arithmetic"] == "prime field, p = 2147483647"
         assert found["paper_bound"] == 7
         assert found["exposed_by_iteration"] == [0, 0, 0, 0, 2, 8, 8, 8]
         assert found["safe_iterations"] == 4
-        assert (found["verdict"], found["kind"], found["exhaustive"]) == ("exposed", "bounded", True)
+        assert (found["verdict"], found["kind"], found["exhaustive"]) == ("exposed", "perfect", True)
         assert found["worst_coalition"] == [0]
 
     @pytest.mark.parametrize(
         "arguments",
         [
-            "--iterations 1",
+            "--protocol paper --iterations 1",
             "--protocol classic",
             "--protocol plain",
             "--protocol shares --collusion 2",
             "--protocol shares --strength 2 --method symbols",
             "--protocol resilient",
-            "--rho 3,3e-4,1",
+            "--protocol paper --rho 3,3e-4,1",
             "--peers 12 --rounds 5",
         ],
     )
@@ -85,9 +87,9 @@ class TestAudit:
         assert weak["verdict"] == "exposed"
 
     def test_narrow_masks_are_named(self):
-        output = call("audit --rho 1e9").stdout
+        output = call("audit --protocol paper --rho 1e9").stdout
         assert "1e-09 wide, TOO NARROW" in output
-        assert "use rho <= 4" in output
+        assert "use a protocol with perfect masks" in output
 
     @pytest.mark.parametrize("text", ['{"secured": 3}', '{"verdict": 3}', '{"secured": {}}', "[]", "{"])
     def test_damaged_run_folders(self, text, tmp_path):
@@ -120,14 +122,15 @@ class TestAudit:
             ("audit --group-size 3 --collusion 9", 4, "1 to 8"),
             ("audit --group-size x", 4, "auto, or a number"),
             ("audit --group-size 1", 4, "auto, or a number"),
-            ("audit --strength 3", 4, "grouped has no shares"),
+            ("audit --strength 3", 4, "--strength is not for the protocol grouped; it takes --iterations"),
             ("audit --run . --peers 9", 4, "leave --peers away"),
             ("audit --run . --protocol shares --svg x", 4, "leave --protocol, --svg away"),
             ("attack --collusion 9", 4, "1 to 8"),
-            ("attack --strength 3", 4, "classic has no shares"),
-            ("audit --rho x", 4, "START,DECAY,PERIOD"),
-            ("audit --rho -1", 4, "positive"),
-            ("audit --rho 1,2", 4, "START,DECAY,PERIOD"),
+            ("attack --strength 3", 4, "it takes --iterations, --rho"),
+            ("audit --rho 1", 4, "--rho is not for the protocol grouped"),
+            ("audit --protocol paper --rho x", 4, "START,DECAY,PERIOD"),
+            ("audit --protocol paper --rho -1", 4, "positive"),
+            ("audit --protocol paper --rho 1,2", 4, "START,DECAY,PERIOD"),
             ("audit --peers 1", 2, "peers"),
             ("audit --run nowhere", 8, "no run folder"),
             ("audit --run .", 8, "certificate.json"),
@@ -139,9 +142,9 @@ class TestAudit:
             ("attack --coalition 0,1,2,3,4,5,6,7,8", 4, "1 to 8"),
             ("attack --picture x.gif", 4, ".png or .svg"),
             ("attack --picture nowhere/x.png", 4, "cannot write"),
-            ("attack --rounds 3", 4, "grouped"),
-            ("attack --protocol grouped --rounds 3 --iterations 3", 4, "2 iterations"),
-            ("attack --protocol grouped --rounds 3 --rho 3,0.1,1", 4, "constant"),
+            ("attack --rounds 3", 4, "--protocol paper"),
+            ("attack --protocol paper --rounds 3 --iterations 3", 4, "2 iterations"),
+            ("attack --protocol paper --rounds 3 --rho 3,0.1,1", 4, "constant"),
             ("attack --parameters 0", 2, "parameters"),
         ],
     )
@@ -163,6 +166,8 @@ class TestAttack:
             ("--protocol grouped --iterations 5", 2),
             ("--protocol grouped --iterations 6", 8),
             ("--protocol grouped --collusion 2", 2),
+            ("--protocol paper --iterations 5", 2),
+            ("--protocol paper --iterations 6", 8),
             ("--protocol plain", 8),
             ("--protocol plain --coalition 3", 0),
             ("--protocol shares --strength 3 --collusion 2", 0),
@@ -178,26 +183,26 @@ class TestAttack:
         assert (found["max_abs_error"] is None) == (not found["recovered"])
 
     def test_rounding_that_drowns_the_result_is_said(self):
-        output = call("attack --protocol grouped --iterations 6 --rho 1e-6 --parameters 500").stdout
+        output = call("attack --protocol paper --iterations 6 --rho 1e-6 --parameters 500").stdout
         assert "recovered       0 peers" in output
         assert "8 exposed" in output
         assert "drowned" in output
 
     def test_guesses_from_narrow_masks_are_called_so(self):
-        found = as_json("attack --protocol grouped --rho 100 --parameters 100")
+        found = as_json("attack --protocol paper --rho 100 --parameters 100")
         assert found["exposed_by_audit"] == []
         assert found["recovered_peers"] == found["guessed_peers"] == [2, 8]
         assert "masks are only 0.01 wide" in found["guessed_because"]
-        output = call("attack --protocol grouped --rho 100 --parameters 100").stdout
+        output = call("attack --protocol paper --rho 100 --parameters 100").stdout
         assert "peers [2, 8] are not computed, but guessed near enough: masks are only 0.01 wide" in output
         assert as_json("attack --protocol plain --parameters 100")["guessed_because"] is None
 
     def test_rounds(self):
-        found = as_json("attack --protocol grouped --rounds 12 --parameters 100")
+        found = as_json("attack --protocol paper --rounds 12 --parameters 100")
         assert found["neighbours_fixed"]["messages"] == 12
         assert found["partitions_rotate"]["messages"] == 6
         assert found["neighbours_fixed"]["width"] < found["partitions_rotate"]["width"] < found["mask_width"]
-        assert "fixed" in call("attack --protocol grouped --rounds 3 --parameters 100").stdout
+        assert "fixed" in call("attack --protocol paper --rounds 3 --parameters 100").stdout
 
 
 class TestGate:
@@ -224,13 +229,22 @@ class TestGate:
         assert (found["verdict"], found["allow_exposure"]) == ("exposed", True)
         assert "exposure is allowed" in caplog.text
 
-    def test_narrow_masks_are_refused_and_the_authors_schedule_is_not(self, tmp_path):
-        with pytest.raises(PrivacyError, match="masks are only 1e-09 wide"):
-            pass_gate(self.config(rho=1e9), best(9, 3, 0))
-        result = call(f"train --rho 1e9 --out {tmp_path / 'run'}", code=6)
-        assert "use rho <= 4" in " ".join((result.output + getattr(result, "stderr", "")).split())
-        authors = {"start": 3.0, "decay": 3e-4, "period": 1}
-        assert pass_gate(self.config(rho=authors), best(9, 3, 0))["verdict"] == "only the total"
+    def test_narrow_masks_are_refused_unless_the_paper_is_repeated(self, tmp_path, caplog):
+        with pytest.raises(PrivacyError, match="masks are only 2e-18 wide"):
+            pass_gate(self.config(protocol="paper", rho=1e9), best(9, 3, 0))
+        result = call(f"train --protocol paper --rho 1e9 --out {tmp_path / 'run'}", code=6)
+        assert "the same behind perfect masks" in " ".join((result.output + getattr(result, "stderr", "")).split())
+        with caplog.at_level(logging.WARNING):
+            found = pass_gate(self.config(methods="paper"), best(9, 3, 0))
+        assert "do not protect the peers: masks are only" in found["sentence"]
+        assert "can recognise it in a single message" in caplog.text
+
+    def test_the_certificate_says_what_holds_over_rounds(self):
+        found = pass_gate(self.config(), best(9, 3, 0))
+        assert found["sentence"].endswith(found["over_rounds"])
+        assert "totals of several rounds give no other sums" in found["over_rounds"]
+        going_on = pass_gate(self.config(protocol="shares"), best(9, 3, 0), Absence(policy="go on"))
+        assert "tell that peer's update" in going_on["sentence"]
 
     def test_nothing_to_withstand(self):
         assert pass_gate(self.config(protocol="classic", collusion=0), best(9, 3, 0))["verdict"] == "exposed"

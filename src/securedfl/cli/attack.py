@@ -26,7 +26,7 @@ def attack(
     protocol: Annotated[str, typer.Option(help="classic, paper, grouped, shares or plain.")] = "classic",
     peers: Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")] = None,
     group_size: Annotated[int, typer.Option(min=2, help="Peers per group.")] = 3,
-    iterations: Annotated[int, typer.Option(min=1, help="ADMM iterations per average.")] = 2,
+    iterations: Annotated[int | None, typer.Option(min=1, help="ADMM iterations per average.")] = None,
     parameters: Annotated[int, typer.Option(min=1, help="Length of every peer's vector; few for grouped.")] = 100_000,
     rho: Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="Of paper and classic.")] = None,
     strength: Annotated[int | None, typer.Option(min=1, help="Shares per peer.")] = None,
@@ -79,9 +79,9 @@ def attack(
         return
     if members is None:
         members = Audit(attacked).certificate(collusion=size).worst_coalition
-    if attacked.protocol.sliced:
-        # every coordinate is solved for; these few stand for all slices
-        parameters = audited.places
+    if attacked.protocol.masks == "perfect":
+        # every coordinate is solved for; these few stand for all
+        parameters = max(audited.places, 4)
     vectors = _vectors(attacked.n, parameters, dtype, seed)
     started = time.perf_counter()
     loot = _attack(audited, members, vectors)

@@ -32,7 +32,7 @@ def audit(
         typer.Option(metavar="auto|NUMBER", help="Peers per group; auto takes what protects best, as train does."),
     ] = "auto",
     protocol: Annotated[str, typer.Option(help="grouped, shares, resilient, paper, classic or plain.")] = "grouped",
-    iterations: Annotated[int, typer.Option(min=1, help="ADMM iterations per average.")] = 2,
+    iterations: Annotated[int | None, typer.Option(min=1, help="ADMM iterations per average.")] = None,
     rho: Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="Of paper and classic.")] = None,
     strength: Annotated[
         int | None, typer.Option(min=1, help="Shares per peer; by default as many as --collusion needs.")
@@ -144,8 +144,10 @@ def chosen(
         Options of protocols; None stands for not given.
     """
     row = by_name(protocol)
-    if given.get("strength") is not None and "strength" not in row.options:
-        raise ConfigError(f"--strength is for protocols of shares; {row.name} has no shares")
+    for name, value in given.items():
+        if value is not None and name not in row.options:
+            takes = ", ".join(f"--{option}" for option in given if option in row.options) or "none of these options"
+            raise ConfigError(f"--{name} is not for the protocol {row.name}; it takes {takes}")
     n = PEERS if peers is None else peers
     if path is not None:
         design = Design.load(path)
@@ -154,10 +156,10 @@ def chosen(
     check_collusion(collusion, n if path is None else design.n)
     if path is None:
         design = design_for([row], n, collusion=collusion, group_size=group_size, seed=seed)
-    options = {name: value for name, value in given.items() if value is not None and name in row.options}
+    options = {name: value for name, value in given.items() if value is not None}
     if "rho" in options:
         options["rho"] = parse_rho(options["rho"])
-    if options.get("iterations") == 1:
+    if options.get("iterations") == 1 and "finish" in row.options:
         options["finish"] = "literal"
     if "strength" in row.options and "strength" not in options:
         # where nothing withstands the wish, all partitions: the audit shows what that is worth
@@ -198,7 +200,7 @@ def describe(certificate: Certificate) -> str:
         f"  verdict               {c.verdict}",
         f"  masks                 {c.kind}"
         + (f", {c.width:.4g} wide" if c.width is not None else "")
-        + (", TOO NARROW to hide parameters" if c.narrow else ""),
+        + (", TOO NARROW to hide an update" if c.narrow else ""),
         f"  coalitions of {c.collusion:<7} {scope}; {c.breaking} of them expose somebody",
         f"  worst coalition       {_numbers(c.worst_coalition)}: exposes {len(c.exposed)} peers, "
         f"learns {c.dimension} functions beyond the total",

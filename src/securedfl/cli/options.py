@@ -28,10 +28,16 @@ CHOICES = {
     "local": "PATTERN,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
     "group_size": "auto|NUMBER",
+    "bits": "16|32|64",
+    "range": "NUMBER",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
 }
 """What ``--help`` shows for values that are neither numbers nor one of a few words."""
+
+
+NUMBERS: Mapping[str, Callable[[str], float]] = {"workers": int, "group_size": int, "bits": int, "range": float}
+"""Options that are numbers, or a word, or nothing by default."""
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -73,10 +79,10 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: value for name, value in given.items() if value is not None}
     if "rho" in values:
         values["rho"] = _rho(values["rho"])
-    for name in ("workers", "group_size"):
+    for name, number in NUMBERS.items():
         with suppress(ValueError):
             if name in values:
-                values[name] = int(values[name])
+                values[name] = number(values[name])
     return values
 
 

@@ -66,7 +66,8 @@ def report(run: Run) -> str:
     elsewhere = f" --out ../{shlex.quote(run.name + '-again')}" if "out" in run.settings else ""
     versions = run.summary.get("versions")
     drawn = min(run.design.gap, MOST_PARTITIONS_DRAWN) if run.design and run.design.n <= MOST_PEERS_DRAWN else 0
-    exact = run.settings.get("finish") == "exact" and run.settings.get("protocol") in ("grouped", "classic")
+    protocol, finish = run.settings.get("protocol"), run.settings.get("finish")
+    exact = protocol == "grouped" or (finish == "exact" and protocol in ("paper", "classic"))
     return render(
         "run.html",
         page,

@@ -20,7 +20,7 @@ from securedfl.errors import SecuredFLError
 
 MAGIC = b"SDF1"
 MAX_HEADER = 256
-DTYPES = ("<f4", "<f8", "<u4", "<u8")
+DTYPES = ("<f4", "<f8", "<u2", "<u4", "<u8")
 SEED_BYTES = 32
 _PREFIX = struct.Struct("<4sH")
 _LENGTH = struct.Struct("<I")
