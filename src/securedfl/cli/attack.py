@@ -27,7 +27,7 @@ def attack(
     peers: Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")] = None,
     group_size: Annotated[int, typer.Option(min=2, help="Peers per group.")] = 3,
     iterations: Annotated[int | None, typer.Option(min=1, help="ADMM iterations per average.")] = None,
-    parameters: Annotated[int, typer.Option(min=1, help="Length of every peer's vector; few for grouped.")] = 100_000,
+    parameters: Annotated[int, typer.Option(min=1, help="Length of every peer's vector.")] = 100_000,
     rho: Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="Of paper and classic.")] = None,
     strength: Annotated[int | None, typer.Option(min=1, help="Shares per peer.")] = None,
     collusion: Annotated[int, typer.Option(min=1, help="Size of the coalition; the worst one attacks.")] = 1,
@@ -54,7 +54,7 @@ def attack(
 
     - `securedfl attack` : the paper's lemma, all-to-all and two iterations
     - `securedfl attack --protocol paper --iterations 6` : group sums give everybody away
-    - `securedfl attack --protocol grouped --collusion 2 --parameters 20` : two colluders, behind perfect masks
+    - `securedfl attack --protocol grouped --collusion 2` : two colluders, behind perfect masks
     - `securedfl attack --protocol paper --rounds 40` : the same neighbours again and again, and rotation
     - `securedfl attack --picture stolen.png` : images stolen from peers, side by side with protected ones
     """
