@@ -56,10 +56,10 @@ def test_json_prints_the_summary_and_nothing_else(tmp_path):
 
 
 def test_options_go_before_the_file(tmp_path):
-    (tmp_path / "c.toml").write_text('peers = 12\nrounds = 1\nmethods = ["local"]\nmodel = "linear"\nseed = 3\n')
+    (tmp_path / "c.toml").write_text('peers = 12\nrounds = 1\nmethods = ["paper"]\nmodel = "linear"\nseed = 3\n')
     result = invoke("train", tmp_path / "c.toml", "--peers", 6, "--rho", "3,0.5,2", "--json", "--out", tmp_path / "run")
     config = json.loads(result.stdout)["config"]
-    assert (config["peers"], config["seed"], config["methods"]) == (6, 3, ["local"])
+    assert (config["peers"], config["seed"], config["methods"]) == (6, 3, ["paper"])
     assert config["rho"] == {"start": 3, "decay": 0.5, "period": 2}
 
 

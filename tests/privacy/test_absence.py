@@ -68,7 +68,8 @@ def test_an_offer_that_singles_somebody_out_is_refused():
 @pytest.mark.parametrize(
     ("policy", "peers", "collusion", "can_lose", "chosen", "words"),
     [
-        (None, 6, 1, True, "blocks", "blocks of at least 3"),
+        (None, 7, 1, True, "blocks", "blocks of at least 3"),
+        (None, 6, 1, True, "go on", "tell that peer's update"),
         (None, 5, 1, True, "go on", "tell that peer's update"),
         (None, 9, 3, True, "go on", "tell that peer's update"),
         ("wait", 9, 1, True, "wait", "over all peers"),

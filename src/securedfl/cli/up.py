@@ -39,9 +39,10 @@ def up(
     - `securedfl up --peers 9 --protocol shares --collusion 2 --rounds 5 --json`
     """
     with needing("real peers"):
+        from securedfl.federation.peers.config import DEFAULT_PROTOCOL
         from securedfl.federation.peers.local import up as run
     console = Console(stderr=as_json, highlight=False)
-    values = merged(config, settings)
+    values = {"protocol": DEFAULT_PROTOCOL, **merged(config, settings)}
     values |= {"methods": ("secured",), "masks": "secret"}
     chosen = checked(config, values)
     path = chosen.out or default_folder(chosen)

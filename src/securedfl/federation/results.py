@@ -8,14 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import save_account
+from securedfl.federation.gate import EVERYBODY, save_account
 from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.summary import DesignSummary, MethodSummary, Samples, Summary, versions
 from securedfl.learning.training.task import Task
+from securedfl.privacy.absence import Absence
 
 
-def leave_results(folder: RunFolder, task: Task, certificate: Mapping[str, Any], *, finished: bool) -> Summary:
+def leave_results(
+    folder: RunFolder,
+    task: Task,
+    certificate: Mapping[str, Any],
+    *,
+    finished: bool,
+    absence: Absence = EVERYBODY,
+) -> Summary:
     """Write summary, metrics.csv, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
     summary = Summary(
@@ -36,7 +44,7 @@ def leave_results(folder: RunFolder, task: Task, certificate: Mapping[str, Any],
         config=config.to_dict(),
     )
     folder.finish(summary)
-    save_account(folder.path, config, design, rows)
+    save_account(folder.path, config, design, rows, absence)
     return summary
 
 

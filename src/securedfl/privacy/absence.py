@@ -37,14 +37,14 @@ class Absence:
 
     @classmethod
     def chosen(cls, policy: Policy | None, *, peers: int, collusion: int, can_lose: bool, window: int = 10) -> Absence:
-        """Return what was asked for; by default blocks, where the roster has two of them, else to go on.
+        """Return what was asked for; by default blocks, where more than half is left without one, else to go on.
 
         A protocol that needs all peers waits for them.
         """
         block = max(collusion, 0) + 2
         if not can_lose:
             return cls(policy="wait", block=block, window=window)
-        return cls(policy=policy or ("blocks" if peers >= 2 * block else "go on"), block=block, window=window)
+        return cls(policy=policy or ("blocks" if peers > 2 * block else "go on"), block=block, window=window)
 
     def pick(self, present: Collection[int], history: Sequence[Members], n: int) -> Members:
         """Return who takes part, of those present; nobody if it must be waited for somebody.

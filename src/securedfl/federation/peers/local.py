@@ -30,6 +30,8 @@ from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.task import make_task
 from securedfl.network.wire import keys as certificates
+from securedfl.privacy.absence import Absence
+from securedfl.protocols.protocol import by_name
 from securedfl.storage import write_text
 
 COMMAND = "from securedfl.cli import main; main()"
@@ -118,7 +120,9 @@ def up(
         Other deadlines than the default ones.
     """
     design = choose_design(config)
-    certificate = pass_gate(config, design)
+    row = by_name(config.protocol)
+    absence = Absence.chosen(None, peers=config.peers, collusion=config.collusion, can_lose=row.can_lose)
+    certificate = pass_gate(config, design, absence)
     folder = RunFolder.create(path, config, design)
     if observer is not None:
         observer.folder = path
@@ -132,7 +136,7 @@ def up(
         show(peers)
     finally:
         _stop(peers)
-        summary = _finish(folder, certificate, peers)
+        summary = _finish(folder, certificate, peers, absence)
         folder.close()
     failed = [peer for peer in peers if peer.process.returncode]
     if len(failed) == len(peers):
@@ -207,7 +211,7 @@ def _stop(peers: list[LocalPeer]) -> None:
                 pipe.close()
 
 
-def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[LocalPeer]) -> Summary:
+def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[LocalPeer], absence: Absence) -> Summary:
     """Pool what the peers measured into the rows of a run, and leave its results."""
     rounds = sorted({round for peer in peers for round in peer.rows})
     before: dict[str, int] = {}
@@ -216,7 +220,7 @@ def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[Local
         folder.append(pooled(round, rows, before))
         before |= {name: row.bytes_out for name, row in rows.items()}
     finished = bool(rounds) and rounds[-1] == folder.config.rounds
-    return leave_results(folder, make_task(folder.config), certificate, finished=finished)
+    return leave_results(folder, make_task(folder.config), certificate, finished=finished, absence=absence)
 
 
 def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -> Row:
