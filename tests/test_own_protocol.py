@@ -17,7 +17,7 @@ from securedfl.simulation import Crash, run
 PEERS = 5
 
 
-def circle(me, w, design, *, round, draw, factor=64.0):
+def circle(me, w, design, *, round, draw, factor=512.0):
     """Pass a masked sum around a circle that begins at peer 0, who alone knows the mask: two neighbours can cheat."""
     n, mask = design.n, factor * draw(w)
     passing = w + mask if me == 0 else w
@@ -32,7 +32,7 @@ def circle(me, w, design, *, round, draw, factor=64.0):
 
 def settle(_design, options):
     """Say how wide the mask is, because the gate refuses masks that an update can be recognised behind."""
-    return Settled(options=options, widths=(options.get("factor", 64.0),))
+    return Settled(options=options, widths=(options.get("factor", 512.0),))
 
 
 CIRCLE = securedfl.Protocol(name="circle", label="A circle", generator=circle, in_groups=False, settle=settle)

@@ -31,8 +31,8 @@ class TestCertificate:
             ("grouped", {}, "only the total", "perfect"),
             ("grouped", {"iterations": 4}, "partial sums", "perfect"),
             ("grouped", {"iterations": 6}, "exposed", "perfect"),
-            ("paper", {"rho": 1 / 64}, "only the total", "bounded"),
-            ("paper", {"iterations": 4, "rho": 1 / 64}, "partial sums", "bounded"),
+            ("paper", {"rho": 1 / 256}, "only the total", "bounded"),
+            ("paper", {"iterations": 4, "rho": 1 / 256}, "partial sums", "bounded"),
             ("classic", {}, "exposed", "bounded"),
             ("plain", {}, "exposed", "none"),
             ("shares", {"strength": 2}, "only the total", "perfect"),
@@ -50,8 +50,8 @@ class TestCertificate:
         }  # fmt: skip
 
     def test_the_sentence_names_what_matters(self):
-        bounded = audit("paper", AFFINE, {"rho": 1 / 64}).certificate(rounds=20)
-        assert "interval of width 31.9 (masks are 64 wide)" in bounded.sentence
+        bounded = audit("paper", AFFINE, {"rho": 1 / 256}).certificate(rounds=20)
+        assert "interval of width 128 (masks are 256 wide)" in bounded.sentence
         assert "up to 10 times in 20 rounds" in bounded.sentence
         assert "every such coalition" in bounded.sentence
         assert "bits that are finer than the masks" in bounded.sentence
@@ -170,14 +170,14 @@ class TestEnforcement:
         assert advice in str(refused.value)
         assert refused.value.exit_code == 6
 
-    @pytest.mark.parametrize("rho", [1 / 64, 1e-6, Schedule(start=1 / 64, decay=0.5, period=2)])
+    @pytest.mark.parametrize("rho", [1 / 256, 1e-6, Schedule(start=1 / 256, decay=0.5, period=2)])
     def test_masks_far_wider_than_an_update_pass(self, rho):
         found = enforce(on("paper", AFFINE, {"rho": rho}))
         assert not found.narrow
         assert found.told < 0.125
         assert f"masks are {found.width:.3g} wide" in found.sentence
 
-    @pytest.mark.parametrize("rho", [1e9, 4, 1, 1 / 4, 1 / 16, Schedule(start=1e-3, decay=1e12)])
+    @pytest.mark.parametrize("rho", [1e9, 4, 1, 1 / 4, 1 / 16, 1 / 64, Schedule(start=1e-3, decay=1e12)])
     @pytest.mark.parametrize("promise", ["partial sums", "only the total"])
     def test_masks_in_which_an_update_is_recognised_are_refused(self, rho, promise):
         found = audit("paper", AFFINE, {"rho": rho}).certificate()

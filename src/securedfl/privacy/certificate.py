@@ -17,8 +17,9 @@ from securedfl.protocols.protocol import Masks
 
 Verdict = Literal["only the total", "partial sums", "exposed"]
 
-UPDATE_NORM = 1.0
-"""The norm of an update that bounded masks must hide: what a round of training moves all parameters by, in all."""
+UPDATE_NORM = 4.0
+"""The norm of an update that bounded masks must hide: what a round of training moves all parameters by, in all. The
+networks of our tests move by 3.7."""
 
 MOST_TOLD = 0.125
 """How large an update may be beside a mask's standard deviation. Who guesses updates correlates a message with them,
