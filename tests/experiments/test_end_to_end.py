@@ -82,6 +82,7 @@ def test_iterations_measures_what_an_independent_computation_gives(reproduce, tm
         for count, rho in AUTHORS.items():
             mean = average(
                 list(rows.astype(dtype)),
+                protocol="paper",
                 design=best(9, 3, 0),
                 round=5,
                 rho=rho,
