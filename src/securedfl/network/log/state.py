@@ -52,7 +52,7 @@ class Rules:
     allows
         Whether these may be the members of an attempt: a hook for block policies.
     recoverable
-        Whether the members can finish without the lost after the commit.
+        Whether the members of the running attempt can finish without these after the commit.
     accepts
         Why a roster would promise less than the certificate, or an empty string.
     """
@@ -61,7 +61,7 @@ class Rules:
     can_lose: bool = True
     least: int = 3
     allows: Callable[[State, tuple[int, ...]], bool] = lambda _state, _members: True
-    recoverable: Callable[[tuple[int, ...], tuple[int, ...]], bool] = lambda _members, _lost: False
+    recoverable: Callable[[State, tuple[int, ...]], bool] = lambda _state, _lost: False
     accepts: Callable[[Sequence[Peer]], str] = lambda _roster: ""
 
 
@@ -198,7 +198,7 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
             return _running(state, round, attempt, "begun")
         case Without(round, attempt, lost):
             grown = set(state.lost) < set(lost) < set(state.members) and list(lost) == sorted(set(lost))
-            possible = rules.can_lose and grown and rules.recoverable(state.members, lost)
+            possible = rules.can_lose and grown and rules.recoverable(state, lost)
             return _running(state, round, attempt, "committed") or ("" if possible else "the total would be lost")
         case Done(round, attempt, result):
             return _running(state, round, attempt, "committed") or ("" if result else "a result has a digest")

@@ -1,0 +1,389 @@
+"""All of it together: events in, actions out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from securedfl.errors import RunFolderError
+from securedfl.network.log import events as ev
+from securedfl.network.log.conduct import Conduct
+from securedfl.network.log.consensus import Consensus
+from securedfl.network.log.entries import Abandon, Admit, Ask, Entry, Remove, Start
+from securedfl.network.log.messages import (
+    MOST_ENTRIES,
+    PRECOMMIT,
+    PREVOTE,
+    Boot,
+    Decided,
+    Gossip,
+    Promise,
+    Proposal,
+    Record,
+    Signer,
+    Started,
+    Status,
+    Vote,
+    digest,
+    signed_part,
+)
+from securedfl.network.log.sense import Sense, timeout
+from securedfl.network.log.state import Rules, State, needed, reduce, refusal, voters
+from securedfl.network.log.views import SILENCE, Views
+
+
+class Core:
+    """One peer's part in the log. Make it with `restore`, then feed `step`.
+
+    Attributes
+    ----------
+    state, log
+        What the log says, and its entries with their votes.
+    refused
+        How many items of each peer did not count.
+    """
+
+    def __init__(self, me: int, genesis: State, rules: Rules, signer: Signer, incarnation: str, now: float) -> None:
+        self.me, self.rules, self.incarnation = me, rules, incarnation
+        self.state, self.log, self.refused = genesis, list[Decided](), dict[int, int]()
+        self.views, self.now = Views(me, now), now
+        self.conduct = Conduct(me, rules)
+        self._signer, self._links, self._direct = signer, set[int](), dict[int, float]()
+        self._ask: Ask | None = None
+        self._leaving = False
+        self._promise: Promise | None = None
+        self._status = Status(me, incarnation, 0, 0)
+        self._beat, self._boot, self._sequence = now, 0, 0
+        self._sent: dict[int, tuple[int, float]] = {}
+        self._said: dict[str, ev.Tell] = {}
+        self._writes, self._others, self._news = list[Record](), list[ev.Action](), False
+        self._index()
+
+    @classmethod
+    def restore(
+        cls,
+        records: Iterable[Record],
+        *,
+        me: int,
+        genesis: State,
+        rules: Rules,
+        signer: Signer,
+        incarnation: str,
+        now: float,
+    ) -> Core:
+        """Return the core as it was when the last of these records was written; records of others are an error."""
+        core = cls(me, genesis, rules, signer, incarnation, now)
+        for record in records:
+            if isinstance(record, Boot):
+                if (record.run, record.incarnation) != (genesis.run, incarnation):
+                    raise RunFolderError("the state folder belongs to another run or peer; name the right folder")
+                core._boot = record.count
+            elif isinstance(record, Promise):
+                core._promise = record
+            elif isinstance(record, Started):
+                core.conduct.started = (record.round, record.attempt)
+            elif core._proven(record):
+                core._append(record)
+            elif record.index >= core.state.length:
+                raise RunFolderError(f"entry {record.index} of the stored log is damaged; remove it and what follows")
+        core._writes = [Boot(genesis.run, incarnation, core._boot + 1)]
+        core._boot += 1
+        core._others = []
+        core._index()
+        return core
+
+    def step(self, event: ev.Event, now: float) -> list[ev.Action]:
+        """Take in what happened; return what to do, in this order."""
+        self.now = self.views.now = max(now, self.now)
+        self._take(event)
+        self._renew_status()
+        while True:
+            self.consensus.advance(self.now)
+            if self.consensus.decision is None:
+                break
+            self._write_promise()
+            self._decide(self.consensus.decision)
+        self._others += self.conduct.next(self.state, self.views)
+        if self.conduct.record is not None:
+            self._writes.append(self.conduct.record)
+            self.conduct.record = None
+        return self._flush()
+
+    def _take(self, event: ev.Event) -> None:
+        match event:
+            case ev.Received(peer, message):
+                self._receive(peer, message)
+            case ev.LinkUp(peer):
+                self._links.add(peer)
+                self._news = True
+            case ev.LinkDown(peer):
+                self._links.discard(peer)
+                self._direct.pop(peer, None)
+            case ev.Command(ask):
+                self._ask = ask
+            case ev.Leaving():
+                self._leaving = True
+            case ev.Tick():
+                pass
+            case _:
+                self.conduct.take(event)
+
+    def _receive(self, sender: int, message: Gossip) -> None:
+        if message.run != self.state.run:
+            return self._refuse(sender, "a message of another run")
+        self._links.add(sender)
+        self._direct[sender] = self.now
+        for decided in message.decided:
+            if decided.index == self.state.length:
+                if not self._proven(decided):
+                    return self._refuse(sender, "an entry without its votes")
+                self._decide(decided)
+                self._news = True
+        for status in message.statuses:
+            self._take_status(sender, status)
+        for proposal in message.proposals:
+            if proposal.index == self.state.length and proposal.ballot not in self.consensus.proposals:
+                if self._sound(proposal):
+                    self.consensus.add_proposal(proposal)
+                else:
+                    self._refuse(sender, "a proposal that is not sound")
+        for vote in message.votes:
+            known = self.consensus.votes.get((vote.kind, vote.ballot), {})
+            if vote.index == self.state.length and vote.peer not in known:
+                if vote.peer != self.me and self._signed(vote):
+                    self.consensus.add_vote(vote)
+                elif vote.peer != self.me:
+                    self._refuse(sender, "a vote that is not signed by a voter")
+        return None
+
+    def _take_status(self, sender: int, status: Status) -> None:
+        peer = self.state.peer(status.peer)
+        if peer is None or status.peer == self.me:
+            return
+        known = self.views.statuses.get(status.peer)
+        if peer.incarnation:
+            admitted = peer.incarnation == status.incarnation
+        else:
+            admitted = not self.state.length and (
+                known is None
+                or known.incarnation == status.incarnation
+                or not self.views.present(status.peer, self.state)
+            )
+        if not admitted:
+            stranger = self.views.strangers.get(status.peer)
+            later = stranger is None or stranger[0].incarnation != status.incarnation or _later(status, stranger[0])
+            if later and self._verified(status, status.incarnation):
+                self.views.strangers[status.peer] = (status, self.now)
+                self._say(ev.Tell("stranger", (status.peer,), status.incarnation), f"stranger {status.peer}")
+        elif self.views.newer(status):
+            if self._verified(status, status.incarnation):
+                self.views.take(status, self.state)
+            else:
+                self._refuse(sender, "a status that is not signed by its peer")
+
+    def _verified(self, item: Status | Vote | Proposal, incarnation: str) -> bool:
+        peer = self.state.peer(item.peer)
+        data = signed_part(self.state.run, incarnation, item)
+        return peer is not None and self._signer.verify(peer.key, data, item.signature)
+
+    def _signed(self, item: Vote | Proposal) -> bool:
+        """Say whether a voter of this index signed it, from the state folder that is admitted."""
+        peer = self.state.peer(item.peer)
+        return item.peer in self.consensus.voters and peer is not None and self._verified(item, peer.incarnation)
+
+    def _quorum(self, votes: Sequence[Vote], kind: int, index: int, ballot: int, value: bytes) -> bool:
+        """Say whether these are enough votes of different voters for one value."""
+        fit = {v.peer for v in votes if (v.kind, v.index, v.ballot, v.value) == (kind, index, ballot, value)}
+        return len(fit) == len(votes) >= self.consensus.quorum and all(self._signed(vote) for vote in votes)
+
+    def _sound(self, proposal: Proposal) -> bool:
+        turn = self.consensus.voters[(proposal.index + proposal.ballot) % len(self.consensus.voters)]
+        if proposal.peer != turn or not self._signed(proposal):
+            return False
+        fresh = proposal.valid == -1 and not proposal.polka
+        again = proposal.valid < proposal.ballot and self._quorum(
+            proposal.polka, PREVOTE, proposal.index, proposal.valid, self.value(proposal.entry)
+        )
+        return fresh or again
+
+    def _proven(self, decided: Decided) -> bool:
+        if decided.index != self.state.length or not decided.votes or refusal(self.state, decided.entry, self.rules):
+            return False
+        ballot = decided.votes[0].ballot
+        return self._quorum(decided.votes, PRECOMMIT, decided.index, ballot, self.value(decided.entry))
+
+    def _decide(self, decided: Decided) -> None:
+        self._writes.append(decided)
+        self._append(decided)
+        self._index()
+        self._say(ev.Tell("decided", entry=decided.entry), "decided")
+
+    def _append(self, decided: Decided) -> None:
+        before, entry = self.state, decided.entry
+        self.log.append(decided)
+        self.state = reduce(before, entry, self.rules)
+        if self.state.round != before.round:
+            self.views.round_since = self.views.not_before = self.now
+        if isinstance(entry, Abandon) and entry.attempt > 0:
+            pause = min(2.0 ** (entry.attempt - 1) * before.settings.heartbeat, before.settings.absent)
+            self.views.not_before = self.now + pause
+        if isinstance(entry, Admit | Remove):
+            self.views.forget(entry.number)
+            self.views.admitted[entry.number] = self.now
+        if entry == self._ask:
+            self._ask = None
+        self._index()
+
+    def _index(self) -> None:
+        """Get ready for the next index."""
+        mine = self.state.peer(self.me)
+        may_vote = mine is not None and (mine.incarnation == self.incarnation or not self.state.length)
+        state = self.state
+        self._before = digest(state)
+        self.sense = Sense(state, self.rules, self.views)
+        self.consensus = Consensus(
+            state.length,
+            voters(state),
+            needed(state, self.rules),
+            self.rules.lying if state.length else 0,
+            self.me,
+            may_vote,
+            self,
+            lambda ballot, peer: timeout(self.views, state, ballot, peer),
+        )
+        if self._promise is not None and self._promise.index == state.length:
+            self.consensus.restore(self._promise)
+
+    def want(self) -> Entry | None:
+        """Return what this peer would propose now."""
+        return self.sense.want()
+
+    def allows(self, entry: Entry) -> bool:
+        """Say whether the log allows an entry; the first one must also name this peer's state folder."""
+        if isinstance(entry, Start) and self.incarnation not in entry.incarnations:
+            return False
+        return not refusal(self.state, entry, self.rules)
+
+    def agrees(self, entry: Entry) -> bool:
+        """Say whether an entry makes sense, as far as this peer sees now."""
+        return self.sense.agrees(entry)
+
+    def value(self, entry: Entry) -> bytes:
+        """Return what a vote for an entry names."""
+        return digest(self.state.run, self.state.length, entry, self._before)
+
+    def sign_vote(self, vote: Vote) -> Vote:
+        """Return the vote with this peer's signature."""
+        return replace(vote, signature=self._sign(vote))
+
+    def sign_proposal(self, proposal: Proposal) -> Proposal:
+        """Return the proposal with this peer's signature."""
+        return replace(proposal, signature=self._sign(proposal))
+
+    def _sign(self, item: Status | Vote | Proposal) -> bytes:
+        peer = self.state.peer(self.me)
+        if peer is None:
+            return b""
+        incarnation = self.incarnation if isinstance(item, Status) else peer.incarnation
+        return self._signer.sign(peer.key, signed_part(self.state.run, incarnation, item))
+
+    def _renew_status(self) -> None:
+        """Say about this peer what is true now."""
+        silence = SILENCE * self.state.settings.heartbeat
+        reaches = tuple(sorted(p for p in self._links if self.now - self._direct.get(p, -1e12) <= silence))
+        about = self.conduct.about(self._status)
+        status = replace(
+            about, length=self.state.length, reaches=reaches, leaving=self._leaving, asks=self._ask, boot=self._boot
+        )
+        if replace(status, length=0) != replace(self._status, length=0):
+            self._news = True
+        if status != self._status:
+            self._status = status
+            self.views.take(status, self.state)
+
+    def _write_promise(self) -> None:
+        promise = self.consensus.promise
+        if self.consensus.news or (self._promise is not None and promise != self._promise):
+            self._promise = promise
+            self._writes.append(promise)
+
+    def _flush(self) -> list[ev.Action]:
+        """Return the actions of a step: first what must be on disk, then what others hear, then the rest."""
+        self._renew_status()
+        self._write_promise()
+        due = self.now >= self._beat
+        if due:
+            self._beat = self.now + self.state.settings.heartbeat
+            self._notice()
+        sends: list[ev.Action] = []
+        if self._links and (due or self._news or self.consensus.news):
+            sends.append(ev.Send(tuple(sorted(self._links)), self._gossip(due)))
+        sends += self._catch_up()
+        writes: list[ev.Action] = [ev.Write(record) for record in self._writes]
+        wake = ev.Wake(min([self._beat, *self.consensus.due]))
+        actions = [*writes, *sends, *self._others, wake]
+        self._writes, self._others, self._news, self.consensus.news = [], [], False, []
+        return actions
+
+    def _gossip(self, everything: bool) -> Gossip:
+        statuses: tuple[Status, ...] = ()
+        if everything or self._news:
+            self._sequence += 1
+            self._status = replace(self._status, sequence=self._sequence, signature=b"")
+            self._status = replace(self._status, signature=self._sign(self._status))
+            self.views.take(self._status, self.state)
+            statuses = (self._status,)
+        if not everything:
+            news = self.consensus.news
+            proposals = tuple(item for item in news if isinstance(item, Proposal))
+            return Gossip(self.state.run, statuses, proposals, tuple(item for item in news if isinstance(item, Vote)))
+        others = [status for peer, status in sorted(self.views.statuses.items()) if peer != self.me]
+        others += [status for _, (status, _) in sorted(self.views.strangers.items())]
+        return Gossip(self.state.run, (*statuses, *others), *self.consensus.known())
+
+    def _catch_up(self) -> list[ev.Action]:
+        """Send decided entries to those on the links that lack them, again if they still do a heartbeat later."""
+        sends: list[ev.Action] = []
+        for peer in sorted(self._links):
+            strange = self.views.strangers.get(peer)
+            status = strange[0] if strange else self.views.statuses.get(peer)
+            if status is None or status.length >= self.state.length:
+                continue
+            length, at = self._sent.get(peer, (-1, 0.0))
+            if length == status.length and self.now - at < self.state.settings.heartbeat:
+                continue
+            self._sent[peer] = (status.length, self.now)
+            batch = tuple(self.log[status.length : status.length + MOST_ENTRIES])
+            sends.append(ev.Send((peer,), Gossip(self.state.run, decided=batch)))
+        return sends
+
+    def _notice(self) -> None:
+        """Tell people what changed: who is lost or back, who is apart, what is waited for."""
+        for peer in (line.number for line in self.state.roster):
+            if self.views.lost(peer, self.state):
+                self._say(ev.Tell("lost", (peer,)), f"peer {peer}")
+            elif f"peer {peer}" in self._said and self.views.present(peer, self.state):
+                self._say(ev.Tell("back", (peer,)), f"peer {peer}")
+        present = [line.number for line in self.state.roster if self.views.present(line.number, self.state)]
+        apart = tuple(peer for pair in self.views.apart(present, self.state, grace=True) for peer in pair)
+        if apart or "apart" in self._said:
+            self._say(ev.Tell("apart", apart), "apart")
+        why, missing = self.sense.waiting
+        if why or "waiting" in self._said:
+            self._say(ev.Tell("waiting", missing, why), "waiting")
+        if self._ask is not None and (reason := refusal(self.state, self._ask, self.rules)):
+            self._say(ev.Tell("unable", detail=reason, entry=self._ask), "unable")
+
+    def _refuse(self, sender: int, why: str) -> None:
+        self.refused[sender] = self.refused.get(sender, 0) + 1
+        self._say(ev.Tell("refused", (sender,), why), f"refused {sender}")
+
+    def _say(self, tell: ev.Tell, about: str) -> None:
+        if self._said.get(about) != tell:
+            self._said[about] = tell
+            self._others.append(tell)
+
+
+def _later(one: Status, other: Status) -> bool:
+    return (one.boot, one.sequence) > (other.boot, other.sequence)
