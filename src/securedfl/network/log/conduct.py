@@ -43,7 +43,7 @@ class Conduct:
             case ev.Ready(round):
                 self._ready = round
             case ev.Forgot(round):
-                self._forgot = round
+                self._forgot, self._ready = round, -1
             case ev.Shared(round, attempt):
                 if self._running == (round, attempt):
                     self._shared = Try(round, attempt)
@@ -62,7 +62,7 @@ class Conduct:
         self._result(state, views, done)
         if not state.over and self._model == state.model.round and self._trained != state.round:
             self._trained = state.round
-            done.append(ev.Train(state.round))
+            done.append(ev.Train(state.round, again=self.started[0] == state.round))
         return done
 
     def _leave(self, state: State, views: Views, done: list[ev.Action]) -> None:
@@ -86,6 +86,8 @@ class Conduct:
             done.append(ev.Share(*now, state.members))
         elif self._running is None and self.started == now and (self._failed.round, self._failed.attempt) != now:
             # begun before a restart: what it shared then is gone
+            self._failed = Failure(*now)
+        elif self._running is None and self._forgot == state.round:
             self._failed = Failure(*now)
         if self._running != now or state.phase != "committed" or not self._rules.can_lose:
             return

@@ -109,9 +109,13 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """Make this peer's update of a round from the model applied last, store it, then tell `Ready`."""
+    """Make this peer's update of a round from the model applied last, store it, then tell `Ready`.
+
+    ``again``: shares of the stored update may be out already, so it must be the same one; if it is gone, tell `Forgot`.
+    """
 
     round: int
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Sense:
     def _excused(self, peer: int) -> bool:
         views, state = self.views, self.state
         failing = state.attempt >= TRIES and views.hapless(state, peer)
-        return views.lost(peer, state) or views.late(peer, state) or failing
+        return views.lost(peer, state) or views.late(peer, state) or views.forgot(peer, state) or failing
 
     def _begin(self) -> Begin | None:
         state, views = self.state, self.views
@@ -127,7 +127,7 @@ class Sense:
         everybody = state.bound or tuple(peer.number for peer in state.roster)
         choices = [everybody]
         if self.rules.can_lose and not state.bound:
-            left = tuple(peer for peer in voters(state) if not views.lost(peer, state) and not views.late(peer, state))
+            left = tuple(peer for peer in voters(state) if not (views.lost(peer, state) or views.late(peer, state)))
             choices = [self._together(peer for peer in left if not self._excused(peer)), self._together(left)]
         for members in choices:
             begin = Begin(state.round, state.attempt, members)
@@ -192,7 +192,7 @@ class Sense:
         """Return the end of a bound round of which a member is lost for long, lost its update, or keeps failing."""
         state, views = self.state, self.views
         absent = self.rules.can_lose and any(views.gone(p, state) > state.settings.absent for p in state.bound)
-        forgot = any(peer in views.statuses and views.statuses[peer].forgot == state.round for peer in state.bound)
+        forgot = any(views.forgot(peer, state) for peer in state.bound)
         failing = self.rules.can_lose and state.attempt > 2 * TRIES
         return Void(state.round) if state.bound and (absent or forgot or failing) else None
 

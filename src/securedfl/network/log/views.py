@@ -42,6 +42,8 @@ class Views:
         peer = status.peer
         if not self.present(peer, state):
             self._back[peer] = self.now
+            # who comes back has not been heard by others yet
+            self._apart.update({pair: self.now for pair in self._apart if peer in pair})
         before = self.statuses.get(peer)
         if not (status.leaving and before and before.leaving):
             # the time when it was last heard; of a peer that leaves, the time when it said so
@@ -93,6 +95,11 @@ class Views:
         status = self.statuses.get(peer)
         since = max(self.round_since, self._back.get(peer, self.began))
         return (status is None or status.ready != state.round) and self.now - since > state.settings.train
+
+    def forgot(self, peer: int, state: State) -> bool:
+        """Say whether a peer lost its update of the round."""
+        status = self.statuses.get(peer)
+        return status is not None and status.forgot == state.round
 
     def apart(self, peers: Iterable[int], state: State, *, grace: bool) -> list[Pair]:
         """Return the pairs of these peers that do not hear each other, at all or for longer than the grace."""
