@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from securedfl.network.log import events as ev
 from securedfl.network.log.entries import Add, Ask, Move, Remove, Renew
-from tests.network.world.schedule import Fault
+from tests.network.world.schedule import HEALED, Fault
 from tests.network.world.site import Site
 from tests.network.world.world import World
 
@@ -51,7 +51,7 @@ def begin(world: World, fault: Fault) -> None:
             site.full = True
             world.at(end, setattr, site, "full", False)
         case "disk lost":
-            if site.core is None or site.core.state.length == 0 or _last_copy(world, site):
+            if site.core is None or site.core.state.length == 0 or _last_copy(world, site) or not _spare(world, site):
                 return
             site.stop("loses its disk")
             site.disk = site.new_disk()
@@ -78,10 +78,18 @@ def _last_copy(world: World, site: Site) -> bool:
     return any(result.digest not in elsewhere for result in site.disk.results)
 
 
+def _spare(world: World, site: Site) -> bool:
+    """Say whether a quorum of state folders is left; without one, only operators can help."""
+    state = world.state_before(len(world.checks.log))
+    left = [p for p in state.roster if p.incarnation == world.sites[p.number].disk.incarnation and p.number != site.number]
+    n = len([peer for peer in state.roster if peer.incarnation])
+    return len(left) >= (n + world.schedule.lying) // 2 + 1
+
+
 def _stop_and_start(site: Site) -> None:
-    site.stop()
-    site.doom = None
-    site.start()
+    if site.world.now < HEALED:
+        site.stop()
+        site.start()
 
 
 def _less(world: World, what: str) -> None:

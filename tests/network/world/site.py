@@ -361,6 +361,7 @@ class _Signer:
         self._site = site
 
     def sign(self, key: bytes, data: bytes) -> bytes:
+        key = key or self._site.world.peer(self._site.number).key
         assert key.startswith(f"key {self._site.number} ".encode())
         return self._site.world.sign(key, data)
 

@@ -13,8 +13,8 @@ from securedfl.network.log.views import GRACE, Views
 class Conduct:
     """What this peer did in the round, and does next."""
 
-    def __init__(self, me: int, rules: Rules) -> None:
-        self.me, self._rules = me, rules
+    def __init__(self, me: int, incarnation: str, rules: Rules) -> None:
+        self.me, self._incarnation, self._rules = me, incarnation, rules
         self.started = (-1, -1)
         self.record: Started | None = None
         self._ready = self._forgot = self._trained = self._model = -1
@@ -57,7 +57,9 @@ class Conduct:
         """Return what to do, now that the log says this."""
         done: list[ev.Action] = []
         self._leave(state, views, done)
-        if state.phase != "idle" and self.me in state.members:
+        mine = state.peer(self.me)
+        # a state folder that is not admitted knows nothing of what its peer shared before
+        if state.phase != "idle" and self.me in state.members and mine and mine.incarnation == self._incarnation:
             self._attempt(state, done)
         self._result(state, views, done)
         if not state.over and self._model == state.model.round and self._trained != state.round:

@@ -48,7 +48,7 @@ class Core:
         self.me, self.rules, self.incarnation = me, rules, incarnation
         self.state, self.log, self.refused = genesis, list[Decided](), dict[int, int]()
         self.views, self.now = Views(me, now), now
-        self.conduct = Conduct(me, rules)
+        self.conduct = Conduct(me, incarnation, rules)
         self._signer, self._links, self._direct = signer, set[int](), dict[int, float]()
         self._ask: Ask | None = None
         self._leaving = False
@@ -57,7 +57,8 @@ class Core:
         self._beat, self._boot, self._sequence = now, 0, 0
         self._sent: dict[int, tuple[int, float]] = {}
         self._said: dict[str, ev.Tell] = {}
-        self._writes, self._others, self._news = list[Record](), list[ev.Action](), False
+        self._writes, self._others, self._news, self._stirred = list[Record](), list[ev.Action](), False, True
+        self._wanted: tuple[Entry | None] | None = None
         self._index()
 
     @classmethod
@@ -96,9 +97,20 @@ class Core:
     def step(self, event: ev.Event, now: float) -> list[ev.Action]:
         """Take in what happened; return what to do, in this order."""
         self.now = self.views.now = max(now, self.now)
+        # most messages say nothing new, and nothing follows from them
+        self._stirred = not isinstance(event, ev.Received) or self.now >= min([self._beat, *self.consensus.due])
         self._take(event)
-        self._renew_status()
+        if self._stirred:
+            self._renew_status()
+            self._proceed()
+            self._renew_status()
+            self._write_promise()
+        return self._flush()
+
+    def _proceed(self) -> None:
+        """Decide what can be decided, then do what follows."""
         while True:
+            self._wanted = None
             self.consensus.advance(self.now)
             if self.consensus.decision is None:
                 break
@@ -108,7 +120,6 @@ class Core:
         if self.conduct.record is not None:
             self._writes.append(self.conduct.record)
             self.conduct.record = None
-        return self._flush()
 
     def ready(self) -> tuple[int, ...]:
         """Return who says that its update of the running round is ready, so that its messages can be waited for."""
@@ -139,25 +150,27 @@ class Core:
             return self._refuse(sender, "a message of another run")
         self._links.add(sender)
         self._direct[sender] = self.now
+        self._stirred = self._stirred or sender not in self._status.reaches
         for decided in message.decided:
             if decided.index == self.state.length:
                 if not self._proven(decided):
                     return self._refuse(sender, "an entry without its votes")
                 self._decide(decided)
-                self._news = True
+                self._stirred = self._news = True
         for status in message.statuses:
             self._take_status(sender, status)
         for proposal in message.proposals:
             if proposal.index == self.state.length and proposal.ballot not in self.consensus.proposals:
                 if self._sound(proposal):
                     self.consensus.add_proposal(proposal)
+                    self._stirred = True
                 else:
                     self._refuse(sender, "a proposal that is not sound")
         for vote in message.votes:
             known = self.consensus.votes.get((vote.kind, vote.ballot), {})
             if vote.index == self.state.length and vote.peer not in known:
                 if vote.peer != self.me and self._signed(vote):
-                    self.consensus.add_vote(vote)
+                    self._stirred = self.consensus.add_vote(vote) or self._stirred
                 elif vote.peer != self.me:
                     self._refuse(sender, "a vote that is not signed by a voter")
         return None
@@ -180,10 +193,11 @@ class Core:
             later = stranger is None or stranger[0].incarnation != status.incarnation or _later(status, stranger[0])
             if later and self._verified(status, status.incarnation):
                 self.views.strangers[status.peer] = (status, self.now)
+                self._stirred = True
                 self._say(ev.Tell("stranger", (status.peer,), status.incarnation), f"stranger {status.peer}")
         elif self.views.newer(status):
             if self._verified(status, status.incarnation):
-                self.views.take(status, self.state)
+                self._stirred = self.views.take(status, self.state) or self._stirred
             else:
                 self._refuse(sender, "a status that is not signed by its peer")
 
@@ -262,7 +276,9 @@ class Core:
 
     def want(self) -> Entry | None:
         """Return what this peer would propose now."""
-        return self.sense.want()
+        if self._wanted is None:
+            self._wanted = (self.sense.want(),)
+        return self._wanted[0]
 
     def allows(self, entry: Entry) -> bool:
         """Say whether the log allows an entry; the first one must also name this peer's state folder."""
@@ -288,10 +304,8 @@ class Core:
 
     def _sign(self, item: Status | Vote | Proposal) -> bytes:
         peer = self.state.peer(self.me)
-        if peer is None:
-            return b""
-        incarnation = self.incarnation if isinstance(item, Status) else peer.incarnation
-        return self._signer.sign(peer.key, signed_part(self.state.run, incarnation, item))
+        incarnation = self.incarnation if peer is None or isinstance(item, Status) else peer.incarnation
+        return self._signer.sign(peer.key if peer else b"", signed_part(self.state.run, incarnation, item))
 
     def _renew_status(self) -> None:
         """Say about this peer what is true now."""
@@ -315,8 +329,6 @@ class Core:
 
     def _flush(self) -> list[ev.Action]:
         """Return the actions of a step: first what must be on disk, then what others hear, then the rest."""
-        self._renew_status()
-        self._write_promise()
         due = self.now >= self._beat
         if due:
             self._beat = self.now + self.state.settings.heartbeat

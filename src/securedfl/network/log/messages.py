@@ -174,7 +174,7 @@ class Signer(Protocol):
     """Signs with this peer's key and checks the others'; real peers use their TLS keys."""
 
     def sign(self, key: bytes, data: bytes) -> bytes:
-        """Return this peer's signature, which its public key checks; empty if it has no such key."""
+        """Return this peer's signature that this public key of its checks; with its newest key if none is named."""
 
     def verify(self, key: bytes, data: bytes, signature: bytes) -> bool:
         """Say whether the signature is that of the key's owner."""

@@ -207,7 +207,8 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
         case Void(round):
             return "" if round == state.round and state.phase == "idle" and state.bound else "the round is not bound"
         case Settings():
-            return "" if entry.rounds >= state.round else f"{state.round} rounds are done already"
+            done = f"{state.round} rounds are done already" if entry.rounds < state.round else ""
+            return done or ("it is so already" if entry == state.settings else "")
         case End(reason):
             return "" if reason else "an end has a reason"
         case Add(peer):
@@ -230,8 +231,8 @@ def _refused_begin(state: State, round: int, attempt: int, members: tuple[int, .
         return "it is not the next attempt"
     if list(members) != sorted(set(members)) or not set(members) <= set(admitted):
         return "members are peers of the roster, each once, in order"
-    if state.bound and members != state.bound:
-        return "sums of this round may have been seen, so only the same members may average it"
+    if state.bound:
+        return "" if members == state.bound else "sums of the round may have been seen: only the same may average it"
     if not rules.can_lose and len(members) < len(state.roster):
         return "the protocol needs all peers"
     if len(members) < rules.least or 2 * len(members) <= len(state.roster) or not rules.allows(state, members):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from securedfl.network.log.messages import Result, Status
 from securedfl.network.log.state import State
 
@@ -37,8 +39,8 @@ class Views:
             return True
         return (status.boot, status.sequence) > (known.boot, known.sequence)
 
-    def take(self, status: Status, state: State) -> None:
-        """Take a newer status, whose signature was checked."""
+    def take(self, status: Status, state: State) -> bool:
+        """Take a newer status, whose signature was checked; return whether it says something new."""
         peer = status.peer
         if not self.present(peer, state):
             self._back[peer] = self.now
@@ -51,6 +53,7 @@ class Views:
         self.statuses[peer] = status
         if before is None or before.reaches != status.reaches:
             self._look_at(peer, state)
+        return before is None or replace(before, sequence=status.sequence, signature=status.signature) != status
 
     def forget(self, number: int) -> None:
         """Forget a peer that was removed, or whose state folder is another one now."""
