@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -20,7 +20,17 @@ Identity = tuple[int, str, int, int]
 
 
 class ViolationError(AssertionError):
-    """Something happened that must never happen."""
+    """Something happened that must never happen.
+
+    Parameters
+    ----------
+    kind, what
+        Which promise was broken, and how.
+    """
+
+    def __init__(self, kind: str, what: str) -> None:
+        self.kind = kind
+        super().__init__(f"{kind}: {what}")
 
 
 class Checks:
@@ -37,8 +47,8 @@ class Checks:
         self.models: dict[int, bytes] = {}
         self.averages = 0
 
-    def fail(self, what: str) -> None:
-        raise ViolationError(f"{what} (at {self.world.now:.2f} s)")
+    def fail(self, kind: str, what: str) -> NoReturn:
+        raise ViolationError(kind, f"{what} (at {self.world.now:.2f} s)")
 
     def grown(self, site: Site, core: Core, since: int) -> None:
         """One log: every honest peer has the same entries, each with enough votes."""
@@ -46,7 +56,7 @@ class Checks:
             index = decided.index
             if index < len(self.log):
                 if self.log[index] != decided.entry:
-                    self.fail(f"fork at {index}: peer {site.number} decided {decided.entry}, not {self.log[index]}")
+                    self.fail("fork", f"at {index}: peer {site.number} decided {decided.entry}, not {self.log[index]}")
                 continue
             self.log.append(decided.entry)
             self.world.tell(f"entry {index}: {decided.entry}")
@@ -56,7 +66,7 @@ class Checks:
                     self.members[round, attempt] = members
                 case Done(round, _, digest):
                     if self.models.setdefault(round, digest) != digest:
-                        self.fail(f"round {round} has two outcomes")
+                        self.fail("two outcomes", f"round {round} has two outcomes")
 
     def _proven(self, decided: Decided, core: Core) -> None:
         """Enough different peers voted; counted here with numbers of its own."""
@@ -66,9 +76,12 @@ class Checks:
         enough = (n + lying) // 2 + 1 if decided.index else len(before.roster)
         voters = {vote.peer for vote in decided.votes}
         if decided.index and not voters <= admitted:
-            self.fail(f"entry {decided.index} was decided by peers that are not admitted: {voters - admitted}")
+            self.fail(
+                "strange voters",
+                f"entry {decided.index} was decided by peers that are not admitted: {voters - admitted}",
+            )
         if len(voters) < enough:
-            self.fail(f"entry {decided.index} was decided by {len(voters)} of {n} votes")
+            self.fail("too few votes", f"entry {decided.index} was decided by {len(voters)} of {n} votes")
 
     def sent(self, site: Site, message: Gossip) -> None:
         """No vote against an earlier one, and none before it is on disk."""
@@ -78,16 +91,18 @@ class Checks:
                 if place not in self.voted:
                     # a peer that is in a later ballot never votes in this one again
                     if vote not in site.disk.votes and (vote.index, vote.ballot) >= site.disk.at:
-                        self.fail(f"peer {site.number} sent a vote that is not on its disk: {_vote(vote)}")
+                        self.fail(
+                            "vote not on disk", f"peer {site.number} sent a vote that is not on its disk: {_vote(vote)}"
+                        )
                     self.voted[place] = vote.value
                 elif self.voted[place] != vote.value:
-                    self.fail(f"peer {site.number} voted against an earlier vote: {_vote(vote)}")
+                    self.fail("two votes", f"peer {site.number} voted against an earlier vote: {_vote(vote)}")
 
     def shares(self, site: Site, now: tuple[int, int], identity: Identity, vector: Array) -> None:
         """A member uses its parameters in an attempt, once."""
         used = self.used.setdefault(now, {})
         if site.number in used and not site.lies:
-            self.fail(f"peer {site.number} began attempt {now} twice")
+            self.fail("begun twice", f"peer {site.number} began attempt {now} twice")
         used[site.number] = (identity, vector)
 
     def opens(self, site: Site, now: tuple[int, int], members: Sequence[int], *, whole: bool) -> None:
@@ -95,22 +110,26 @@ class Checks:
         honest = {peer for peer in members if not self.world.sites[peer].lies}
         missing = honest - self.shared.get(now, set())
         if not whole and missing:
-            self.fail(f"peer {site.number} opens attempt {now}, but {sorted(missing)} have not shared")
+            self.fail(
+                "opened too early", f"peer {site.number} opens attempt {now}, but {sorted(missing)} have not shared"
+            )
         for peer, (identity, _) in self.used.get(now, {}).items():
             before = self.opened.setdefault(identity, tuple(members))
             if peer in honest and before != tuple(members):
-                self.fail(f"parameters of peer {peer} in two totals: over {before} and over {tuple(members)}")
+                self.fail(
+                    "two totals", f"parameters of peer {peer} in two totals: over {before} and over {tuple(members)}"
+                )
 
     def applies(self, site: Site, round: int, attempt: int, digest: bytes, result: Array | None) -> None:
         """Whatever is applied is the exact mean over the members of the attempt that was agreed on."""
         if self.models.get(round) != digest:
-            self.fail(f"peer {site.number} applies a model of round {round} that was not agreed on")
+            self.fail("not agreed", f"peer {site.number} applies a model of round {round} that was not agreed on")
         if result is None:
-            self.fail(f"peer {site.number} applies a result that it does not have")
+            self.fail("no result", f"peer {site.number} applies a result that it does not have")
         members = self.members[round, attempt]
         mean = np.mean([self.used[round, attempt][peer][1] for peer in members], axis=0)
         if not np.allclose(result, mean, rtol=0, atol=1e-5):
-            self.fail(f"peer {site.number}: the result of round {round} is not the mean over {members}")
+            self.fail("wrong mean", f"peer {site.number}: the result of round {round} is not the mean over {members}")
         self.averages += 1
 
 

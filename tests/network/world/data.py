@@ -94,9 +94,7 @@ class Part:
         Its parameters, and of its masks.
     """
 
-    def __init__(
-        self, protocol: str, round: int, members: tuple[int, ...], me: int, vector: Array, seed: int
-    ) -> None:
+    def __init__(self, protocol: str, round: int, members: tuple[int, ...], me: int, vector: Array, seed: int) -> None:
         self.protocol, self.round, self.members, self.me = protocol, round, members, me
         self.place, n = members.index(me), len(members)
         self._steps = begin(protocol, n, round, self.place, vector, seed)

@@ -81,9 +81,10 @@ def _last_copy(world: World, site: Site) -> bool:
 def _spare(world: World, site: Site) -> bool:
     """Say whether a quorum of state folders is left; without one, only operators can help."""
     state = world.state_before(len(world.checks.log))
-    left = [p for p in state.roster if p.incarnation == world.sites[p.number].disk.incarnation and p.number != site.number]
-    n = len([peer for peer in state.roster if peer.incarnation])
-    return len(left) >= (n + world.schedule.lying) // 2 + 1
+    admitted = [peer for peer in state.roster if peer.incarnation]
+    whole = [peer for peer in admitted if peer.incarnation == world.sites[peer.number].disk.incarnation]
+    left = [peer for peer in whole if peer.number != site.number]
+    return len(left) >= (len(admitted) + world.schedule.lying) // 2 + 1
 
 
 def _stop_and_start(site: Site) -> None:

@@ -36,9 +36,7 @@ class World:
         The core to examine; tests break it on purpose.
     """
 
-    def __init__(
-        self, schedule: Schedule, story: Callable[[str], None] | None = None, core: type[Core] = Core
-    ) -> None:
+    def __init__(self, schedule: Schedule, story: Callable[[str], None] | None = None, core: type[Core] = Core) -> None:
         self.schedule, self._story, self.core = schedule, story, core
         self.rng = Random(f"world {schedule.seed}")
         self.now, self._queue, self._count = 0.0, list[tuple[float, int, Callable[..., None], tuple[Any, ...]]](), 0
@@ -96,7 +94,7 @@ class World:
         if self.schedule.encoded and isinstance(message, Gossip):
             copy = decode(encode(message))
             if copy != message:
-                raise ViolationError(f"a message does not survive its bytes: {message}")
+                raise ViolationError("bytes", f"a message does not survive its bytes: {message}")
         self.at(self.now + self.delay(), self.sites[receiver].arrive, sender, message)
         if self.schedule.duplicate and rng.random() < self.schedule.duplicate:
             self.counts["messages twice"] += 1
@@ -130,7 +128,7 @@ class World:
                     self.tell("everybody has finished")
                     return
         where = ", ".join(f"{site.number}: {site.where}" for site in self.sites)
-        raise ViolationError(f"not everybody has finished {PATIENCE:.0f} s after the last fault ({where})")
+        raise ViolationError("stuck", f"not everybody has finished {PATIENCE:.0f} s after the last fault ({where})")
 
     def _heal(self) -> None:
         """End all faults."""

@@ -13,6 +13,7 @@ from securedfl.network.log.consensus import Consensus
 from securedfl.network.log.entries import Abandon, Admit, Ask, Entry, Remove, Start
 from securedfl.network.log.messages import (
     MOST_ENTRIES,
+    MOST_PROPOSALS,
     PRECOMMIT,
     PREVOTE,
     Boot,
@@ -31,6 +32,9 @@ from securedfl.network.log.messages import (
 from securedfl.network.log.sense import Sense, timeout
 from securedfl.network.log.state import Rules, State, needed, reduce, refusal, voters
 from securedfl.network.log.views import SILENCE, Views
+
+MOST_EARLY = 8
+"""Messages about the next index that are kept for each sender."""
 
 
 class Core:
@@ -55,9 +59,12 @@ class Core:
         self._promise: Promise | None = None
         self._status = Status(me, incarnation, 0, 0)
         self._beat, self._boot, self._sequence = now, 0, 0
+        self._former: set[str] = set()
         self._sent: dict[int, tuple[int, float]] = {}
         self._said: dict[str, ev.Tell] = {}
         self._writes, self._others, self._news, self._stirred = list[Record](), list[ev.Action](), False, True
+        self._outbox = list[Vote | Proposal]()
+        self._early = list[tuple[int, Gossip]]()
         self._wanted: tuple[Entry | None] | None = None
         self._index()
 
@@ -104,7 +111,6 @@ class Core:
             self._renew_status()
             self._proceed()
             self._renew_status()
-            self._write_promise()
         return self._flush()
 
     def _proceed(self) -> None:
@@ -115,7 +121,14 @@ class Core:
             if self.consensus.decision is None:
                 break
             self._write_promise()
+            self._outbox += self.consensus.news
             self._decide(self.consensus.decision)
+            early, self._early = self._early, []
+            for sender, message in early:
+                self._receive(sender, message)
+        self._write_promise()
+        self._outbox += self.consensus.news
+        self.consensus.news = []
         self._others += self.conduct.next(self.state, self.views)
         if self.conduct.record is not None:
             self._writes.append(self.conduct.record)
@@ -159,6 +172,12 @@ class Core:
                 self._stirred = self._news = True
         for status in message.statuses:
             self._take_status(sender, status)
+        indices = [proposal.index for proposal in message.proposals] + [vote.index for vote in message.votes]
+        if self.state.length + 1 in indices:
+            # its sender has decided this index already; it counts as soon as this peer has
+            mine = [kept for kept in self._early if kept[0] == sender]
+            if len(mine) < MOST_EARLY:
+                self._early.append((sender, message))
         for proposal in message.proposals:
             if proposal.index == self.state.length and proposal.ballot not in self.consensus.proposals:
                 if self._sound(proposal):
@@ -188,14 +207,14 @@ class Core:
                 or known.incarnation == status.incarnation
                 or not self.views.present(status.peer, self.state)
             )
-        if not admitted:
+        if not admitted and status.incarnation not in self._former:
             stranger = self.views.strangers.get(status.peer)
             later = stranger is None or stranger[0].incarnation != status.incarnation or _later(status, stranger[0])
             if later and self._verified(status, status.incarnation):
                 self.views.strangers[status.peer] = (status, self.now)
                 self._stirred = True
                 self._say(ev.Tell("stranger", (status.peer,), status.incarnation), f"stranger {status.peer}")
-        elif self.views.newer(status):
+        elif admitted and self.views.newer(status):
             if self._verified(status, status.incarnation):
                 self._stirred = self.views.take(status, self.state) or self._stirred
             else:
@@ -247,6 +266,9 @@ class Core:
         if isinstance(entry, Abandon) and entry.attempt > 0:
             pause = min(2.0 ** (entry.attempt - 1) * before.settings.heartbeat, before.settings.absent)
             self.views.not_before = self.now + pause
+        if isinstance(entry, Start | Admit):
+            # the state folder that comes after another is never that one again
+            self._former.update(entry.incarnations if isinstance(entry, Start) else (entry.incarnation,))
         if isinstance(entry, Admit | Remove):
             self.views.forget(entry.number)
             self.views.admitted[entry.number] = self.now
@@ -334,13 +356,13 @@ class Core:
             self._beat = self.now + self.state.settings.heartbeat
             self._notice()
         sends: list[ev.Action] = []
-        if self._links and (due or self._news or self.consensus.news):
+        if self._links and (due or self._news or self._outbox):
             sends.append(ev.Send(tuple(sorted(self._links)), self._gossip(due)))
         sends += self._catch_up()
         writes: list[ev.Action] = [ev.Write(record) for record in self._writes]
         wake = ev.Wake(min([self._beat, *self.consensus.due]))
         actions = [*writes, *sends, *self._others, wake]
-        self._writes, self._others, self._news, self.consensus.news = [], [], False, []
+        self._writes, self._others, self._outbox, self._news = [], [], [], False
         return actions
 
     def _gossip(self, everything: bool) -> Gossip:
@@ -352,12 +374,15 @@ class Core:
             self.views.take(self._status, self.state)
             statuses = (self._status,)
         if not everything:
-            news = self.consensus.news
-            proposals = tuple(item for item in news if isinstance(item, Proposal))
-            return Gossip(self.state.run, statuses, proposals, tuple(item for item in news if isinstance(item, Vote)))
+            proposals = tuple(item for item in self._outbox if isinstance(item, Proposal))
+            votes = tuple(item for item in self._outbox if isinstance(item, Vote))
+            return Gossip(self.state.run, statuses, proposals[-MOST_PROPOSALS:], votes)
         others = [status for peer, status in sorted(self.views.statuses.items()) if peer != self.me]
         others += [status for _, (status, _) in sorted(self.views.strangers.items())]
-        return Gossip(self.state.run, (*statuses, *others), *self.consensus.known())
+        proposals, votes = self.consensus.known()
+        # own votes of an index that this very step decided
+        last = tuple(item for item in self._outbox if isinstance(item, Vote) and item not in votes)
+        return Gossip(self.state.run, (*statuses, *others), proposals, (*votes, *last))
 
     def _catch_up(self) -> list[ev.Action]:
         """Send decided entries to those on the links that lack them, again if they still do a heartbeat later."""

@@ -14,6 +14,8 @@ VERSION = 1
 """Of messages and records; others are refused."""
 MOST_ENTRIES = 64
 """Decided entries that travel in one message."""
+MOST_PROPOSALS = 4
+"""Proposals that travel in one message."""
 
 PREVOTE, PRECOMMIT = 0, 1
 Kind = Annotated[int, Meta(ge=0, le=1)]
@@ -125,7 +127,7 @@ class Gossip(Struct, frozen=True, array_like=True):
 
     run: Text
     statuses: Annotated[tuple[Status, ...], Meta(max_length=2 * MOST_PEERS)] = ()
-    proposals: Annotated[tuple[Proposal, ...], Meta(max_length=4)] = ()
+    proposals: Annotated[tuple[Proposal, ...], Meta(max_length=MOST_PROPOSALS)] = ()
     votes: Votes = ()
     decided: Annotated[tuple[Decided, ...], Meta(max_length=MOST_ENTRIES)] = ()
     version: Number = VERSION
