@@ -60,6 +60,7 @@ class Core:
         self._status = Status(me, incarnation, 0, 0)
         self._beat, self._boot, self._sequence = now, 0, 0
         self._former: set[str] = set()
+        self._lengths: dict[int, int] = {}
         self._sent: dict[int, tuple[int, float]] = {}
         self._said: dict[str, ev.Tell] = {}
         self._writes, self._others, self._news, self._stirred = list[Record](), list[ev.Action](), False, True
@@ -171,6 +172,8 @@ class Core:
                 self._decide(decided)
                 self._stirred = self._news = True
         for status in message.statuses:
+            if status.peer == sender:
+                self._lengths[sender] = status.length
             self._take_status(sender, status)
         indices = [proposal.index for proposal in message.proposals] + [vote.index for vote in message.votes]
         if self.state.length + 1 in indices:
@@ -388,15 +391,14 @@ class Core:
         """Send decided entries to those on the links that lack them, again if they still do a heartbeat later."""
         sends: list[ev.Action] = []
         for peer in sorted(self._links):
-            strange = self.views.strangers.get(peer)
-            status = strange[0] if strange else self.views.statuses.get(peer)
-            if status is None or status.length >= self.state.length:
+            length = self._lengths.get(peer, self.state.length)
+            if length >= self.state.length:
                 continue
-            length, at = self._sent.get(peer, (-1, 0.0))
-            if length == status.length and self.now - at < self.state.settings.heartbeat:
+            sent, at = self._sent.get(peer, (-1, 0.0))
+            if length == sent and self.now - at < self.state.settings.heartbeat:
                 continue
-            self._sent[peer] = (status.length, self.now)
-            batch = tuple(self.log[status.length : status.length + MOST_ENTRIES])
+            self._sent[peer] = (length, self.now)
+            batch = tuple(self.log[length : length + MOST_ENTRIES])
             sends.append(ev.Send((peer,), Gossip(self.state.run, decided=batch)))
         return sends
 

@@ -105,7 +105,7 @@ class Abandon(Struct, frozen=True, array_like=True, tag=True):
 
 
 class Void(Struct, frozen=True, array_like=True, tag=True):
-    """The bound round gives no average; the model stays, and the next round trains anew."""
+    """The round gives no average; the model stays, and the next round trains anew."""
 
     round: Number
 

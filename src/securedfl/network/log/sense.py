@@ -111,14 +111,16 @@ class Sense:
         if state.bound or not self.rules.can_lose:
             return True
         left_out = [peer for peer in voters(state) if peer not in members]
-        return not any(views.late(peer, state) for peer in members) and all(
+        return not any(self._out(peer) for peer in members) and all(
             self._excused(peer) or views.apart((peer, *members), state, grace=True) for peer in left_out
         )
 
-    def _excused(self, peer: int) -> bool:
+    def _out(self, peer: int) -> bool:
         views, state = self.views, self.state
-        failing = state.attempt >= TRIES and views.hapless(state, peer)
-        return views.lost(peer, state) or views.late(peer, state) or views.forgot(peer, state) or failing
+        return views.lost(peer, state) or views.late(peer, state) or views.forgot(peer, state)
+
+    def _excused(self, peer: int) -> bool:
+        return self._out(peer) or (self.state.attempt >= TRIES and self.views.hapless(self.state, peer))
 
     def _begin(self) -> Begin | None:
         state, views = self.state, self.views
@@ -127,7 +129,7 @@ class Sense:
         everybody = state.bound or tuple(peer.number for peer in state.roster)
         choices = [everybody]
         if self.rules.can_lose and not state.bound:
-            left = tuple(peer for peer in voters(state) if not (views.lost(peer, state) or views.late(peer, state)))
+            left = tuple(peer for peer in voters(state) if not self._out(peer))
             choices = [self._together(peer for peer in left if not self._excused(peer)), self._together(left)]
         for members in choices:
             begin = Begin(state.round, state.attempt, members)
@@ -189,12 +191,15 @@ class Sense:
         return Done(self.state.round, self.state.attempt, results[0].digest)
 
     def _void(self) -> Void | None:
-        """Return the end of a bound round of which a member is lost for long, lost its update, or keeps failing."""
+        """Return the end of a round that needs a lost update, or is bound to a peer that is lost for long or fails."""
         state, views = self.state, self.views
-        absent = self.rules.can_lose and any(views.gone(p, state) > state.settings.absent for p in state.bound)
-        forgot = any(views.forgot(peer, state) for peer in state.bound)
-        failing = self.rules.can_lose and state.attempt > 2 * TRIES
-        return Void(state.round) if state.bound and (absent or forgot or failing) else None
+        left = tuple(peer for peer in state.bound or voters(state) if not views.forgot(peer, state))
+        forgot = left != (state.bound or voters(state))
+        if forgot and refusal(state, Begin(state.round, state.attempt, left), self.rules):
+            return Void(state.round)
+        absent = any(views.gone(peer, state) > state.settings.absent for peer in state.bound)
+        failing = state.attempt > 2 * TRIES and bool(state.bound)
+        return Void(state.round) if self.rules.can_lose and (absent or failing) else None
 
 
 def timeout(views: Views, state: State, ballot: int, peer: int) -> float:

@@ -205,7 +205,8 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
         case Abandon(round, attempt):
             return _running(state, round, attempt, "begun", "committed")
         case Void(round):
-            return "" if round == state.round and state.phase == "idle" and state.bound else "the round is not bound"
+            fits = round == state.round and state.phase == "idle" and not state.over
+            return "" if fits else "the round does not wait for an attempt"
         case Settings():
             done = f"{state.round} rounds are done already" if entry.rounds < state.round else ""
             return done or ("it is so already" if entry == state.settings else "")
