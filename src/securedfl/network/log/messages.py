@@ -196,7 +196,7 @@ def decode(data: bytes) -> Gossip | None:
     """Return the message, or None if it is malformed or of another version."""
     try:
         message = _gossip.decode(data)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return message if message.version == VERSION else None
 
@@ -205,7 +205,7 @@ def decode_record(data: bytes) -> Record | None:
     """Return the record, or None if it is malformed or of another version."""
     try:
         record = _record.decode(data)
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return None if isinstance(record, Boot) and record.version != VERSION else record
 
