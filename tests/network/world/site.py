@@ -10,35 +10,15 @@ import numpy as np
 from securedfl.network.log import events as ev
 from securedfl.network.log.core import Core
 from securedfl.network.log.entries import Ask
-from securedfl.network.log.messages import Decided, Gossip, Promise, Record, Result, Vote, decode_record, encode
+from securedfl.network.log.messages import Gossip, Result, decode_record, encode
 from securedfl.network.log.state import State
 from securedfl.protocols.steps import Array
-from tests.network.world.checks import Identity
 from tests.network.world.data import SIZE, Part
+from tests.network.world.disk import Disk, Keys
 from tests.network.world.liar import Liar
 
 if TYPE_CHECKING:
     from tests.network.world.world import World
-
-
-class Disk:
-    """What survives the process."""
-
-    def __init__(self, incarnation: str) -> None:
-        self.incarnation = incarnation
-        self.records: list[Record] = []
-        self.votes: set[Vote] = set()
-        self.at = (0, 0)
-        self.update: tuple[Identity, Array] | None = None
-        self.results: dict[Result, Array] = {}
-
-    def append(self, record: Record) -> None:
-        self.records.append(record)
-        if isinstance(record, Promise):
-            self.votes.update(record.votes)
-            self.at = (record.index, record.ballot)
-        elif isinstance(record, Decided):
-            self.at = max(self.at, (record.index + 1, 0))
 
 
 class Stopped(Exception):  # noqa: N818
@@ -117,7 +97,7 @@ class Site:
             me=self.number,
             genesis=world.genesis,
             rules=world.rules,
-            signer=_Signer(self),
+            signer=Keys(self.world, self.number),
             incarnation=disk.incarnation,
             now=self.clock,
         )
@@ -352,18 +332,3 @@ class Site:
     def _fetched(self, result: Result, vector: Array, process: int) -> None:
         if process == self.process:
             self._store(result, vector)
-
-
-class _Signer:
-    """Signs with the site's own keys only."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    def sign(self, key: bytes, data: bytes) -> bytes:
-        key = key or self._site.world.peer(self._site.number).key
-        assert key.startswith(f"key {self._site.number} ".encode())
-        return self._site.world.sign(key, data)
-
-    def verify(self, key: bytes, data: bytes, signature: bytes) -> bool:
-        return self._site.world.sign(key, data) == signature

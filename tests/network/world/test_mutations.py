@@ -10,6 +10,7 @@ from securedfl.network.log.conduct import Conduct
 from securedfl.network.log.consensus import Consensus
 from securedfl.network.log.core import Core
 from securedfl.network.log.entries import Abandon, Commit
+from securedfl.network.log.proofs import Proofs
 from securedfl.network.log.sense import Sense
 from securedfl.network.log.views import Views
 from tests.network.world.runs import run
@@ -41,7 +42,7 @@ def commit_at_once(patch):
 
 
 def signatures_not_checked(patch):
-    patch.setattr(Core, "_verified", lambda core, item, incarnation: True)
+    patch.setattr(Proofs, "said", lambda proofs, item, incarnation: True)
 
 
 def new_folder_votes(patch):

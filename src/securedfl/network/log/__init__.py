@@ -26,6 +26,10 @@ is told to `Fetch` it. `Stop` gives an attempt up; `Finish` repeats the second p
 | `messages` | what travels and what is written down? |
 | `events` | what is the core told, and what does it say must be done? |
 | `consensus` | how is one entry decided (Tendermint, arXiv 1807.04938)? |
-| `views` | what does this peer see of the others, and what makes sense now? |
+| `proofs` | who really said it, and was it a quorum? |
+| `views` | what does this peer see of the others? |
+| `sense` | which entry makes sense now? |
+| `conduct` | what has this peer done, and what does it do next? |
+| `telling` | what are people told? |
 | `core` | all of it together |
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -14,8 +14,6 @@ from securedfl.network.log.entries import Abandon, Admit, Ask, Entry, Remove, St
 from securedfl.network.log.messages import (
     MOST_ENTRIES,
     MOST_PROPOSALS,
-    PRECOMMIT,
-    PREVOTE,
     Boot,
     Decided,
     Gossip,
@@ -26,11 +24,11 @@ from securedfl.network.log.messages import (
     Started,
     Status,
     Vote,
-    digest,
-    signed_part,
 )
+from securedfl.network.log.proofs import Proofs
 from securedfl.network.log.sense import Sense, timeout
-from securedfl.network.log.state import Rules, State, needed, reduce, refusal, voters
+from securedfl.network.log.state import Rules, State, reduce, refusal
+from securedfl.network.log.telling import Telling
 from securedfl.network.log.views import SILENCE, Views
 
 MOST_EARLY = 8
@@ -62,7 +60,7 @@ class Core:
         self._former: set[str] = set()
         self._lengths: dict[int, int] = {}
         self._sent: dict[int, tuple[int, float]] = {}
-        self._said: dict[str, ev.Tell] = {}
+        self._telling = Telling()
         self._writes, self._others, self._news, self._stirred = list[Record](), list[ev.Action](), False, True
         self._outbox = list[Vote | Proposal]()
         self._early = list[tuple[int, Gossip]]()
@@ -92,13 +90,13 @@ class Core:
                 core._promise = record
             elif isinstance(record, Started):
                 core.conduct.started = (record.round, record.attempt)
-            elif core._proven(record):
+            elif core._proofs.proven(record):
                 core._append(record)
             elif record.index >= core.state.length:
                 raise RunFolderError(f"entry {record.index} of the stored log is damaged; remove it and what follows")
         core._writes = [Boot(genesis.run, incarnation, core._boot + 1)]
         core._boot += 1
-        core._others = []
+        core._telling.now = []
         core._index()
         return core
 
@@ -167,7 +165,7 @@ class Core:
         self._stirred = self._stirred or sender not in self._status.reaches
         for decided in message.decided:
             if decided.index == self.state.length:
-                if not self._proven(decided):
+                if not self._proofs.proven(decided):
                     return self._refuse(sender, "an entry without its votes")
                 self._decide(decided)
                 self._stirred = self._news = True
@@ -183,7 +181,7 @@ class Core:
                 self._early.append((sender, message))
         for proposal in message.proposals:
             if proposal.index == self.state.length and proposal.ballot not in self.consensus.proposals:
-                if self._sound(proposal):
+                if self._proofs.sound(proposal):
                     self.consensus.add_proposal(proposal)
                     self._stirred = True
                 else:
@@ -191,7 +189,7 @@ class Core:
         for vote in message.votes:
             known = self.consensus.votes.get((vote.kind, vote.ballot), {})
             if vote.index == self.state.length and vote.peer not in known:
-                if vote.peer != self.me and self._signed(vote):
+                if vote.peer != self.me and self._proofs.voted(vote):
                     self._stirred = self.consensus.add_vote(vote) or self._stirred
                 elif vote.peer != self.me:
                     self._refuse(sender, "a vote that is not signed by a voter")
@@ -213,52 +211,21 @@ class Core:
         if not admitted and status.incarnation not in self._former:
             stranger = self.views.strangers.get(status.peer)
             later = stranger is None or stranger[0].incarnation != status.incarnation or _later(status, stranger[0])
-            if later and self._verified(status, status.incarnation):
+            if later and self._proofs.said(status, status.incarnation):
                 self.views.strangers[status.peer] = (status, self.now)
                 self._stirred = True
-                self._say(ev.Tell("stranger", (status.peer,), status.incarnation), f"stranger {status.peer}")
+                self._telling.say(f"stranger {status.peer}", ev.Tell("stranger", (status.peer,), status.incarnation))
         elif admitted and self.views.newer(status):
-            if self._verified(status, status.incarnation):
+            if self._proofs.said(status, status.incarnation):
                 self._stirred = self.views.take(status, self.state) or self._stirred
             else:
                 self._refuse(sender, "a status that is not signed by its peer")
-
-    def _verified(self, item: Status | Vote | Proposal, incarnation: str) -> bool:
-        peer = self.state.peer(item.peer)
-        data = signed_part(self.state.run, incarnation, item)
-        return peer is not None and self._signer.verify(peer.key, data, item.signature)
-
-    def _signed(self, item: Vote | Proposal) -> bool:
-        """Say whether a voter of this index signed it, from the state folder that is admitted."""
-        peer = self.state.peer(item.peer)
-        return item.peer in self.consensus.voters and peer is not None and self._verified(item, peer.incarnation)
-
-    def _quorum(self, votes: Sequence[Vote], kind: int, index: int, ballot: int, value: bytes) -> bool:
-        """Say whether these are enough votes of different voters for one value."""
-        fit = {v.peer for v in votes if (v.kind, v.index, v.ballot, v.value) == (kind, index, ballot, value)}
-        return len(fit) == len(votes) >= self.consensus.quorum and all(self._signed(vote) for vote in votes)
-
-    def _sound(self, proposal: Proposal) -> bool:
-        turn = self.consensus.voters[(proposal.index + proposal.ballot) % len(self.consensus.voters)]
-        if proposal.peer != turn or not self._signed(proposal):
-            return False
-        fresh = proposal.valid == -1 and not proposal.polka
-        again = proposal.valid < proposal.ballot and self._quorum(
-            proposal.polka, PREVOTE, proposal.index, proposal.valid, self.value(proposal.entry)
-        )
-        return fresh or again
-
-    def _proven(self, decided: Decided) -> bool:
-        if decided.index != self.state.length or not decided.votes or refusal(self.state, decided.entry, self.rules):
-            return False
-        ballot = decided.votes[0].ballot
-        return self._quorum(decided.votes, PRECOMMIT, decided.index, ballot, self.value(decided.entry))
 
     def _decide(self, decided: Decided) -> None:
         self._writes.append(decided)
         self._append(decided)
         self._index()
-        self._say(ev.Tell("decided", entry=decided.entry), "decided")
+        self._telling.say("decided", ev.Tell("decided", entry=decided.entry))
 
     def _append(self, decided: Decided) -> None:
         before, entry = self.state, decided.entry
@@ -284,12 +251,12 @@ class Core:
         mine = self.state.peer(self.me)
         may_vote = mine is not None and (mine.incarnation == self.incarnation or not self.state.length)
         state = self.state
-        self._before = digest(state)
+        self._proofs = Proofs(state, self.rules, self._signer, self.me, self.incarnation)
         self.sense = Sense(state, self.rules, self.views)
         self.consensus = Consensus(
             state.length,
-            voters(state),
-            needed(state, self.rules),
+            self._proofs.voters,
+            self._proofs.quorum,
             self.rules.lying if state.length else 0,
             self.me,
             may_vote,
@@ -317,20 +284,15 @@ class Core:
 
     def value(self, entry: Entry) -> bytes:
         """Return what a vote for an entry names."""
-        return digest(self.state.run, self.state.length, entry, self._before)
+        return self._proofs.value(entry)
 
     def sign_vote(self, vote: Vote) -> Vote:
         """Return the vote with this peer's signature."""
-        return replace(vote, signature=self._sign(vote))
+        return replace(vote, signature=self._proofs.signature(vote))
 
     def sign_proposal(self, proposal: Proposal) -> Proposal:
         """Return the proposal with this peer's signature."""
-        return replace(proposal, signature=self._sign(proposal))
-
-    def _sign(self, item: Status | Vote | Proposal) -> bytes:
-        peer = self.state.peer(self.me)
-        incarnation = self.incarnation if peer is None or isinstance(item, Status) else peer.incarnation
-        return self._signer.sign(peer.key if peer else b"", signed_part(self.state.run, incarnation, item))
+        return replace(proposal, signature=self._proofs.signature(proposal))
 
     def _renew_status(self) -> None:
         """Say about this peer what is true now."""
@@ -357,14 +319,15 @@ class Core:
         due = self.now >= self._beat
         if due:
             self._beat = self.now + self.state.settings.heartbeat
-            self._notice()
+            self._telling.look(self.sense, self._ask)
         sends: list[ev.Action] = []
         if self._links and (due or self._news or self._outbox):
             sends.append(ev.Send(tuple(sorted(self._links)), self._gossip(due)))
         sends += self._catch_up()
         writes: list[ev.Action] = [ev.Write(record) for record in self._writes]
         wake = ev.Wake(min([self._beat, *self.consensus.due]))
-        actions = [*writes, *sends, *self._others, wake]
+        actions = [*writes, *sends, *self._others, *self._telling.now, wake]
+        self._telling.now = []
         self._writes, self._others, self._outbox, self._news = [], [], [], False
         return actions
 
@@ -372,8 +335,8 @@ class Core:
         statuses: tuple[Status, ...] = ()
         if everything or self._news:
             self._sequence += 1
-            self._status = replace(self._status, sequence=self._sequence, signature=b"")
-            self._status = replace(self._status, signature=self._sign(self._status))
+            self._status = replace(self._status, sequence=self._sequence)
+            self._status = replace(self._status, signature=self._proofs.signature(self._status))
             self.views.take(self._status, self.state)
             statuses = (self._status,)
         if not everything:
@@ -402,31 +365,9 @@ class Core:
             sends.append(ev.Send((peer,), Gossip(self.state.run, decided=batch)))
         return sends
 
-    def _notice(self) -> None:
-        """Tell people what changed: who is lost or back, who is apart, what is waited for."""
-        for peer in (line.number for line in self.state.roster):
-            if self.views.lost(peer, self.state):
-                self._say(ev.Tell("lost", (peer,)), f"peer {peer}")
-            elif f"peer {peer}" in self._said and self.views.present(peer, self.state):
-                self._say(ev.Tell("back", (peer,)), f"peer {peer}")
-        present = [line.number for line in self.state.roster if self.views.present(line.number, self.state)]
-        apart = tuple(peer for pair in self.views.apart(present, self.state, grace=True) for peer in pair)
-        if apart or "apart" in self._said:
-            self._say(ev.Tell("apart", apart), "apart")
-        why, missing = self.sense.waiting
-        if why or "waiting" in self._said:
-            self._say(ev.Tell("waiting", missing, why), "waiting")
-        if self._ask is not None and (reason := refusal(self.state, self._ask, self.rules)):
-            self._say(ev.Tell("unable", detail=reason, entry=self._ask), "unable")
-
     def _refuse(self, sender: int, why: str) -> None:
         self.refused[sender] = self.refused.get(sender, 0) + 1
-        self._say(ev.Tell("refused", (sender,), why), f"refused {sender}")
-
-    def _say(self, tell: ev.Tell, about: str) -> None:
-        if self._said.get(about) != tell:
-            self._said[about] = tell
-            self._others.append(tell)
+        self._telling.say(f"refused {sender}", ev.Tell("refused", (sender,), why))
 
 
 def _later(one: Status, other: Status) -> bool:
