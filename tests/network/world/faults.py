@@ -68,6 +68,10 @@ def begin(world: World, fault: Fault) -> None:
             for one in world.sites:
                 one.stop("stops, as all do")
                 world.at(end * (1 - fault.choice) + fault.choice * world.now, one.start)
+        case "gone for good":
+            if world.rules.can_lose and _dispensable(world, site):
+                site.stop("stops for good")
+                site.gone = True
         case _:
             _change(world, fault)
 
@@ -82,9 +86,18 @@ def _spare(world: World, site: Site) -> bool:
     """Say whether a quorum of state folders is left; without one, only operators can help."""
     state = world.state_before(len(world.checks.log))
     admitted = [peer for peer in state.roster if peer.incarnation]
-    whole = [peer for peer in admitted if peer.incarnation == world.sites[peer.number].disk.incarnation]
-    left = [peer for peer in whole if peer.number != site.number]
+    sites = [world.sites[peer.number] for peer in admitted]
+    whole = [one for peer, one in zip(admitted, sites, strict=True) if peer.incarnation == one.disk.incarnation]
+    left = [one for one in whole if one is not site and not one.gone]
     return len(left) >= (len(admitted) + world.schedule.lying) // 2 + 1
+
+
+def _dispensable(world: World, site: Site) -> bool:
+    """Say whether the others can finish without a peer, whatever changes and whatever liars do."""
+    changes = any(fault.kind in ("add", "remove", "disk lost") for fault in world.schedule.faults)
+    n, lying = world.schedule.peers, world.schedule.lying
+    alone = not site.lies and not any(one.gone for one in world.sites)
+    return alone and not changes and n >= 4 and n - 1 - lying >= (n + lying) // 2 + 1 and not _last_copy(world, site)
 
 
 def _stop_and_start(site: Site) -> None:

@@ -54,6 +54,7 @@ KINDS = {
     "update damaged": 1,
     "slow training": 3,
     "restart of all": 1,
+    "gone for good": 2,
     "extend": 1,
     "deadlines": 1,
     "add": 1,

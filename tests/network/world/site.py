@@ -43,7 +43,7 @@ class Site:
         self.rate = 1 + world.schedule.skew * self.rng.uniform(-1, 1)
         self.offset = self.rng.uniform(0, 1e6)
         self.doom: tuple[int, str] | None = None
-        self.full = self.slow_training = False
+        self.full = self.slow_training = self.gone = False
         self.process = 0
         self.command: Ask | None = None
         self.part: Part | None = None
@@ -84,7 +84,7 @@ class Site:
 
     def start(self) -> None:
         """Start the process, if it does not run."""
-        if self.core is not None:
+        if self.core is not None or self.gone:
             return
         if self.full:
             self.world.at(self.world.now + 2.0, self.start)

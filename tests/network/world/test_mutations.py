@@ -33,10 +33,6 @@ def votes_forgotten(patch):
     patch.setattr(Consensus, "restore", lambda consensus, promise: None)
 
 
-def no_lock(patch):
-    patch.setattr(Consensus, "locked", property(lambda self: None, lambda self, value: None), raising=False)
-
-
 def commit_at_once(patch):
     patch.setattr(Sense, "_commit", lambda self: Commit(self.state.round, self.state.attempt))
 
@@ -119,7 +115,6 @@ BROKEN = {
     quorum_too_small: {"too few votes", "fork"},
     votes_not_written: {"vote not on disk"},
     votes_forgotten: {"two votes", "fork"},
-    no_lock: {"fork"},
     commit_at_once: {"opened too early"},
     signatures_not_checked: {"fork", "strange voters", "too few votes", "not agreed", "two outcomes", "stuck"},
     new_folder_votes: {"strange voters", "two votes", "fork"},
@@ -134,7 +129,12 @@ BROKEN = {
 }
 
 
-FAULTS = {new_folder_votes: "disk lost", new_folder_shares: "disk lost", votes_forgotten: "crash"}
+FAULTS = {
+    new_folder_votes: "disk lost",
+    new_folder_shares: "disk lost",
+    votes_forgotten: "crash",
+    everybody_is_there: "gone for good",
+}
 """What a schedule must have to show it, where that is not every one."""
 
 

@@ -145,7 +145,7 @@ class World:
         if not state.over or self.now < self.schedule_end():
             return False
         members = [self.sites[peer.number] for peer in state.roster]
-        return all(site.lies or site.has_finished(state) for site in members)
+        return all(site.lies or site.gone or site.has_finished(state) for site in members)
 
     def schedule_end(self) -> float:
         """Return when the last fault begins."""

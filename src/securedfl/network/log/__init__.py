@@ -30,6 +30,7 @@ is told to `Fetch` it. `Stop` gives an attempt up; `Finish` repeats the second p
 | `views` | what does this peer see of the others? |
 | `sense` | which entry makes sense now? |
 | `conduct` | what has this peer done, and what does it do next? |
+| `supply` | who lacks decided entries? |
 | `telling` | what are people told? |
 | `core` | all of it together |
 """

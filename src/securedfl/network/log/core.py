@@ -12,7 +12,6 @@ from securedfl.network.log.conduct import Conduct
 from securedfl.network.log.consensus import Consensus
 from securedfl.network.log.entries import Abandon, Admit, Ask, Entry, Remove, Start
 from securedfl.network.log.messages import (
-    MOST_ENTRIES,
     MOST_PROPOSALS,
     Boot,
     Decided,
@@ -28,6 +27,7 @@ from securedfl.network.log.messages import (
 from securedfl.network.log.proofs import Proofs
 from securedfl.network.log.sense import Sense, timeout
 from securedfl.network.log.state import Rules, State, reduce, refusal
+from securedfl.network.log.supply import Supply
 from securedfl.network.log.telling import Telling
 from securedfl.network.log.views import SILENCE, Views
 
@@ -58,8 +58,7 @@ class Core:
         self._status = Status(me, incarnation, 0, 0)
         self._beat, self._boot, self._sequence = now, 0, 0
         self._former: set[str] = set()
-        self._lengths: dict[int, int] = {}
-        self._sent: dict[int, tuple[int, float]] = {}
+        self._supply = Supply()
         self._telling = Telling()
         self._writes, self._others, self._news, self._stirred = list[Record](), list[ev.Action](), False, True
         self._outbox = list[Vote | Proposal]()
@@ -171,7 +170,7 @@ class Core:
                 self._stirred = self._news = True
         for status in message.statuses:
             if status.peer == sender:
-                self._lengths[sender] = status.length
+                self._supply.lengths[sender] = status.length
             self._take_status(sender, status)
         indices = [proposal.index for proposal in message.proposals] + [vote.index for vote in message.votes]
         if self.state.length + 1 in indices:
@@ -200,22 +199,16 @@ class Core:
         if peer is None or status.peer == self.me:
             return
         known = self.views.statuses.get(status.peer)
-        if peer.incarnation:
-            admitted = peer.incarnation == status.incarnation
-        else:
-            admitted = not self.state.length and (
-                known is None
-                or known.incarnation == status.incarnation
-                or not self.views.present(status.peer, self.state)
-            )
+        # before the first entry whoever comes is welcome, unless another folder of the same peer is there
+        other = known and known.incarnation != status.incarnation and self.views.present(peer.number, self.state)
+        admitted = peer.incarnation == status.incarnation if peer.incarnation else not (other or self.state.length)
         if not admitted and status.incarnation not in self._former:
-            stranger = self.views.strangers.get(status.peer)
-            later = stranger is None or stranger[0].incarnation != status.incarnation or _later(status, stranger[0])
-            if later and self._proofs.said(status, status.incarnation):
+            stranger, _ = self.views.strangers.get(status.peer, (None, 0.0))
+            if status.newer(stranger) and self._proofs.said(status, status.incarnation):
                 self.views.strangers[status.peer] = (status, self.now)
                 self._stirred = True
                 self._telling.say(f"stranger {status.peer}", ev.Tell("stranger", (status.peer,), status.incarnation))
-        elif admitted and self.views.newer(status):
+        elif admitted and status.newer(known):
             if self._proofs.said(status, status.incarnation):
                 self._stirred = self.views.take(status, self.state) or self._stirred
             else:
@@ -299,9 +292,8 @@ class Core:
         silence = SILENCE * self.state.settings.heartbeat
         reaches = tuple(sorted(p for p in self._links if self.now - self._direct.get(p, -1e12) <= silence))
         about = self.conduct.about(self._status)
-        status = replace(
-            about, length=self.state.length, reaches=reaches, leaving=self._leaving, asks=self._ask, boot=self._boot
-        )
+        about = replace(about, boot=self._boot, leaving=self._leaving, asks=self._ask)
+        status = replace(about, length=self.state.length, reaches=reaches)
         if replace(status, length=0) != replace(self._status, length=0):
             self._news = True
         if status != self._status:
@@ -323,7 +315,7 @@ class Core:
         sends: list[ev.Action] = []
         if self._links and (due or self._news or self._outbox):
             sends.append(ev.Send(tuple(sorted(self._links)), self._gossip(due)))
-        sends += self._catch_up()
+        sends += self._supply.next(self._links, self.state, self.log, self.now)
         writes: list[ev.Action] = [ev.Write(record) for record in self._writes]
         wake = ev.Wake(min([self._beat, *self.consensus.due]))
         actions = [*writes, *sends, *self._others, *self._telling.now, wake]
@@ -350,25 +342,6 @@ class Core:
         last = tuple(item for item in self._outbox if isinstance(item, Vote) and item not in votes)
         return Gossip(self.state.run, (*statuses, *others), proposals, (*votes, *last))
 
-    def _catch_up(self) -> list[ev.Action]:
-        """Send decided entries to those on the links that lack them, again if they still do a heartbeat later."""
-        sends: list[ev.Action] = []
-        for peer in sorted(self._links):
-            length = self._lengths.get(peer, self.state.length)
-            if length >= self.state.length:
-                continue
-            sent, at = self._sent.get(peer, (-1, 0.0))
-            if length == sent and self.now - at < self.state.settings.heartbeat:
-                continue
-            self._sent[peer] = (length, self.now)
-            batch = tuple(self.log[length : length + MOST_ENTRIES])
-            sends.append(ev.Send((peer,), Gossip(self.state.run, decided=batch)))
-        return sends
-
     def _refuse(self, sender: int, why: str) -> None:
         self.refused[sender] = self.refused.get(sender, 0) + 1
         self._telling.say(f"refused {sender}", ev.Tell("refused", (sender,), why))
-
-
-def _later(one: Status, other: Status) -> bool:
-    return (one.boot, one.sequence) > (other.boot, other.sequence)

@@ -87,6 +87,12 @@ class Status(Struct, frozen=True, array_like=True):
     asks: Ask | None = None
     signature: Bytes = b""
 
+    def newer(self, known: Status | None) -> bool:
+        """Say whether it was said later than another, or from another state folder."""
+        if known is None or known.incarnation != self.incarnation:
+            return True
+        return (self.boot, self.sequence) > (known.boot, known.sequence)
+
 
 class Vote(Struct, frozen=True, array_like=True):
     """A prevote or precommit of the published algorithm; an empty value is its nil."""

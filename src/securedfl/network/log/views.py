@@ -32,13 +32,6 @@ class Views:
         self._back: dict[int, float] = {}
         self._apart: dict[Pair, float] = {}
 
-    def newer(self, status: Status) -> bool:
-        """Say whether a status is later than what is known of its peer."""
-        known = self.statuses.get(status.peer)
-        if known is None or known.incarnation != status.incarnation:
-            return True
-        return (status.boot, status.sequence) > (known.boot, known.sequence)
-
     def take(self, status: Status, state: State) -> bool:
         """Take a newer status, whose signature was checked; return whether it says something new."""
         peer = status.peer
