@@ -96,8 +96,10 @@ def _dispensable(world: World, site: Site) -> bool:
     """Say whether the others can finish without a peer, whatever changes and whatever liars do."""
     changes = any(fault.kind in ("add", "remove", "disk lost") for fault in world.schedule.faults)
     n, lying = world.schedule.peers, world.schedule.lying
-    alone = not site.lies and not any(one.gone for one in world.sites)
-    return alone and not changes and n >= 4 and n - 1 - lying >= (n + lying) // 2 + 1 and not _last_copy(world, site)
+    enough = n >= 4 and n - 1 - lying >= (n + lying) // 2 + 1
+    if changes or not enough or not world.checks.log or site.lies or any(one.gone for one in world.sites):
+        return False
+    return not _last_copy(world, site)
 
 
 def _stop_and_start(site: Site) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 PROTOCOLS = ("resilient", "shares", "resilient", "shares", "grouped", "plain", "classic")
-HEALED = 40.0
+HEALED = 25.0
 """Virtual seconds after which no fault begins, and all that are there end."""
 
 
@@ -122,7 +122,7 @@ def draw(seed: int) -> Schedule:
         kind = rng.choices(list(KINDS), weights=list(KINDS.values()))[0]
         peer = rng.randrange(peers)
         other = rng.choice([k for k in range(peers) if k != peer])
-        lasts = rng.choice((0.1, 1.0, 3.0, 8.0, 20.0, 60.0)) * (0.5 + rng.random())
+        lasts = rng.choice((0.1, 1.0, 3.0, 8.0, 15.0, 40.0)) * (0.5 + rng.random())
         faults.append(Fault(rng.uniform(0.5, HEALED), kind, peer, other, lasts, rng.random()))
     bad = rng.random() < 0.4
     return Schedule(

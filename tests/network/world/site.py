@@ -266,7 +266,7 @@ class Site:
             self._soon(ev.Forgot(round))
         else:
             self._trainings += 1
-            seconds = self.rng.uniform(0.2, 3.0) + (30.0 if self.slow_training else 0.0)
+            seconds = self.rng.uniform(0.1, 2.0) + (30.0 if self.slow_training else 0.0)
             self.world.at(self.world.now + seconds, self._trained, round, self.process)
 
     def _trained(self, round: int, process: int) -> None:

@@ -105,10 +105,11 @@ class Core:
         # most messages say nothing new, and nothing follows from them
         self._stirred = not isinstance(event, ev.Received) or self.now >= min([self._beat, *self.consensus.due])
         self._take(event)
-        if self._stirred:
-            self._renew_status()
-            self._proceed()
-            self._renew_status()
+        if not self._stirred:
+            return []
+        self._renew_status()
+        self._proceed()
+        self._renew_status()
         return self._flush()
 
     def _proceed(self) -> None:
@@ -195,10 +196,12 @@ class Core:
         return None
 
     def _take_status(self, sender: int, status: Status) -> None:
-        peer = self.state.peer(status.peer)
-        if peer is None or status.peer == self.me:
-            return
         known = self.views.statuses.get(status.peer)
+        if status.peer == self.me or not status.newer(known):
+            return
+        peer = self.state.peer(status.peer)
+        if peer is None:
+            return
         # before the first entry whoever comes is welcome, unless another folder of the same peer is there
         other = known and known.incarnation != status.incarnation and self.views.present(peer.number, self.state)
         admitted = peer.incarnation == status.incarnation if peer.incarnation else not (other or self.state.length)
@@ -208,7 +211,7 @@ class Core:
                 self.views.strangers[status.peer] = (status, self.now)
                 self._stirred = True
                 self._telling.say(f"stranger {status.peer}", ev.Tell("stranger", (status.peer,), status.incarnation))
-        elif admitted and status.newer(known):
+        elif admitted:
             if self._proofs.said(status, status.incarnation):
                 self._stirred = self.views.take(status, self.state) or self._stirred
             else:
@@ -343,5 +346,6 @@ class Core:
         return Gossip(self.state.run, (*statuses, *others), proposals, (*votes, *last))
 
     def _refuse(self, sender: int, why: str) -> None:
+        self._stirred = True
         self.refused[sender] = self.refused.get(sender, 0) + 1
         self._telling.say(f"refused {sender}", ev.Tell("refused", (sender,), why))

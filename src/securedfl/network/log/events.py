@@ -172,7 +172,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Send a `Tick` at this time."""
+    """Send a `Tick` at this time; it stands until the next one."""
 
     at: float
 
