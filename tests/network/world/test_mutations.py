@@ -12,7 +12,6 @@ from securedfl.network.log.core import Core
 from securedfl.network.log.entries import Abandon, Commit
 from securedfl.network.log.proofs import Proofs
 from securedfl.network.log.sense import Sense
-from securedfl.network.log.views import Views
 from tests.network.world.runs import run
 from tests.network.world.schedule import draw
 
@@ -92,10 +91,6 @@ def never_abandoned(patch):
     patch.setattr(Sense, "_abandon", lambda self: None)
 
 
-def everybody_is_there(patch):
-    patch.setattr(Views, "lost", lambda self, peer, state: False)
-
-
 def ballots_never_end(patch):
     patch.setattr("securedfl.network.log.core.timeout", lambda views, state, ballot, peer: 1e9)
 
@@ -123,7 +118,6 @@ BROKEN = {
     not_bound: {"two totals"},
     nothing_repeated: {"stuck"},
     never_abandoned: {"stuck"},
-    everybody_is_there: {"stuck"},
     ballots_never_end: {"stuck"},
     nobody_fetches: {"stuck"},
 }
@@ -133,7 +127,6 @@ FAULTS = {
     new_folder_votes: "disk lost",
     new_folder_shares: "disk lost",
     votes_forgotten: "crash",
-    everybody_is_there: "gone for good",
 }
 """What a schedule must have to show it, where that is not every one."""
 

@@ -348,4 +348,4 @@ class Core:
     def _refuse(self, sender: int, why: str) -> None:
         self._stirred = True
         self.refused[sender] = self.refused.get(sender, 0) + 1
-        self._telling.say(f"refused {sender}", ev.Tell("refused", (sender,), why))
+        self._telling.say(f"refused {sender} {why}", ev.Tell("refused", (sender,), why))
