@@ -62,7 +62,7 @@ class Core:
         self._telling = Telling()
         self._writes, self._others, self._news, self._stirred = list[Record](), list[ev.Action](), False, True
         self._outbox = list[Vote | Proposal]()
-        self._early = list[tuple[int, Gossip]]()
+        self._early, self._moved = list[tuple[int, Gossip]](), False
         self._wanted: tuple[Entry | None] | None = None
         self._index()
 
@@ -115,6 +115,10 @@ class Core:
     def _proceed(self) -> None:
         """Decide what can be decided, then do what follows."""
         while True:
+            if self._moved:
+                self._moved, early, self._early = False, self._early, []
+                for sender, message in early:
+                    self._receive(sender, message)
             self._wanted = None
             self.consensus.advance(self.now)
             if self.consensus.decision is None:
@@ -122,9 +126,6 @@ class Core:
             self._write_promise()
             self._outbox += self.consensus.news
             self._decide(self.consensus.decision)
-            early, self._early = self._early, []
-            for sender, message in early:
-                self._receive(sender, message)
         self._write_promise()
         self._outbox += self.consensus.news
         self.consensus.news = []
@@ -158,6 +159,7 @@ class Core:
                 self.conduct.take(event)
 
     def _receive(self, sender: int, message: Gossip) -> None:
+        """Take in what counts; the first thing that does not ends it, so that nobody makes others check much."""
         if message.run != self.state.run:
             return self._refuse(sender, "a message of another run")
         self._links.add(sender)
@@ -172,55 +174,52 @@ class Core:
         for status in message.statuses:
             if status.peer == sender:
                 self._supply.lengths[sender] = status.length
-            self._take_status(sender, status)
+            if not self._take_status(status):
+                return self._refuse(sender, "a status that is not signed by its peer")
         indices = [proposal.index for proposal in message.proposals] + [vote.index for vote in message.votes]
         if self.state.length + 1 in indices:
             # its sender has decided this index already; it counts as soon as this peer has
-            mine = [kept for kept in self._early if kept[0] == sender]
-            if len(mine) < MOST_EARLY:
+            if [kept for kept, _ in self._early].count(sender) < MOST_EARLY:
                 self._early.append((sender, message))
         for proposal in message.proposals:
             if proposal.index == self.state.length and proposal.ballot not in self.consensus.proposals:
-                if self._proofs.sound(proposal):
-                    self.consensus.add_proposal(proposal)
-                    self._stirred = True
-                else:
-                    self._refuse(sender, "a proposal that is not sound")
+                if not self._proofs.sound(proposal):
+                    return self._refuse(sender, "a proposal that is not sound")
+                self.consensus.add_proposal(proposal)
+                self._stirred = True
         for vote in message.votes:
             known = self.consensus.votes.get((vote.kind, vote.ballot), {})
-            if vote.index == self.state.length and vote.peer not in known:
-                if vote.peer != self.me and self._proofs.voted(vote):
-                    self._stirred = self.consensus.add_vote(vote) or self._stirred
-                elif vote.peer != self.me:
-                    self._refuse(sender, "a vote that is not signed by a voter")
+            if vote.index == self.state.length and vote.peer not in known and vote.peer != self.me:
+                if not self._proofs.voted(vote):
+                    return self._refuse(sender, "a vote that is not signed by a voter")
+                self._stirred = self.consensus.add_vote(vote) or self._stirred
         return None
 
-    def _take_status(self, sender: int, status: Status) -> None:
-        known = self.views.statuses.get(status.peer)
-        if status.peer == self.me or not status.newer(known):
-            return
-        peer = self.state.peer(status.peer)
-        if peer is None:
-            return
+    def _take_status(self, status: Status) -> bool:
+        """Take in what a peer says about itself; return False if it did not sign that."""
+        known, peer = self.views.statuses.get(status.peer), self.state.peer(status.peer)
+        if peer is None or status.peer == self.me or not status.newer(known):
+            return True
         # before the first entry whoever comes is welcome, unless another folder of the same peer is there
         other = known and known.incarnation != status.incarnation and self.views.present(peer.number, self.state)
         admitted = peer.incarnation == status.incarnation if peer.incarnation else not (other or self.state.length)
-        if not admitted and status.incarnation not in self._former:
-            stranger, _ = self.views.strangers.get(status.peer, (None, 0.0))
-            if status.newer(stranger) and self._proofs.said(status, status.incarnation):
-                self.views.strangers[status.peer] = (status, self.now)
-                self._stirred = True
-                self._telling.say(f"stranger {status.peer}", ev.Tell("stranger", (status.peer,), status.incarnation))
-        elif admitted:
-            if self._proofs.said(status, status.incarnation):
-                self._stirred = self.views.take(status, self.state) or self._stirred
-            else:
-                self._refuse(sender, "a status that is not signed by its peer")
+        stranger, _ = self.views.strangers.get(status.peer, (None, 0.0))
+        if not admitted and (status.incarnation in self._former or not status.newer(stranger)):
+            return True
+        if not self._proofs.said(status, status.incarnation):
+            return False
+        if admitted:
+            self._stirred = self.views.take(status, self.state) or self._stirred
+        else:
+            self.views.strangers[status.peer] = (status, self.now)
+            self._stirred = True
+            self._telling.say(f"stranger {status.peer}", ev.Tell("stranger", (status.peer,), status.incarnation))
+        return True
 
     def _decide(self, decided: Decided) -> None:
         self._writes.append(decided)
         self._append(decided)
-        self._index()
+        self._moved = True
         self._telling.say("decided", ev.Tell("decided", entry=decided.entry))
 
     def _append(self, decided: Decided) -> None:
@@ -311,8 +310,7 @@ class Core:
 
     def _flush(self) -> list[ev.Action]:
         """Return the actions of a step: first what must be on disk, then what others hear, then the rest."""
-        due = self.now >= self._beat
-        if due:
+        if due := self.now >= self._beat:
             self._beat = self.now + self.state.settings.heartbeat
             self._telling.look(self.sense, self._ask)
         sends: list[ev.Action] = []
