@@ -88,6 +88,9 @@ class Checks:
         for vote in message.votes:
             if vote.peer == site.number:
                 place = (site.number, site.disk.incarnation, vote.index, vote.ballot, vote.kind)
+                peer = self.world.state_before(vote.index).peer(site.number)
+                if vote.index and (peer is None or peer.incarnation != site.disk.incarnation):
+                    self.fail("strange voters", f"peer {site.number} votes from a folder that is not admitted")
                 if place not in self.voted:
                     # a peer that is in a later ballot never votes in this one again
                     if vote not in site.disk.votes and (vote.index, vote.ballot) >= site.disk.at:

@@ -177,10 +177,9 @@ class Core:
             if not self._take_status(status):
                 return self._refuse(sender, "a status that is not signed by its peer")
         indices = [proposal.index for proposal in message.proposals] + [vote.index for vote in message.votes]
-        if self.state.length + 1 in indices:
+        if self.state.length + 1 in indices and [kept for kept, _ in self._early].count(sender) < MOST_EARLY:
             # its sender has decided this index already; it counts as soon as this peer has
-            if [kept for kept, _ in self._early].count(sender) < MOST_EARLY:
-                self._early.append((sender, message))
+            self._early.append((sender, message))
         for proposal in message.proposals:
             if proposal.index == self.state.length and proposal.ballot not in self.consensus.proposals:
                 if not self._proofs.sound(proposal):

@@ -40,7 +40,8 @@ class Proofs:
     def signature(self, item: Status | Vote | Proposal) -> bytes:
         """Return this peer's signature of an item."""
         peer = self._state.peer(self._me)
-        incarnation = self._incarnation if peer is None or isinstance(item, Status) else peer.incarnation
+        # no state folder is admitted before the first entry, so votes on it name none
+        incarnation = self._incarnation if self._state.length or isinstance(item, Status) else ""
         data = signed_part(self._state.run, incarnation, item)
         return self._signer.sign(peer.key if peer else b"", data)
 
