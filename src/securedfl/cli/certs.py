@@ -27,7 +27,7 @@ def init(
 
     - `securedfl certs init --dir keys`
     """
-    from securedfl.network.wire.keys import create_authority
+    from securedfl.network.links.keys import create_authority
 
     info = create_authority(folder, days=days)
     typer.echo(f"{folder / 'ca.crt'} is for every peer; {folder / 'ca.key'} is for nobody but you.")
@@ -48,7 +48,7 @@ def issue(
 
     - `securedfl certs issue hospital-a --host a.example.org`
     """
-    from securedfl.network.wire import keys as certificates
+    from securedfl.network.links import keys as certificates
 
     files = certificates.issue(folder, name, host or (), days=days, renew=renew)
     info = certificates.describe(files.certificate)
@@ -63,7 +63,7 @@ def show(
     folder: Folder = Path("keys"),
 ) -> None:
     """Show names, hosts, expiry and fingerprints of certificates."""
-    from securedfl.network.wire.keys import describe
+    from securedfl.network.links.keys import describe
 
     found = files or sorted(folder.glob("*.crt"))
     if not found:
