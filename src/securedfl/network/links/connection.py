@@ -16,7 +16,7 @@ from securedfl.network.links.identity import Tls
 from securedfl.network.links.loop import READ, WRITE, Loop
 from securedfl.network.links.values import FrameError, Inlet, Limits
 
-_RECEIVED = memoryview(bytearray(1 << 18))
+_PIECES_AT_ONCE = 4
 
 
 class Handler(Protocol):
@@ -47,22 +47,36 @@ class Connection:
     Attributes
     ----------
     peer
-        The name at the other end, once it is known.
+        The name at the other end: proved by a certificate once the connection is secured; before, expected or empty.
     through
         The relay in between, if there is one.
-    heard, spoke
-        When bytes last arrived and left.
+    dialled
+        Whether this side greets first.
+    secured, greeted
+        Whether TLS is done, and whether the other side has said what the connection is for.
+    began, heard, spoke
+        When it was made, and when bytes last arrived and left.
     """
 
-    def __init__(self, loop: Loop, sock: socket.socket, tls: Tls, limits: Limits, handler: Handler) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        tls: Tls,
+        limits: Limits,
+        handler: Handler,
+        *,
+        peer: str = "",
+        through: str | None = None,
+        dialled: bool = False,
+    ) -> None:
         self._loop, self._sock, self._tls = loop, sock, tls
         self.handler = handler
-        self.peer = ""
-        self.through: str | None = None
+        self.peer, self.through, self.dialled = peer, through, dialled
         self.exchange = Exchange(self, limits, time.monotonic)
-        self.closed = self._secured = False
+        self.closed = self.secured = self.greeted = False
         self._pending = memoryview(b"")
-        self.heard = self.spoke = time.monotonic()
+        self.began = self.heard = self.spoke = time.monotonic()
 
     def start(self, received: bytes = b"") -> None:
         """Begin; with bytes that came before, if there are any."""
@@ -73,6 +87,11 @@ class Connection:
     def certificate(self) -> bytes:
         """The other side's certificate (DER)."""
         return self._tls.certificate
+
+    @property
+    def idle(self) -> bool:
+        """Whether it is open and nothing waits to be sent."""
+        return not self.closed and not self._pending
 
     def flush(self) -> None:
         """Send what waits, as far as the socket takes it now."""
@@ -88,7 +107,7 @@ class Connection:
         """Hang up; ``tell`` lets the other side know why, if the socket takes it at once."""
         if self.closed:
             return
-        if tell and self._secured:
+        if tell and self.secured:
             with suppress(SecuredFLError, OSError):
                 self.exchange.reply(Kind.CLOSE, 0, reason.encode()[:512])
                 self._write()
@@ -99,9 +118,7 @@ class Connection:
         self.handler.on_closed(self, reason)
 
     def detach(self) -> tuple[socket.socket, bytes]:
-        """Give the socket away, with the bytes that came after this TLS; raise `FrameError` if that cannot be."""
-        if self._pending:
-            raise FrameError("the other side does not read")
+        """Give the socket away, with the bytes that came after this TLS; nothing may wait to be sent."""
         self.closed = True
         self._loop.watch(self._sock, 0, self._ready)
         return self._sock, self._tls.rest()
@@ -130,24 +147,25 @@ class Connection:
 
     def _read(self) -> None:
         try:
-            count = self._sock.recv_into(_RECEIVED)
+            count = self._sock.recv_into(self._loop.buffer)
         except (BlockingIOError, InterruptedError):
             return
         if not count:
             self.close("the other side hung up")
             return
         self.heard = time.monotonic()
-        self._take(_RECEIVED[:count])
+        self._loop.bytes_in += count
+        self._take(self._loop.buffer[:count])
 
     def _take(self, received: memoryview) -> None:
         self._tls.feed(received)
-        if not self._secured:
+        if not self.secured:
             try:
-                self._secured = self._tls.handshake()
+                self.secured = self._tls.handshake()
             finally:
                 # also what TLS has to say about a handshake that failed
                 self._write()
-            if not self._secured:
+            if not self.secured:
                 return
             self.handler.on_secured(self)
         if not self.closed:
@@ -159,7 +177,7 @@ class Connection:
         return 0 if self.closed else self._tls.read(into)
 
     def _write(self) -> None:
-        while True:
+        for _ in range(_PIECES_AT_ONCE):
             if not self._pending:
                 self._fill()
                 if not self._pending:
@@ -171,15 +189,17 @@ class Connection:
                 sent = 0
             if sent:
                 self.spoke = time.monotonic()
+                self._loop.bytes_out += sent
             self._pending = self._pending[sent:]
             if self._pending:
-                self._loop.watch(self._sock, READ | WRITE, self._ready)
-                return
+                break
+        # the others' turn
+        self._loop.watch(self._sock, READ | WRITE, self._ready)
 
     def _fill(self) -> None:
         """Encrypt what is to be sent next: many small frames, or one piece of a stream."""
         size = 0
-        while self._secured and size < PIECE:
+        while self.secured and size < PIECE:
             buffers = self.exchange.pull()
             if not buffers:
                 break

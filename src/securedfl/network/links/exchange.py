@@ -228,12 +228,14 @@ class Exchange:
 
     # -- streams ----------------------------------------------------------------------------------------------
 
-    def accept(self, key: bytes, inlet: Inlet) -> None:
-        """Fill an inlet from a stream, if it is open already."""
-        for stream in list(self._incoming.values()):
+    def accept(self, key: bytes, inlet: Inlet) -> bool:
+        """Fill an inlet from a stream; return whether it is open already."""
+        for stream in self._incoming.values():
             if stream.key == key:
                 stream.accept(inlet)
                 self._forget_ended(stream.channel)
+                return True
+        return False
 
     def stop(self, key: bytes, reason: str) -> None:
         """Refuse a stream, if it is open."""

@@ -40,9 +40,19 @@ class Timer:
 
 
 class Loop:
-    """Runs callbacks in its own thread: when sockets are ready, when time has come, when another thread asks."""
+    """Runs callbacks in its own thread: when sockets are ready, when time has come, when another thread asks.
+
+    Attributes
+    ----------
+    buffer
+        Memory for what a callback receives, for as long as the callback runs.
+    bytes_in, bytes_out
+        What all connections together received and sent.
+    """
 
     def __init__(self, name: str) -> None:
+        self.buffer = memoryview(bytearray(1 << 18))
+        self.bytes_in = self.bytes_out = 0
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
