@@ -86,7 +86,7 @@ class Door:
             connection = self._welcome(sock)
             timer = self._loop.later(
                 self._limits.handshake,
-                lambda connection=connection: connection.close("it did not say who it is in time"),  # type: ignore[misc]
+                lambda connection=connection: connection.close("it did not say who it is in time", tell=True),  # type: ignore[misc]
             )
             self._unfinished[connection] = (str(address[0]), timer)
             connection.start()

@@ -85,7 +85,8 @@ class Pursuit:
         pause = RELAYED_PAUSE if self._relayed else min(FIRST_PAUSE * 2**self._turns, LONGEST_PAUSE)
         self._turns = min(self._turns + 1, 16)
         self._timer = site.loop.later(pause * random.uniform(0.5, 1.5), self._turn)
-        if member.listens and "" not in self._tries:
+        direct = self._tries.get("")
+        if member.listens and (direct is None or (isinstance(direct, Connection) and direct.closed)):
             self._dial("", member)
         if self._direct_failed and not self._relayed:
             old = [
@@ -144,12 +145,9 @@ class Pursuit:
     def _connected(self, key: str, member: Member, sock: socket.socket, rest: bytes) -> None:
         site = self._site
         tls = site.identity.dialling(member.name)
-        if not key:
-            del self._tries[key]
-            connection = Connection(site.loop, sock, tls, site.limits, site.handler, peer=member.name, dialled=True)
-        else:
-            connection = Connection(site.loop, sock, tls, site.limits, self, peer=member.name)
-            self._tries[key] = connection
+        handler = self if key else site.handler
+        connection = Connection(site.loop, sock, tls, site.limits, handler, peer=member.name, dialled=not key)
+        self._tries[key] = connection
         self._hurry(connection)
         connection.start(rest)
 
@@ -157,8 +155,9 @@ class Pursuit:
         self._site.connections.add(connection)
 
         def check() -> None:
-            if not connection.closed and not connection.exchange.linked and connection not in self._tries.values():
-                connection.close("it did not greet in time")
+            waits_at_relay = connection.handler is self and connection.secured
+            if not connection.exchange.linked and not waits_at_relay:
+                connection.close("it did not greet in time", tell=True)
 
         self._site.loop.later(self._site.limits.handshake, check)
 
