@@ -35,12 +35,14 @@ class Sink:
         self.over = threading.Event()
 
     def begin(self, _head: bytes, nbytes: int) -> memoryview:
+        """Give the same memory every time."""
         return self._room[:nbytes]
 
     def arrived(self, head: bytes, body: memoryview) -> None:
-        pass
+        """Take no note of it."""
 
     def ended(self, reason: str) -> None:
+        """Tell that the sender has finished."""
         assert not reason, reason
         self.over.set()
 

@@ -169,12 +169,9 @@ class Connection:
                 return
             self.handler.on_secured(self)
         if not self.closed:
-            self.exchange.advance(self._decrypt)
+            self.exchange.advance(self._tls.read)
         if not self.closed:
             self._write()
-
-    def _decrypt(self, into: memoryview) -> int:
-        return 0 if self.closed else self._tls.read(into)
 
     def _write(self) -> None:
         for _ in range(_PIECES_AT_ONCE):

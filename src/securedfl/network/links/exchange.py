@@ -63,7 +63,7 @@ class Exchange:
         self._target, self._at = self._head, 0
         self._frame: tuple[Kind, int, int] | None = None
         self._allowance, self._filled = 4.0 * limits.control_bytes, clock()
-        self.linked = False
+        self.linked = self._over = False
 
     # -- what leaves ------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Exchange:
 
     def advance(self, read: Read) -> None:
         """Take all bytes that have arrived; `FrameError` for whatever is not as agreed."""
-        while True:
+        while not self._over:
             if self._at < len(self._target):
                 count = read(self._target[self._at :])
                 if not count:
@@ -248,6 +248,7 @@ class Exchange:
 
     def fail(self, reason: str) -> None:
         """End all streams: the connection is gone."""
+        self._over = True
         for outgoing in list(self._outgoing.values()):
             outgoing.fail(reason)
         for incoming in list(self._incoming.values()):

@@ -6,7 +6,6 @@ somebody else's place. Then TLS with the relay ends and the two speak TLS with e
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections import Counter
@@ -23,7 +22,6 @@ from securedfl.network.links.values import FrameError, Inlet, Limits
 
 SILENCE = 120.0
 """Seconds without a byte after which a relay hangs up; links speak more often than that."""
-_AT_ONCE = 1 << 20
 
 
 class Relay:
@@ -100,12 +98,12 @@ class Relay:
 
 
 class Pair:
-    """Two sockets, each of which is sent what the other one says. At most one pipe's worth waits in each direction."""
+    """Two sockets, each of which is sent what the other one says; at most one buffer waits in each direction."""
 
     def __init__(self, loop: Loop, first: socket.socket, second: socket.socket, ended: Callable[[Pair], None]) -> None:
         self._loop, self._ended = loop, ended
         self.heard, self.bytes, self._closed = time.monotonic(), 0, False
-        self._ways = (Way(first, second), Way(second, first))
+        self._ways = (Way(first, second, loop.buffer), Way(second, first, loop.buffer))
         self._watch()
 
     def close(self) -> None:
@@ -115,14 +113,13 @@ class Pair:
         self._closed = True
         for way in self._ways:
             self._loop.watch(way.source, 0, self._ready)
-        for way in self._ways:
-            way.close()
+            way.source.close()
         self._ended(self)
 
     def _watch(self) -> None:
         there, back = self._ways
         for way, other in ((there, back), (back, there)):
-            events = (0 if way.full or way.ended else READ) | (WRITE if other.held else 0)
+            events = (0 if way.waiting or way.ended else READ) | (WRITE if other.waiting else 0)
             self._loop.watch(way.source, events, self._ready)
 
     def _ready(self, _events: int) -> None:
@@ -136,44 +133,33 @@ class Pair:
         if moved:
             self.bytes += moved
             self.heard = time.monotonic()
-        if any(way.ended and not way.held for way in self._ways):
+        if any(way.ended and not way.waiting for way in self._ways):
             self.close()
         else:
             self._watch()
 
 
 class Way:
-    """One direction between two sockets, through a pipe in the kernel, so that bytes never come up here."""
+    """One direction between two sockets; what the target does not take at once waits here, and nothing is read then."""
 
-    def __init__(self, source: socket.socket, target: socket.socket) -> None:
-        self.source, self._target = source, target
-        self._out, self._in = os.pipe()
-        self.held = 0
-        self.full = self.ended = False
+    def __init__(self, source: socket.socket, target: socket.socket, buffer: memoryview) -> None:
+        self.source, self._target, self._buffer = source, target, buffer
+        self.waiting = memoryview(b"")
+        self.ended = False
 
     def move(self) -> int:
         """Move what can be moved now; return how many bytes arrived."""
-        arrived = 0
-        flags = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
-        try:
-            arrived = os.splice(self.source.fileno(), self._in, _AT_ONCE, flags=flags)
-            self.ended = not arrived
-        except BlockingIOError:
-            pass
-        self.held += arrived
-        # with bytes in the pipe, a refusal to take more means that it is full
-        self.full = self.held > 0 and not arrived
+        arrived, fresh = 0, self.waiting
         with suppress(BlockingIOError):
-            while self.held:
-                self.held -= os.splice(self._out, self._target.fileno(), self.held, flags=flags)
-                self.full = False
+            if not fresh:
+                arrived = self.source.recv_into(self._buffer)
+                self.ended, fresh = not arrived, self._buffer[:arrived]
+        with suppress(BlockingIOError):
+            if fresh:
+                fresh = fresh[self._target.send(fresh) :]
+        # the buffer is everybody's: what is left of it must be copied
+        self.waiting = memoryview(bytes(fresh)) if arrived else fresh
         return arrived
-
-    def close(self) -> None:
-        """Close the pipe and the socket that it reads."""
-        os.close(self._out)
-        os.close(self._in)
-        self.source.close()
 
 
 class RelayServer:

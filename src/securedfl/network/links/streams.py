@@ -66,7 +66,10 @@ class Outgoing:
         view = memoryview(body)
         view = view.cast("B") if view.nbytes else memoryview(b"")
         with self._changed:
-            self._wait(lambda: self._waiting_bytes < self._limit, timeout, "did not take what it was sent")
+            if self._waiting_bytes >= self._limit:
+                # half of it, so that threads do not take turns for every piece
+                self._wait(lambda: 2 * self._waiting_bytes <= self._limit, timeout, "did not take what it was sent")
+            self._wait(lambda: True, timeout, "")
             self._queue.append((head, view))
             self._waiting_bytes += len(view)
         self._wake(self)
@@ -132,7 +135,7 @@ class Outgoing:
         self._current = view[length:] if length < len(view) else None
         with self._changed:
             self._waiting_bytes -= length
-            if self._waiting_bytes < self._limit:
+            if 2 * self._waiting_bytes <= self._limit:
                 self._changed.notify_all()
         if not length:
             return [small] if small else []
@@ -283,7 +286,7 @@ class Incoming:
 
     def _give_credit(self) -> None:
         """Give credit for what was taken, in large portions."""
-        if self._owed >= WINDOW // 2 and not self.over:
+        if self._owed >= FLOW // 4 and not self.over:
             self._reply(Kind.CREDIT, self.channel, frames.number(self._owed))
             self._credit += self._owed
             self._owed = 0
