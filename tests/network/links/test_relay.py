@@ -70,7 +70,7 @@ class Proxy:
     """An HTTP CONNECT proxy that notes what it is asked for, and refuses if told to."""
 
     def __init__(self, *, refuse=False):
-        self.asked, self._refuse = [], refuse
+        self.asked, self._refuse, self._sockets = [], refuse, []
         self._server = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://user:secret@127.0.0.1:{self._server.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -81,6 +81,7 @@ class Proxy:
                 client, _ = self._server.accept()
             except OSError:
                 return
+            self._sockets.append(client)
             request = b""
             while b"\r\n\r\n" not in request:
                 request += client.recv(4096)
@@ -91,6 +92,7 @@ class Proxy:
                 continue
             host, port = request.split()[1].decode().rsplit(":", 1)
             server = socket.create_connection((host, int(port)))
+            self._sockets.append(server)
             client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             for pair in ((client, server), (server, client)):
                 threading.Thread(target=self._copy, args=pair, daemon=True).start()
@@ -105,7 +107,8 @@ class Proxy:
         target.close()
 
     def close(self):
-        self._server.close()
+        for sock in (self._server, *self._sockets):
+            sock.close()
 
 
 @pytest.fixture
