@@ -274,13 +274,13 @@ class Filling:
     """An inlet into one array."""
 
     def __init__(self, into):
-        self.into, self.reasons = memoryview(into), []
+        self.into, self.heads, self.reasons = memoryview(into), [], []
 
     def begin(self, _head, nbytes):
         return self.into[:nbytes]
 
-    def arrived(self, head, body):
-        pass
+    def arrived(self, head, _body):
+        self.heads.append(head)
 
     def ended(self, reason):
         self.reasons.append(reason)
@@ -294,6 +294,7 @@ def test_streams_break_off_with_the_link_and_say_so(world):
     inlet = Filling(np.zeros(10, dtype=np.uint8))
     second.links.accept("p0", b"key", inlet)
     stream.put(b"head", bytes(10))
+    second.until(lambda: inlet.heads == [b"head"], "message")
     first.links.close()
     second.until(lambda: second.all_of(LinkDown), "lost link")
     assert len(inlet.reasons) == 1

@@ -120,8 +120,8 @@ def proxy(request):
 
 def test_links_through_an_http_proxy(world, proxy):
     roster = world.roster(["p0", "p1"], silent=("p0",))
-    first = world.peer("p0", roster, proxy=proxy.url)
     second = world.peer("p1", roster)
+    first = world.peer("p0", roster, proxy=proxy.url)
     first.linked("p1")
     exchange(first, second)
     assert proxy.asked[0].startswith(f"CONNECT 127.0.0.1:{world.ports['p1']} HTTP/1.1\r\n")
