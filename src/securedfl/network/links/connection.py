@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from securedfl.errors import SecuredFLError
 from securedfl.network.links import frames
@@ -19,7 +18,7 @@ from securedfl.network.links.values import FrameError, Inlet, Limits
 _PIECES_AT_ONCE = 4
 
 
-class Handler(Protocol):
+class Handler:
     """What a connection tells, in the I/O thread. A `SecuredFLError` that is raised closes the connection."""
 
     def on_secured(self, connection: Connection) -> None:
@@ -31,8 +30,9 @@ class Handler(Protocol):
     def on_control(self, connection: Connection, data: bytes) -> None:
         """Take a control message."""
 
-    def inlet(self, connection: Connection, key: bytes) -> Inlet | None:
+    def inlet(self, _connection: Connection, _key: bytes) -> Inlet | None:
         """Return the inlet of a stream, if it is accepted already."""
+        return None
 
     def on_closed(self, connection: Connection, reason: str) -> None:
         """Learn that the connection is gone; said once."""

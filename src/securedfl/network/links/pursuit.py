@@ -14,7 +14,7 @@ from securedfl.network.links.dial import Dial
 from securedfl.network.links.frames import Kind
 from securedfl.network.links.identity import Identity, require
 from securedfl.network.links.loop import Loop, Timer
-from securedfl.network.links.values import FrameError, Inlet, Limits, Member
+from securedfl.network.links.values import FrameError, Limits, Member
 
 FIRST_PAUSE, LONGEST_PAUSE, RELAYED_PAUSE = 0.2, 5.0, 60.0
 """Seconds between tries: they double, with jitter; a peer that is linked through a relay is dialled now and then."""
@@ -36,12 +36,12 @@ class Site:
     roster: Mapping[str, Member]
     relays: Mapping[str, Member]
     proxy: str | None
-    handler: Handler
-    linked: Callable[[str], bool]
+    handler: Handler = field(default_factory=Handler)
+    linked: Callable[[str], bool] = lambda _peer: False
     connections: set[Connection] = field(default_factory=set)
 
 
-class Pursuit:
+class Pursuit(Handler):
     """Tries to link one peer, until it is linked or stopped; for the I/O thread.
 
     Parameters
@@ -190,12 +190,6 @@ class Pursuit:
         )
         self._hurry(inner)
         inner.start(rest)
-
-    def on_control(self, connection: Connection, data: bytes) -> None:
-        """Never happens: nobody is linked with a relay."""
-
-    def inlet(self, connection: Connection, key: bytes) -> Inlet | None:
-        """Never happens either."""
 
     def on_closed(self, connection: Connection, reason: str) -> None:
         """Learn that a relay is gone, or does not want to join the two."""

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
-from securedfl.network.links.connection import Connection
+from securedfl.network.links.connection import Connection, Handler
 from securedfl.network.links.door import Door
 from securedfl.network.links.frames import Kind
 from securedfl.network.links.identity import Identity, name_of
 from securedfl.network.links.keys import KeyFiles
 from securedfl.network.links.loop import READ, WRITE, Loop
-from securedfl.network.links.values import FrameError, Inlet, Limits
+from securedfl.network.links.values import FrameError, Limits
 
 SILENCE = 120.0
 """Seconds without a byte after which a relay hangs up; links speak more often than that."""
@@ -162,7 +162,7 @@ class Way:
         return arrived
 
 
-class RelayServer:
+class RelayServer(Handler):
     """A relay on a host of its own: ``securedfl relay``.
 
     Whoever has a certificate of the federation's authority may use it. It knows no roster: the ends check each other.
@@ -210,12 +210,6 @@ class RelayServer:
             raise FrameError("this is a relay and no peer; list it under relays")
         self._door.finished(connection)
         self.relay.join(connection, payload.decode("ascii", "replace"))
-
-    def on_control(self, connection: Connection, data: bytes) -> None:
-        """Never happens: a relay is linked with nobody."""
-
-    def inlet(self, connection: Connection, key: bytes) -> Inlet | None:
-        """Never happens either."""
 
     def on_closed(self, connection: Connection, _reason: str) -> None:
         """Forget a connection."""
