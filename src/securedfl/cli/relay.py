@@ -31,13 +31,13 @@ def relay(
     from securedfl.network.links.relay import RelayServer
     from securedfl.network.links.values import Limits
 
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     server = RelayServer(KeyFiles(key, certificate, authority), listen, Limits(joined=pairs))
     info = describe(certificate)
     typer.echo(f"relay {info.name} listens at {server.address}, fingerprint {info.fingerprint}")
     if info.expiry():
         typer.echo(f"warning: {info.expiry()}", err=True)
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     try:
         stop.wait()
     finally:
