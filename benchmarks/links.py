@@ -72,7 +72,7 @@ def linked(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
         listen = roster[me].address
     files = KeyFiles(keys / f"p{me}.key", keys / f"p{me}.crt", keys / "ca.crt")
     links = Links(f"p{me}", files, roster, on_event=on_event, listen=listen, relays=relays)
-    for _ in others:
+    while not all(reach.linked for reach in links.reaches().values()):
         assert up.acquire(timeout=60), links.reaches()
     message = np.frombuffer(os.urandom(MESSAGE), dtype=np.uint8)
 

@@ -20,6 +20,8 @@ FIRST_PAUSE, LONGEST_PAUSE, RELAYED_PAUSE = 0.2, 5.0, 60.0
 """Seconds between tries: they double, with jitter; a peer that is linked through a relay is dialled now and then."""
 POLITENESS = 0.5
 """Seconds by which the peer whose name comes later lets the other one dial first."""
+TURNS_BEFORE_RELAYS = 4
+"""Tries, about three seconds of them, that a peer that can be dialled has to answer before relays are asked."""
 RELAYS_AT_ONCE = 3
 RELAY_WAIT = 20.0
 """Seconds to wait at a relay before another one is tried instead."""
@@ -55,15 +57,14 @@ class Pursuit(Handler):
         self._tries: dict[str, Dial | Connection] = {}
         self._put_off: dict[str, float] = {}
         self._turns = 0
-        self._direct_failed = self._relayed = False
+        self._relayed = False
         self._timer: Timer | None = None
 
     def begin(self) -> None:
         """Begin, or begin again after a link was lost."""
         self.stop()
         self._turns, self._relayed = 0, False
-        self._direct_failed = not self._site.roster[self._peer].listens
-        polite = self._peer < self._site.me and not self._direct_failed
+        polite = self._peer < self._site.me and self._site.roster[self._peer].listens
         self._timer = self._site.loop.later(POLITENESS * polite, self._turn)
 
     def stop(self) -> None:
@@ -88,18 +89,19 @@ class Pursuit(Handler):
         direct = self._tries.get("")
         if member.listens and (direct is None or (isinstance(direct, Connection) and direct.closed)):
             self._dial("", member)
-        if self._direct_failed and not self._relayed:
-            old = [
-                key
-                for key, found in self._tries.items()
-                if key and isinstance(found, Connection) and time.monotonic() - found.began > RELAY_WAIT
-            ]
-            for key in old:
-                self._put_off[key] = time.monotonic()
+        if not self._relayed and (not member.listens or self._turns > TURNS_BEFORE_RELAYS):
+            self._wait_at_relays()
+
+    def _wait_at_relays(self) -> None:
+        """Wait at a few relays; where nobody came for long, let another one have its place."""
+        now = time.monotonic()
+        for key, found in list(self._tries.items()):
+            if key and isinstance(found, Connection) and now - found.began > RELAY_WAIT:
+                self._put_off[key] = now
                 self._drop(key)
-            for relay in self._candidates():
-                if len(self._tries.keys() - {""}) < RELAYS_AT_ONCE and relay.name not in self._tries:
-                    self._dial(relay.name, relay)
+        for relay in self._candidates():
+            if len(self._tries.keys() - {""}) < RELAYS_AT_ONCE and relay.name not in self._tries:
+                self._dial(relay.name, relay)
 
     def _candidates(self) -> Sequence[Member]:
         """Return who may join the two: both ends order them alike, those that failed here lately come last."""
@@ -136,9 +138,7 @@ class Pursuit(Handler):
 
     def _failed(self, key: str, reason: str) -> None:
         self._tries.pop(key, None)
-        if not key:
-            self._direct_failed = True
-        else:
+        if key:
             self._put_off[key] = time.monotonic()
         self._report(self._peer, f"relay {key} at {reason}" if key else reason)
 
@@ -194,7 +194,7 @@ class Pursuit(Handler):
     def on_closed(self, connection: Connection, reason: str) -> None:
         """Learn that a relay is gone, or does not want to join the two."""
         if self._tries.get(connection.peer) is connection:
-            self._failed(connection.peer, f"{reason}")
+            self._failed(connection.peer, reason)
 
     def count(self, what: str) -> None:
         """Let the links count."""
