@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
 from pathlib import Path
@@ -31,6 +32,9 @@ def relay(
     from securedfl.network.links.relay import RelayServer
     from securedfl.network.links.values import Limits
 
+    # two descriptors for every pair that it joins
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     server = RelayServer(KeyFiles(key, certificate, authority), listen, Limits(joined=pairs))

@@ -62,22 +62,16 @@ class Kind(IntEnum):
 
 _LONGEST = {
     Kind.HELLO: 64,
-    Kind.LINK: 0,
     Kind.CLOSE: 512,
-    Kind.PING: 0,
-    Kind.PONG: 0,
     Kind.JOIN: 63,
-    Kind.JOINED: 0,
     Kind.CONTROL: MAX_CONTROL,
     Kind.OPEN: MAX_HEAD,
     Kind.MESSAGE: MAX_HEAD + _MESSAGE.size,
     Kind.DATA: PIECE,
-    Kind.END: 0,
-    Kind.RESET: 0,
     Kind.CREDIT: _NUMBER.size,
-    Kind.DONE: 0,
     Kind.STOP: 512,
 }
+"""Bytes of the longest frame of each kind; the others have none."""
 
 
 def header(kind: Kind, channel: int, length: int) -> bytes:
@@ -97,7 +91,7 @@ def read_header(data: bytes | memoryview) -> tuple[Kind, int, int]:
         kind = Kind(number)
     except ValueError:
         raise FrameError("bytes that are not a frame") from None
-    if length > _LONGEST[kind]:
+    if length > _LONGEST.get(kind, 0):
         raise FrameError(f"a frame {kind.name} of {length} bytes, which is too long")
     return kind, channel, length
 

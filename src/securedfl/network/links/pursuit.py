@@ -14,7 +14,7 @@ from securedfl.network.links.dial import Dial
 from securedfl.network.links.frames import Kind
 from securedfl.network.links.identity import Identity, require
 from securedfl.network.links.loop import Loop, Timer
-from securedfl.network.links.values import FrameError, Limits, Member
+from securedfl.network.links.values import FrameError, IdentityError, Limits, Member
 
 FIRST_PAUSE, LONGEST_PAUSE, RELAYED_PAUSE = 0.2, 5.0, 60.0
 """Seconds between tries: they double, with jitter; a peer that is linked through a relay is dialled now and then."""
@@ -165,8 +165,10 @@ class Pursuit(Handler):
 
     def on_secured(self, connection: Connection) -> None:
         """Ask a relay for the peer, if it is the relay that it should be."""
-        site = self._site
-        require(connection.certificate, site.relays.get(connection.peer) or site.roster[connection.peer])
+        relay = self._site.relays.get(connection.peer) or self._site.roster.get(connection.peer)
+        if relay is None:
+            raise IdentityError(f"{connection.peer} is not a relay any more")
+        require(connection.certificate, relay)
         connection.reply(Kind.JOIN, self._peer.encode())
 
     def on_frame(self, connection: Connection, kind: Kind, _payload: bytes) -> None:
