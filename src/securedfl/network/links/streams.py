@@ -69,7 +69,7 @@ class Outgoing:
             if self._waiting_bytes >= self._limit:
                 # half of it, so that threads do not take turns for every piece
                 self._wait(lambda: 2 * self._waiting_bytes <= self._limit, timeout, "did not take what it was sent")
-            self._wait(lambda: True, timeout, "")
+            self._check()
             self._queue.append((head, view))
             self._waiting_bytes += len(view)
         self._wake(self)
@@ -148,6 +148,9 @@ class Outgoing:
             if left <= 0:
                 raise PeerLostError(f"{self.peer} {complaint} within {timeout:g} s")
             self._changed.wait(left)
+        self._check()
+
+    def _check(self) -> None:
         if self._failure:
             raise PeerLostError(f"a stream to {self.peer} broke off: {self._failure}")
 
