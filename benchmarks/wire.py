@@ -102,8 +102,8 @@ def _streams(folder: Path, me: int, job: dict[str, Any]) -> Exchange:
     """Open gRPC channels to everybody, and return what exchanges the bytes."""
     import grpc
 
+    from securedfl.network.links.keys import KeyFiles
     from securedfl.network.wire import tls
-    from securedfl.network.wire.keys import KeyFiles
 
     n, nbytes, keys = job["peers"], job["bytes"], folder / "keys"
     message, options = os.urandom(MESSAGE), tls.options(2 * MESSAGE, n)

@@ -14,8 +14,8 @@ import pytest
 
 from securedfl.designs import best
 from securedfl.network.driver import SLICED_CHUNK, Plan
+from securedfl.network.links import keys as certificates
 from securedfl.network.routes import find_routes
-from securedfl.network.wire import keys as certificates
 from securedfl.network.wire.frames import Place, Spec, bundle, decode, encode
 from securedfl.network.wire.mailbox import Mailbox
 from securedfl.network.wire.server import SERVICE, STREAMS_PER_PEER

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from securedfl.designs import best
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.driver import Attempt, Plan
+from securedfl.network.links import keys as certificates
 from securedfl.network.routes import dry_run, find_routes
-from securedfl.network.wire import keys as certificates
 from securedfl.network.wire import tls
 from securedfl.network.wire.endpoint import Endpoint
 from securedfl.network.wire.frames import Place, decode, encode

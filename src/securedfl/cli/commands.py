@@ -21,6 +21,7 @@ COMMANDS = (
     "peer",
     "check",
     "certs",
+    "relay",
     "design",
     "audit",
     "attack",

@@ -17,10 +17,10 @@ import grpc
 import msgpack
 
 from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
+from securedfl.network.links.keys import KeyFiles
 from securedfl.network.wire import tls
 from securedfl.network.wire.control import read_control
 from securedfl.network.wire.frames import Place
-from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.mailbox import Mailbox
 from securedfl.network.wire.outlet import StreamOutlet
 from securedfl.network.wire.server import SERVICE, Methods

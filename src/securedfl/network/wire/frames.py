@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-from securedfl.errors import SecuredFLError
+from securedfl.network.links.values import FrameError
 
 MAGIC = b"SDF1"
 MAX_HEADER = 256
@@ -25,12 +25,6 @@ SEED_BYTES = 32
 _PREFIX = struct.Struct("<4sH")
 _LENGTH = struct.Struct("<I")
 _LIMITS = {"round": 1 << 40, "attempt": 1 << 40, "step": 1 << 20, "chunk": 1 << 32, "count": 1 << 40}
-
-
-class FrameError(SecuredFLError):
-    """Bytes that are not a frame, or a frame that nobody expects."""
-
-    exit_code = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +179,6 @@ def _header(data: memoryview) -> tuple[bytes, list[int], bool]:
     if seeded and DTYPES[numbers[4]][1] != "u":
         raise FrameError("a frame with a seed for a mask that is not of a ring")
     return run, numbers, seeded
+
+
+__all__ = ["Frame", "FrameError", "Place", "Spec", "decode", "encode"]

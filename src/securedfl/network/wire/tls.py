@@ -11,43 +11,16 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import grpc
 
-from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
-from securedfl.network.wire.keys import KeyFiles, describe_pem, read_private
+from securedfl.errors import ConfigError, PeerLostError
+from securedfl.network.links.keys import KeyFiles, describe_pem, read_private
+from securedfl.network.links.values import IdentityError, Member, is_loopback
 
 TLS_VERSION = b"TLSv1.3"
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-class IdentityError(SecuredFLError):
-    """The other end of a connection is not who the roster says it is."""
-
-    exit_code = 11
-
-
-@dataclass(frozen=True)
-class Member:
-    """One line of the roster: a peer's name, address and certificate fingerprint."""
-
-    name: str
-    host: str
-    port: int
-    fingerprint: str = ""
-
-    @property
-    def address(self) -> str:
-        """Host and port as gRPC wants them."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine for certain."""
-    return host in LOOPBACK or host.startswith("127.")
 
 
 def server_credentials(files: KeyFiles) -> grpc.ServerCredentials:
@@ -171,3 +144,6 @@ def options(max_message: int, streams: int) -> list[tuple[str, Any]]:
         ("grpc.min_reconnect_backoff_ms", 5_000),
         ("grpc.max_reconnect_backoff_ms", 1_000),
     ]
+
+
+__all__ = ["IdentityError", "Member", "is_loopback"]
