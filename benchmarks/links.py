@@ -49,9 +49,9 @@ class Sink:
 
 def linked(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one process of links."""
-    from securedfl.network.links.keys import KeyFiles
-    from securedfl.network.links.links import Links
-    from securedfl.network.links.values import Event, LinkUp, Member
+    from securedfl.network.wire.keys import KeyFiles
+    from securedfl.network.wire.links import Links
+    from securedfl.network.wire.values import Event, LinkUp, Member
     from securedfl.network.memory import share_one_heap
 
     share_one_heap()
@@ -106,7 +106,7 @@ def linked(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
 def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
     """Start all processes of one measurement, and a relay if it needs one, and collect what they report."""
     from securedfl.federation.peers.local import free_ports
-    from securedfl.network.links import keys as certificates
+    from securedfl.network.wire import keys as certificates
 
     names = [f"p{k}" for k in range(job["peers"])]
     with tempfile.TemporaryDirectory() as name:
@@ -142,9 +142,9 @@ def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
 
 def relay(folder: Path, _me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run the relay until it is killed."""
-    from securedfl.network.links.keys import KeyFiles
-    from securedfl.network.links.relay import RelayServer
-    from securedfl.network.links.values import Member
+    from securedfl.network.wire.keys import KeyFiles
+    from securedfl.network.wire.relay import RelayServer
+    from securedfl.network.wire.values import Member
 
     keys = folder / "keys"
     RelayServer(KeyFiles(keys / "relay.key", keys / "relay.crt", keys / "ca.crt"), Member(*job["relays"][0]).address)

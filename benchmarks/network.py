@@ -35,7 +35,7 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     from securedfl.network.core.rules import Rules
     from securedfl.network.core.session import Session
     from securedfl.network.driver import CHUNK, SLICED_CHUNK
-    from securedfl.network.links.keys import KeyFiles
+    from securedfl.network.wire.keys import KeyFiles
     from securedfl.network.memory import share_one_heap
     from securedfl.network.wire.endpoint import Endpoint
     from securedfl.network.wire.tls import Member
@@ -142,7 +142,7 @@ def loopback_bytes() -> int:
 def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
     """Start all processes of one measurement and collect what they report."""
     from securedfl.federation.peers.local import free_ports
-    from securedfl.network.links import keys as certificates
+    from securedfl.network.wire import keys as certificates
 
     peers = job["peers"]
     with tempfile.TemporaryDirectory() as name:

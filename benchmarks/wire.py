@@ -102,7 +102,7 @@ def _streams(folder: Path, me: int, job: dict[str, Any]) -> Exchange:
     """Open gRPC channels to everybody, and return what exchanges the bytes."""
     import grpc
 
-    from securedfl.network.links.keys import KeyFiles
+    from securedfl.network.wire.keys import KeyFiles
     from securedfl.network.wire import tls
 
     n, nbytes, keys = job["peers"], job["bytes"], folder / "keys"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from securedfl.cli.certs import certs
 from securedfl.errors import ConfigError
-from securedfl.network.links import keys
+from securedfl.network.wire import keys
 
 
 def run(*arguments):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from securedfl.network.links import keys as certificates
+from securedfl.network.wire import keys as certificates
 from securedfl.network.wire import tls
 from securedfl.network.wire.endpoint import Endpoint
 from tests.network.peer_processes import Federation, free_ports

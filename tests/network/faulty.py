@@ -20,7 +20,7 @@ import numpy as np
 from securedfl.cli import main
 from securedfl.network import driver
 from securedfl.network.core import session, settlement
-from securedfl.network.links.keys import CertificateInfo
+from securedfl.network.wire.keys import CertificateInfo
 from securedfl.network.wire import outlet
 from securedfl.network.wire.outlet import StreamOutlet
 from securedfl.protocols import InsecureSeededDraw

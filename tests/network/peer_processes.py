@@ -15,7 +15,7 @@ import numpy as np
 import tomli_w
 
 from securedfl.federation.peers.local import free_ports
-from securedfl.network.links import keys as certificates
+from securedfl.network.wire import keys as certificates
 
 HERE = Path(__file__).parent
 RUN = b"r" * 16

@@ -8,7 +8,7 @@ import stat
 import pytest
 
 from securedfl.errors import ConfigError
-from securedfl.network.links import keys as certs
+from securedfl.network.wire import keys as certs
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from securedfl.network.links import keys as certificates
+from securedfl.network.wire import keys as certificates
 from tests.network.peer_processes import free_ports
 from tests.network.test_peers import check_equal
 

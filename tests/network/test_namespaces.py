@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from securedfl.network.links import keys as certificates
+from securedfl.network.wire import keys as certificates
 from tests.network.peer_processes import HERE, Process
 from tests.network.test_peers import check_equal
 

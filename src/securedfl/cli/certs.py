@@ -28,7 +28,7 @@ def init(
 
     - `securedfl certs init --dir keys`
     """
-    from securedfl.network.links.keys import create_authority
+    from securedfl.network.wire.keys import create_authority
 
     info = create_authority(folder, days=days)
     typer.echo(f"{folder / 'ca.crt'} is for every peer; {folder / 'ca.key'} is for nobody but you.")
@@ -49,7 +49,7 @@ def issue(
 
     - `securedfl certs issue hospital-a --host a.example.org`
     """
-    from securedfl.network.links import keys as certificates
+    from securedfl.network.wire import keys as certificates
 
     files = certificates.issue(folder, name, host or (), days=days, renew=renew)
     typer.echo(f"Give {files.key}, {files.certificate} and {files.authority} to {name} only; for federation.toml:\n")
@@ -69,7 +69,7 @@ def request(
 
     - `securedfl certs request hospital-a --host a.example.org`
     """
-    from securedfl.network.links import keys as certificates
+    from securedfl.network.wire import keys as certificates
 
     path = certificates.request(folder, name, host or (), renew=renew)
     typer.echo(f"Keep {folder / name}.key here. Send {path} to whoever holds the federation's authority, who runs:\n")
@@ -89,7 +89,7 @@ def sign(
 
     - `securedfl certs sign hospital-a.csr --dir keys`
     """
-    from securedfl.network.links import keys as certificates
+    from securedfl.network.wire import keys as certificates
 
     path = certificates.sign(folder, csr, days=days, renew=renew)
     typer.echo(f"Send {path} and {folder / 'ca.crt'} back to the site; for federation.toml:\n")
@@ -109,7 +109,7 @@ def show(
     - `securedfl certs show`
     - `securedfl certs show keys/hospital-a.crt --json`
     """
-    from securedfl.network.links.keys import describe
+    from securedfl.network.wire.keys import describe
 
     found = files or sorted(folder.glob("*.crt"))
     if not found:
@@ -144,7 +144,7 @@ def show(
 
 
 def _roster_line(certificate: Path) -> str:
-    from securedfl.network.links.keys import describe
+    from securedfl.network.wire.keys import describe
 
     info = describe(certificate)
     where = next((host for host in info.hosts if host != info.name), "HOST")

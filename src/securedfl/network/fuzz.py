@@ -13,11 +13,11 @@ import random
 import sys
 from dataclasses import dataclass
 
-from securedfl.network.links import frames
-from securedfl.network.links.exchange import Exchange
-from securedfl.network.links.frames import Kind, frame
-from securedfl.network.links.streams import Outgoing
-from securedfl.network.links.values import FrameError, Inlet, Limits
+from securedfl.network.wire import frames
+from securedfl.network.wire.exchange import Exchange
+from securedfl.network.wire.frames import Kind, frame
+from securedfl.network.wire.streams import Outgoing
+from securedfl.network.wire.values import FrameError, Inlet, Limits
 
 _LENGTHS = (0, 1, 4, 8, 9, 63, 64, 512, 513, 5000)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from securedfl.network.wire.frames import Spec, spec_of
+from securedfl.network.parcels import Spec, spec_of
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Inbox, Outbox, PeerProtocol, in_one_part
 

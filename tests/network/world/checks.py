@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from securedfl.network.log.core import Core
-from securedfl.network.log.entries import Begin, Done, Entry
-from securedfl.network.log.messages import Decided, Gossip, Vote
+from securedfl.network.core.core import Core
+from securedfl.network.core.entries import Begin, Done, Entry
+from securedfl.network.core.messages import Decided, Gossip, Vote
 from securedfl.protocols.steps import Array
 
 if TYPE_CHECKING:

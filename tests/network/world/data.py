@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import PeerLostError
-from securedfl.network.log.state import Rules, State
+from securedfl.network.core.state import Rules, State
 from securedfl.protocols.protocol import Averaging, averaging
 from securedfl.protocols.randomness import InsecureSeededDraw
 from securedfl.protocols.steps import Array, Held, Inbox, Outbox, Steps, whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securedfl.network.log.messages import Decided, Promise, Record, Result, Vote
+from securedfl.network.core.messages import Decided, Promise, Record, Result, Vote
 from securedfl.protocols.steps import Array
 from tests.network.world.checks import Identity
 

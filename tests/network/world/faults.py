@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from securedfl.network.log import events as ev
-from securedfl.network.log.entries import Add, Ask, Move, Remove, Renew
+from securedfl.network.core import events as ev
+from securedfl.network.core.entries import Add, Ask, Move, Remove, Renew
 from tests.network.world.schedule import HEALED, Fault
 from tests.network.world.site import Site
 from tests.network.world.world import World

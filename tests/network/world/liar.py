@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from securedfl.network.log.entries import Abandon, Begin, Commit, Done, End, Entry, Remove, Void
-from securedfl.network.log.messages import (
+from securedfl.network.core.entries import Abandon, Begin, Commit, Done, End, Entry, Remove, Void
+from securedfl.network.core.messages import (
     PRECOMMIT,
     PREVOTE,
     Decided,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from securedfl.network.log import events as ev
-from securedfl.network.log.core import Core
-from securedfl.network.log.entries import Ask
-from securedfl.network.log.messages import Gossip, Result, decode_record, encode
-from securedfl.network.log.state import State
+from securedfl.network.core import events as ev
+from securedfl.network.core.core import Core
+from securedfl.network.core.entries import Ask
+from securedfl.network.core.messages import Gossip, Result, decode_record, encode
+from securedfl.network.core.state import State
 from securedfl.protocols.steps import Array
 from tests.network.world.data import SIZE, Part
 from tests.network.world.disk import Disk, Keys

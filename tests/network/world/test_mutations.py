@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from securedfl.network.log import state
-from securedfl.network.log.conduct import Conduct
-from securedfl.network.log.consensus import Consensus
-from securedfl.network.log.core import Core
-from securedfl.network.log.entries import Abandon, Commit
-from securedfl.network.log.proofs import Proofs
-from securedfl.network.log.sense import Sense
+from securedfl.network.core import state
+from securedfl.network.core.conduct import Conduct
+from securedfl.network.core.consensus import Consensus
+from securedfl.network.core.core import Core
+from securedfl.network.core.entries import Abandon, Commit
+from securedfl.network.core.proofs import Proofs
+from securedfl.network.core.sense import Sense
 from tests.network.world.runs import run
 from tests.network.world.schedule import draw
 
@@ -79,7 +79,7 @@ def not_bound(patch):
         after = made(before, entry, rules)
         return replace(after, bound=()) if isinstance(entry, Abandon) else after
 
-    patch.setattr("securedfl.network.log.core.reduce", reduce)
+    patch.setattr("securedfl.network.core.core.reduce", reduce)
     patch.setattr("tests.network.world.world.reduce", reduce)
 
 
@@ -92,7 +92,7 @@ def never_abandoned(patch):
 
 
 def ballots_never_end(patch):
-    patch.setattr("securedfl.network.log.core.timeout", lambda views, state, ballot, peer: 1e9)
+    patch.setattr("securedfl.network.core.core.timeout", lambda views, state, ballot, peer: 1e9)
 
 
 def nobody_fetches(patch):

@@ -52,7 +52,7 @@ def test_a_dead_proposer_costs_no_timeout():
 
 
 def test_a_violation_is_shrunk_and_can_be_replayed(monkeypatch):
-    from securedfl.network.log.conduct import Conduct
+    from securedfl.network.core.conduct import Conduct
 
     monkeypatch.setattr(Conduct, "_leave", lambda *args: None)
     found = next(outcome for outcome in map(run_seed, range(40)) if outcome.kind and len(outcome.schedule.faults) > 1)

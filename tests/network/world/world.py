@@ -9,10 +9,10 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from securedfl.network.log.core import Core
-from securedfl.network.log.entries import Peer, Settings
-from securedfl.network.log.messages import Gossip, decode, encode
-from securedfl.network.log.state import State, reduce
+from securedfl.network.core.core import Core
+from securedfl.network.core.entries import Peer, Settings
+from securedfl.network.core.messages import Gossip, decode, encode
+from securedfl.network.core.state import State, reduce
 from tests.network.world.checks import Checks, ViolationError
 from tests.network.world.data import rules_for
 from tests.network.world.schedule import HEALED, Schedule

@@ -16,7 +16,7 @@ from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import check_keys
 from securedfl.network.core.board import Status, read_status, status_message
-from securedfl.network.links.keys import KeyFiles
+from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.endpoint import Answer, Endpoint
 
 CLOCK_SLACK = 5.0

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from securedfl.errors import ConfigError
 from securedfl.federation.config import Settings, TrainConfig, check_keys, read_toml
 from securedfl.network.core.rules import Deadlines
-from securedfl.network.links.keys import KeyFiles
+from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.tls import Member, is_loopback
 from securedfl.privacy.absence import Absence
 from securedfl.protocols.protocol import LEAST_PEERS, by_name

@@ -29,7 +29,7 @@ from securedfl.federation.run_folder.folder import ELSEWHERE, RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.task import make_task
-from securedfl.network.links import keys as certificates
+from securedfl.network.wire import keys as certificates
 from securedfl.storage import write_text
 
 COMMAND = "from securedfl.cli import main; main()"

@@ -21,7 +21,7 @@ from securedfl.federation.peers.rules import METHOD, make_rules
 from securedfl.federation.peers.telemetry import serve_metrics, session_metrics
 from securedfl.network.core.rules import Averaged
 from securedfl.network.core.session import Session
-from securedfl.network.links.keys import KeyFiles, check_pair
+from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.network.wire.endpoint import Endpoint
 from securedfl.network.wire.tls import Member
 from securedfl.parameters import Array, Schema
