@@ -52,6 +52,8 @@ def begin(world: World, fault: Fault) -> None:
             world.at(end, setattr, site, "full", False)
         case "disk lost":
             if site.core is None or site.core.state.length == 0 or _last_copy(world, site) or not _spare(world, site):
+                # more than the log promises to survive
+                world.counts[fault.kind] -= 1
                 return
             site.stop("loses its disk")
             site.disk = site.new_disk()
@@ -69,9 +71,11 @@ def begin(world: World, fault: Fault) -> None:
                 one.stop("stops, as all do")
                 world.at(end * (1 - fault.choice) + fault.choice * world.now, one.start)
         case "gone for good":
-            if world.rules.can_lose and _dispensable(world, site):
-                site.stop("stops for good")
-                site.gone = True
+            if not world.rules.can_lose or not _dispensable(world, site):
+                world.counts[fault.kind] -= 1
+                return
+            site.stop("stops for good")
+            site.gone = True
         case _:
             _change(world, fault)
 
