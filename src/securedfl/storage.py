@@ -6,9 +6,10 @@ What the system refuses is a `RunFolderError` that names the file and ends with 
 from __future__ import annotations
 
 import os
+import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,78 @@ class Lines:
         """Close the file; `append` has flushed every line, and told what went wrong."""
         with suppress(OSError):
             self._file.close()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(self._path, error, self._advice) from None
+
+
+class Records:
+    """A file of records that only grows, each with checksums: what a crash tore off at the end is cut, and told apart
+    from damage in the middle, which is an error.
+
+    Attributes
+    ----------
+    found
+        The records that were in it when it was opened.
+    """
+
+    _HEAD = struct.Struct("<III")
+
+    def __init__(self, path: Path, advice: str = ADVICE, *, mend: str = "restore it from a copy") -> None:
+        self._path, self._advice, self._mend = path, advice, mend
+        with self._telling():
+            data = path.read_bytes() if path.exists() else b""
+            self.found, end = self._read(data)
+            self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OWNER), "r+b")
+            self._file.truncate(end)
+            self._file.seek(end)
+            _flush(path.parent)
+
+    def append(self, *records: bytes) -> None:
+        """Add records; they are on disk when this returns."""
+        with self._telling():
+            self._file.write(b"".join(self._framed(record) for record in records))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def replace(self, records: Iterable[bytes]) -> None:
+        """Put these records in the place of all others."""
+        with replacing(self._path, self._advice, mode=OWNER) as temporary:
+            temporary.write_bytes(b"".join(self._framed(record) for record in records))
+        with self._telling():
+            self._file.close()
+            self._file = self._path.open("ab")
+
+    def close(self) -> None:
+        """Close the file; `append` has flushed every record, and told what went wrong."""
+        with suppress(OSError):
+            self._file.close()
+
+    def _framed(self, record: bytes) -> bytes:
+        length = len(record).to_bytes(4, "little")
+        return self._HEAD.pack(len(record), zlib.crc32(length), zlib.crc32(record)) + record
+
+    def _read(self, data: bytes) -> tuple[list[bytes], int]:
+        """Return the records, and where the last whole one ends."""
+        found, at, size = list[bytes](), 0, self._HEAD.size
+        while len(data) - at >= size:
+            length, head_sum, record_sum = self._HEAD.unpack_from(data, at)
+            end = at + size + length
+            whole = zlib.crc32(data[at : at + 4]) == head_sum
+            if whole and end > len(data):
+                break
+            if not whole or zlib.crc32(data[at + size : end]) != record_sum:
+                # a crash leaves nothing, or zeros, after what it tore
+                if not any(data[end if whole else at :]):
+                    break
+                raise damaged(self._path, f"the record at byte {at}", self._mend)
+            found.append(data[at + size : end])
+            at = end
+        return found, at
 
     @contextmanager
     def _telling(self) -> Iterator[None]:

@@ -149,6 +149,11 @@ class Attempt:
         if self._plan.commit_step:
             self._run()
 
+    @property
+    def holds(self) -> bool:
+        """Whether everything before the commit step is done."""
+        return bool(self._plan.commit_step) and len(self._held) == len(self._plan.routes)
+
     def finish(self, lost: frozenset[int] = frozenset()) -> Array:
         """Do the rest and return the average of all members; with stand-ins also without those lost, and repeatedly."""
         self._lost = lost

@@ -108,9 +108,7 @@ class Mailbox:
         with self._changed:
             keys = ((c, s) for c, routes in enumerate(self._routes) for s in range(routes.steps))
             return any(
-                sender in self._expected(*key)
-                and key not in self._taken
-                and sender not in self._inboxes.get(key, ())
+                sender in self._expected(*key) and key not in self._taken and sender not in self._inboxes.get(key, ())
                 for key in keys
             )
 

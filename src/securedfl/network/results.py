@@ -1,210 +1,136 @@
-"""Results of rounds: kept safe before they are confirmed, applied only then, and handed to whoever missed them."""
+"""Results of attempts: kept safe before the log confirms them, and handed to whoever missed them."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from securedfl import storage
 from securedfl.errors import RunFolderError
-from securedfl.network.wire.frames import FrameError
+from securedfl.network.core.messages import Result
+from securedfl.network.journal import AGAIN
 from securedfl.protocols.steps import Array
+from securedfl.storage import OWNER, make_folder, replacing
 
 PIECE = 1 << 20
-_HEADER_LIMIT = 4096
-AGAIN = "free some space, then start this peer again"
-
-
-@dataclass(frozen=True)
-class Result:
-    """One round's average: in memory, or in a file if results are durable."""
-
-    round: int
-    epoch: int
-    digest: str
-    vector: Array | None = None
-    path: Path | None = None
-
-    def header(self) -> bytes:
-        """Describe the result, for a file or a stream."""
-        text = {"round": self.round, "epoch": self.epoch, "digest": self.digest}
-        return json.dumps(text).encode() + b"\n"
+"""Bytes of a result that travel in one message."""
 
 
 class Results:
-    """The last confirmed result and, for a while, the one that waits for confirmation.
+    """The results that this peer holds, a file each. May be used from any thread.
 
     Parameters
     ----------
     folder
-        Where they are kept; None keeps them in memory.
+        Where they are kept.
     size, dtype
-        Of the vectors; anything else is refused before it is read.
+        Of the vectors.
     """
 
-    def __init__(self, folder: Path | None, size: int, dtype: str) -> None:
+    def __init__(self, folder: Path, size: int, dtype: str) -> None:
+        make_folder(folder, AGAIN, private=True)
         self._folder, self._size = folder, size
         self._dtype = np.dtype(dtype).newbyteorder("<")
         self._lock = threading.Lock()
-        self._pending = self._find("pending.bin")
-        self._confirmed = self._find("result.bin")
+        self._kept: tuple[Result, Array] | None = None
+        self._files = dict(self._find())
 
     @property
-    def round(self) -> int:
-        """The last confirmed round, -1 for none."""
-        return self._confirmed.round if self._confirmed else -1
+    def nbytes(self) -> int:
+        """Bytes of a result."""
+        return self._size * self._dtype.itemsize
 
     @property
-    def pending(self) -> Result | None:
-        """The result that waits for confirmation."""
-        return self._pending
+    def held(self) -> list[Result]:
+        """All results that are stored, in order."""
+        with self._lock:
+            return sorted(self._files, key=lambda result: (result.round, result.attempt))
 
-    def stage(self, round: int, epoch: int, vector: Array) -> str:
-        """Keep a result safe and return its digest; it is not applied yet."""
+    def store(self, round: int, attempt: int, vector: Array) -> Result:
+        """Keep a result safe; it is on disk when this returns."""
         vector.flags.writeable = False
-        result = Result(round, epoch, _digest(vector), vector)
-        if self._folder is not None:
-            result = self._save("pending.bin", result, vector)
-        with self._lock:
-            self._pending = result
-        return result.digest
-
-    def holds(self, round: int, digest: str) -> bool:
-        """Tell whether this peer has that result, confirmed or not."""
-        with self._lock:
-            return any(
-                result is not None and (result.round, result.digest) == (round, digest)
-                for result in (self._pending, self._confirmed)
-            )
-
-    def confirm(self) -> Array:
-        """Make the pending result the confirmed one and return it."""
-        with self._lock:
-            result = self._pending
-            if result is None:
-                raise RuntimeError("there is no result to confirm")
-            if self._folder is not None:
-                (self._folder / "pending.bin").replace(self._folder / "result.bin")
-                result = Result(result.round, result.epoch, result.digest, None, self._folder / "result.bin")
-            self._pending, vector = None, self._pending.vector if self._pending else None
-            self._confirmed = result
-        return vector if vector is not None else self.load()
-
-    def discard(self) -> None:
-        """Forget the pending result, which was abandoned."""
-        with self._lock:
-            self._pending = None
-        if self._folder is not None:
-            (self._folder / "pending.bin").unlink(missing_ok=True)
-
-    def void(self, round: int) -> Array:
-        """Let a void round end with what the round before gave; return that."""
-        vector = self.load()
-        self.stage(round, 0, vector)
-        return self.confirm()
-
-    def load(self) -> Array:
-        """Return the confirmed result."""
-        if self._confirmed is None:
-            raise RunFolderError("there is no result of an earlier round")
-        if self._confirmed.vector is not None:
-            return self._confirmed.vector
-        return self._read(self._confirmed)
-
-    def send(self, round: int = -1, epoch: int = 0) -> Iterator[bytes]:
-        """Give the confirmed result away, piece by piece; or the one of ``round`` that waits for confirmation."""
-        with self._lock:
-            pending = self._pending
-            waiting = pending is not None and (pending.round, pending.epoch) == (round, epoch)
-            result = pending if waiting else self._confirmed
-        if result is None:
-            raise RunFolderError("this peer has no result yet")
-        vector = result.vector if result.vector is not None else self._read(result)
-        yield result.header()
         data = _bytes(np.ascontiguousarray(vector, dtype=self._dtype))
-        for at in range(0, len(data), PIECE):
-            yield bytes(data[at : at + PIECE])
+        result = Result(round, attempt, hashlib.sha256(data).digest())
+        path = self._folder / f"{round}-{attempt}-{result.digest.hex()}.bin"
+        with replacing(path, AGAIN, mode=OWNER) as temporary, temporary.open("wb") as file:
+            file.write(data)
+        with self._lock:
+            self._files[result] = path
+            self._kept = (result, vector)
+        return result
 
-    def receive(self, pieces: Iterator[bytes], round: int, digest: str) -> tuple[int, Array]:
-        """Take a result from another peer, check it, and confirm it; ``digest`` is what was decided for ``round``."""
-        result, vector = self._read_stream(pieces)
-        if result.round < round or (digest and result.round == round and result.digest != digest):
-            raise FrameError("a model of another round or with another digest than was decided")
-        self.stage(result.round, result.epoch, vector)
-        return result.round, self.confirm()
+    def keep_from(self, round: int) -> None:
+        """Forget results of earlier rounds."""
+        for result in self.held:
+            if result.round < round:
+                self.drop(result)
 
-    def copy(self, pieces: Iterator[bytes], round: int, epoch: int, digest: str) -> Array:
-        """Take a result that waits for confirmation from another peer and check it; it is not kept yet."""
-        result, vector = self._read_stream(pieces)
-        if (result.round, result.epoch, result.digest) != (round, epoch, digest):
-            raise FrameError("a result of another round or with another digest than was announced")
+    def drop(self, result: Result) -> None:
+        """Forget a result."""
+        with self._lock:
+            path = self._files.pop(result, None)
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    def load(self, round: int, digest: bytes) -> Array:
+        """Return a stored result; `RunFolderError` if it is not here, or was damaged and is now gone."""
+        with self._lock:
+            found = next((r for r in self._files if (r.round, r.digest) == (round, digest)), None)
+            if found is None:
+                raise RunFolderError(f"there is no result of round {round} here; start this peer again to fetch it")
+            if self._kept is not None and self._kept[0] == found:
+                return self._kept[1]
+            path = self._files[found]
+        vector = self._read(path, digest)
+        if vector is None:
+            with self._lock:
+                self._files.pop(found, None)
+            path.unlink(missing_ok=True)
+            raise RunFolderError(f"{path} was damaged and is removed; start this peer again to fetch it from others")
+        with self._lock:
+            self._kept = (found, vector)
         return vector
 
-    def _read_stream(self, pieces: Iterator[bytes]) -> tuple[Result, Array]:
-        """Read a result that another peer gives away; its length is known before anything is allocated."""
+    def pieces(self, round: int, digest: bytes) -> Iterator[memoryview]:
+        """Give a result away, piece by piece; nothing if it is not here."""
         try:
-            header = next(pieces, b"")
-            if len(header) > _HEADER_LIMIT:
-                raise ValueError
-            about = json.loads(header)
-            result = Result(int(about["round"]), int(about["epoch"]), str(about["digest"]))
-        except (ValueError, KeyError, TypeError):
-            raise FrameError("a model with an unreadable header") from None
-        vector = np.empty(self._size, dtype=self._dtype)
-        data, at = _bytes(vector), 0
-        for piece in pieces:
-            if at + len(piece) > len(data):
-                raise FrameError("a model that is longer than agreed")
-            data[at : at + len(piece)] = piece
-            at += len(piece)
-        if at != len(data) or _digest(vector) != result.digest:
-            raise FrameError("a model that is damaged or cut short")
-        return result, vector
+            data = _bytes(np.ascontiguousarray(self.load(round, digest), dtype=self._dtype))
+        except RunFolderError:
+            return
+        for at in range(0, len(data), PIECE):
+            yield data[at : at + PIECE]
 
-    def _save(self, name: str, result: Result, vector: Array) -> Result:
-        assert self._folder is not None  # noqa: S101 - for the type checker
-        path = self._folder / name
-        with storage.replacing(path, AGAIN) as temporary, temporary.open("wb") as file:
-            file.write(result.header())
-            file.write(_bytes(np.ascontiguousarray(vector, dtype=self._dtype)))
-        return Result(result.round, result.epoch, result.digest, vector, path)
+    def _find(self) -> Iterator[tuple[Result, Path]]:
+        """Find what is whole; what is damaged is removed, because others hold it."""
+        for path in self._folder.glob("*.bin"):
+            try:
+                round, attempt, digest = path.stem.split("-")
+                result = Result(int(round), int(attempt), bytes.fromhex(digest))
+            except ValueError:
+                continue
+            if self._read(path, result.digest) is None:
+                path.unlink(missing_ok=True)
+            else:
+                yield result, path
 
-    def _find(self, name: str) -> Result | None:
-        if self._folder is None or not (self._folder / name).exists():
+    def _read(self, path: Path, digest: bytes) -> Array | None:
+        try:
+            vector: Array = np.fromfile(path, dtype=self._dtype)
+        except OSError:
             return None
-        path = self._folder / name
-        try:
-            with path.open("rb") as file:
-                about = json.loads(file.readline(_HEADER_LIMIT))
-            return Result(int(about["round"]), int(about["epoch"]), str(about["digest"]), None, path)
-        except (OSError, ValueError, KeyError, TypeError):
-            raise RunFolderError(f"{path} is damaged; delete it, the other peers have the result") from None
-
-    def _read(self, result: Result) -> Array:
-        path = result.path
-        try:
-            if path is None:
-                raise ValueError("no file")
-            with path.open("rb") as file:
-                file.readline(_HEADER_LIMIT)
-                vector = np.fromfile(file, dtype=self._dtype)
-            if vector.shape != (self._size,) or _digest(vector) != result.digest:
-                raise ValueError("the digest does not match")
-        except (OSError, ValueError) as error:
-            raise RunFolderError(f"{path} is damaged ({error}); delete it, the other peers have it") from None
+        if vector.shape != (self._size,) or hashlib.sha256(_bytes(vector)).digest() != digest:
+            return None
         vector.flags.writeable = False
         return vector
 
 
-def _digest(vector: Array) -> str:
-    return hashlib.sha256(_bytes(np.ascontiguousarray(vector))).hexdigest()
+def vector_from(data: memoryview, dtype: str) -> Array:
+    """Return the vector that bytes from another peer hold."""
+    return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<"))
 
 
 def _bytes(vector: Array) -> memoryview:
-    return vector.data.cast("B")
+    return vector.data.cast("B") if vector.size else memoryview(b"")

@@ -110,10 +110,11 @@ class Sense:
             return False
         if state.bound or not self.rules.can_lose:
             return True
-        left_out = [peer for peer in voters(state) if peer not in members]
-        return not any(self._out(peer) for peer in members) and all(
-            self._excused(peer) or views.apart((peer, *members), state, grace=True) for peer in left_out
-        )
+        if any(self._out(peer) for peer in members):
+            return False
+        left_out = [peer for peer in voters(state) if peer not in members and not self._excused(peer)]
+        missed = [peer for peer in left_out if not views.apart((peer, *members), state, grace=True)]
+        return set(self.rules.pick(state, tuple(sorted({*members, *missed})))) == set(members)
 
     def _out(self, peer: int) -> bool:
         views, state = self.views, self.state
@@ -131,6 +132,7 @@ class Sense:
         if self.rules.can_lose and not state.bound:
             left = tuple(peer for peer in voters(state) if not self._out(peer))
             choices = [self._together(peer for peer in left if not self._excused(peer)), self._together(left)]
+            choices = [self.rules.pick(state, members) for members in choices]
         for members in choices:
             begin = Begin(state.round, state.attempt, members)
             if views.now >= views.not_before and not refusal(state, begin, self.rules) and self._fine(members):

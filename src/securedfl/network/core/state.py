@@ -49,8 +49,9 @@ class Rules:
         leave from the beginning: all peers take part, and `Begin` binds like `Commit`.
     least
         The fewest members.
-    allows
-        Whether these may be the members of an attempt: a hook for block policies.
+    window, pick, allows
+        For how many rounds the state keeps whose sums may have been seen; who of those that could be members are
+        them; and whether these may be: hooks for policies about absence.
     recoverable
         Whether the members of the running attempt can finish without these after the commit.
     accepts
@@ -60,6 +61,8 @@ class Rules:
     lying: int = 0
     can_lose: bool = True
     least: int = 3
+    window: int = 0
+    pick: Callable[[State, tuple[int, ...]], tuple[int, ...]] = lambda _state, peers: peers
     allows: Callable[[State, tuple[int, ...]], bool] = lambda _state, _members: True
     recoverable: Callable[[State, tuple[int, ...]], bool] = lambda _state, _lost: False
     accepts: Callable[[Sequence[Peer]], str] = lambda _roster: ""
@@ -86,6 +89,8 @@ class State(Struct, frozen=True, array_like=True):
         The last result, if any.
     ended
         The reason that an operator gave.
+    opened
+        Round and members of the attempts within `Rules.window` whose sums may have been seen.
     """
 
     run: Text
@@ -101,6 +106,7 @@ class State(Struct, frozen=True, array_like=True):
     bound: Numbers = ()
     model: Result = Result()
     ended: Text = ""
+    opened: tuple[tuple[Number, Numbers], ...] = ()
 
     @property
     def over(self) -> bool:
@@ -139,19 +145,19 @@ def reduce(state: State, entry: Entry, rules: Rules) -> State:
             pairs = zip(state.roster, incarnations, strict=True)
             return replace(state, roster=tuple(replace(peer, incarnation=name) for peer, name in pairs))
         case Begin(_, _, members):
-            phase: Literal["begun", "committed"] = "begun" if rules.can_lose else "committed"
-            return replace(state, phase=phase, members=members)
+            state = replace(state, phase="begun", members=members)
+            return state if rules.can_lose else _opened(state, rules)
         case Commit():
-            return replace(state, phase="committed")
+            return _opened(state, rules)
         case Without(_, _, lost):
             return replace(state, lost=lost)
         case Done(round, attempt, result):
-            return _next_round(replace(state, model=Result(round, attempt, result)))
+            return _next_round(replace(state, model=Result(round, attempt, result)), rules)
         case Abandon(_, attempt):
             bound = state.members if state.phase == "committed" else state.bound
             return replace(state, phase="idle", attempt=attempt + 1, members=(), lost=(), bound=bound)
         case Void():
-            return _next_round(state)
+            return _next_round(state, rules)
         case Settings():
             return replace(state, settings=entry)
         case End(reason):
@@ -160,22 +166,30 @@ def reduce(state: State, entry: Entry, rules: Rules) -> State:
             return replace(state, roster=(*state.roster, replace(peer, incarnation="")))
         case Remove(number):
             left = tuple(peer for peer in state.roster if peer.number != number)
-            return _gone(replace(state, roster=left), number)
+            return _gone(replace(state, roster=left), number, rules)
         case Admit(number, incarnation):
-            return _gone(_changed(state, number, incarnation=incarnation), number)
+            return _gone(_changed(state, number, incarnation=incarnation), number, rules)
         case Move(number, address):
             return _changed(state, number, address=address)
         case Renew(number, key):
             return _changed(state, number, key=key)
 
 
-def _next_round(state: State) -> State:
-    return replace(state, round=state.round + 1, attempt=0, phase="idle", members=(), lost=(), bound=())
+def _opened(state: State, rules: Rules) -> State:
+    now = (state.round, state.members)
+    kept = state.opened if now in state.opened or not rules.window else (*state.opened, now)
+    return replace(state, phase="committed", opened=kept)
 
 
-def _gone(state: State, number: int) -> State:
+def _next_round(state: State, rules: Rules) -> State:
+    round = state.round + 1
+    opened = tuple(seen for seen in state.opened if seen[0] >= round - rules.window)
+    return replace(state, round=round, attempt=0, phase="idle", members=(), lost=(), bound=(), opened=opened)
+
+
+def _gone(state: State, number: int, rules: Rules) -> State:
     """Return the state without a peer's update: a round that is bound to it can only be void."""
-    return _next_round(state) if number in state.bound else state
+    return _next_round(state, rules) if number in state.bound else state
 
 
 def _changed(state: State, number: int, **changes: str | bytes) -> State:

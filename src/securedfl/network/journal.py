@@ -1,0 +1,93 @@
+"""What a peer must not forget: the random name of its state folder, the log's first state, and all that it wrote down."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from securedfl.errors import RunFolderError
+from securedfl.network.core.messages import Boot, Decided, Promise, Record, Started, decode_record, encode
+from securedfl.network.core.state import State
+from securedfl.storage import OWNER, Records, damaged, make_folder, write_bytes
+
+AGAIN = "free some space, then start this peer again"
+
+
+class Journal:
+    """The journal of a state folder, held against other processes.
+
+    Parameters
+    ----------
+    folder
+        Where it is kept.
+    genesis
+        The state before the first entry, as the federation's files say it now.
+
+    Attributes
+    ----------
+    incarnation
+        The random name of the folder. Whoever votes under a peer's name from another folder is another.
+    genesis
+        The state before the first entry, as it was at the first start.
+    records
+        What was written so far, without what later records replaced.
+    """
+
+    def __init__(self, folder: Path, genesis: State) -> None:
+        make_folder(folder, AGAIN, private=True)
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, OWNER)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise RunFolderError(f"another process runs this peer in {folder}; stop it first") from None
+        mend = f"move it away (mv {folder} {folder}.damaged) and start this peer again: the others will re-admit it"
+        self.incarnation = _kept(folder / "incarnation", secrets.token_hex(16).encode()).decode(errors="replace")
+        try:
+            first = _kept(folder / "genesis", msgspec.msgpack.encode(genesis))
+            self.genesis = msgspec.msgpack.decode(first, type=State)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise damaged(folder, "genesis is unreadable", mend) from None
+        if self.genesis.run != genesis.run:
+            os.close(self._lock)
+            raise RunFolderError(
+                f"{folder.parent} holds the state of another federation, design or model; choose another out in "
+                "peer.toml, or use the federation.toml that it began with"
+            )
+        self._file = Records(folder / "journal", AGAIN, mend=mend)
+        found = [decode_record(data) for data in self._file.found]
+        records = [record for record in found if record is not None]
+        if len(records) != len(found):
+            raise damaged(folder, "the journal holds a record of another version", mend)
+        self.records = _needed(records)
+        self._file.replace(encode(record) for record in self.records)
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write records; they are on disk when this returns."""
+        self._file.append(*(encode(record) for record in records))
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._file.close()
+        os.close(self._lock)
+
+
+def _kept(path: Path, fresh: bytes) -> bytes:
+    """Return what a file holds; the first time, put something into it."""
+    if not path.exists():
+        write_bytes(path, fresh, AGAIN, mode=OWNER)
+    return path.read_bytes()
+
+
+def _needed(records: Sequence[Record]) -> list[Record]:
+    """Return all entries, and the last record of each other kind."""
+    last: dict[type[Boot | Promise | Started], Record] = {}
+    for record in records:
+        if not isinstance(record, Decided):
+            last[type(record)] = record
+    return [*(record for record in records if isinstance(record, Decided)), *last.values()]
