@@ -29,6 +29,10 @@ _DAMAGED = (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfil
 """What reading arrays raises if their file is missing, cut short or changed."""
 
 
+_RECORD = struct.Struct("<III")
+"""Before a record: its length, and the checksums of that and of the record."""
+
+
 @contextmanager
 def replacing(path: Path, advice: str = ADVICE, *, mode: int = ANYBODY) -> Iterator[Path]:
     """Give an empty file to write to, with its final permissions; flushed to disk, it then takes the place of ``path``.
@@ -131,8 +135,9 @@ class Lines:
 
 
 class Records:
-    """A file of records that only grows, each with checksums: what a crash tore off at the end is cut, and told apart
-    from damage in the middle, which is an error.
+    """A file of records that only grows, each with checksums.
+
+    What a crash tore off at the end is cut, and told apart from damage in the middle, which is an error.
 
     Attributes
     ----------
@@ -140,13 +145,10 @@ class Records:
         The records that were in it when it was opened.
     """
 
-    _HEAD = struct.Struct("<III")
-
     def __init__(self, path: Path, advice: str = ADVICE, *, mend: str = "restore it from a copy") -> None:
-        self._path, self._advice, self._mend = path, advice, mend
+        self._path, self._advice = path, advice
         with self._telling():
-            data = path.read_bytes() if path.exists() else b""
-            self.found, end = self._read(data)
+            self.found, end = read_records(path, mend)
             self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OWNER), "r+b")
             self._file.truncate(end)
             self._file.seek(end)
@@ -165,7 +167,8 @@ class Records:
             temporary.write_bytes(b"".join(self._framed(record) for record in records))
         with self._telling():
             self._file.close()
-            self._file = self._path.open("ab")
+            self._file = self._path.open("r+b")
+            self._file.seek(0, os.SEEK_END)
 
     def close(self) -> None:
         """Close the file; `append` has flushed every record, and told what went wrong."""
@@ -174,25 +177,7 @@ class Records:
 
     def _framed(self, record: bytes) -> bytes:
         length = len(record).to_bytes(4, "little")
-        return self._HEAD.pack(len(record), zlib.crc32(length), zlib.crc32(record)) + record
-
-    def _read(self, data: bytes) -> tuple[list[bytes], int]:
-        """Return the records, and where the last whole one ends."""
-        found, at, size = list[bytes](), 0, self._HEAD.size
-        while len(data) - at >= size:
-            length, head_sum, record_sum = self._HEAD.unpack_from(data, at)
-            end = at + size + length
-            whole = zlib.crc32(data[at : at + 4]) == head_sum
-            if whole and end > len(data):
-                break
-            if not whole or zlib.crc32(data[at + size : end]) != record_sum:
-                # a crash leaves nothing, or zeros, after what it tore
-                if not any(data[end if whole else at :]):
-                    break
-                raise damaged(self._path, f"the record at byte {at}", self._mend)
-            found.append(data[at + size : end])
-            at = end
-        return found, at
+        return _RECORD.pack(len(record), zlib.crc32(length), zlib.crc32(record)) + record
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -200,6 +185,26 @@ class Records:
             yield
         except OSError as error:
             raise cannot_write(self._path, error, self._advice) from None
+
+
+def read_records(path: Path, mend: str = "restore it from a copy") -> tuple[list[bytes], int]:
+    """Return the records of a file, none if it is missing, and where the last whole one ends."""
+    data = path.read_bytes() if path.exists() else b""
+    found, at, size = list[bytes](), 0, _RECORD.size
+    while len(data) - at >= size:
+        length, head_sum, record_sum = _RECORD.unpack_from(data, at)
+        end = at + size + length
+        whole = zlib.crc32(data[at : at + 4]) == head_sum
+        if whole and end > len(data):
+            break
+        if not whole or zlib.crc32(data[at + size : end]) != record_sum:
+            # a crash leaves nothing, or zeros, after what it tore
+            if not any(data[end if whole else at :]):
+                break
+            raise damaged(path, f"the record at byte {at}", mend)
+        found.append(data[at + size : end])
+        at = end
+    return found, at
 
 
 def read_lines(path: Path, *, torn: bool = True) -> list[str]:

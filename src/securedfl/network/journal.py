@@ -1,4 +1,4 @@
-"""What a peer must not forget: the random name of its state folder, the log's first state, and all that it wrote down."""
+"""What a peer must not forget: the random name of its state folder, the log's first state, and what it wrote down."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from securedfl.errors import RunFolderError
 from securedfl.network.core.messages import Boot, Decided, Promise, Record, Started, decode_record, encode
 from securedfl.network.core.state import State
-from securedfl.storage import OWNER, Records, damaged, make_folder, write_bytes
+from securedfl.storage import OWNER, Records, damaged, make_folder, read_records, write_bytes
 
 AGAIN = "free some space, then start this peer again"
 
@@ -46,7 +46,7 @@ class Journal:
         except OSError:
             os.close(self._lock)
             raise RunFolderError(f"another process runs this peer in {folder}; stop it first") from None
-        mend = f"move it away (mv {folder} {folder}.damaged) and start this peer again: the others will re-admit it"
+        mend = _mend(folder)
         self.incarnation = _kept(folder / "incarnation", secrets.token_hex(16).encode()).decode(errors="replace")
         try:
             first = _kept(folder / "genesis", msgspec.msgpack.encode(genesis))
@@ -60,11 +60,7 @@ class Journal:
                 "peer.toml, or use the federation.toml that it began with"
             )
         self._file = Records(folder / "journal", AGAIN, mend=mend)
-        found = [decode_record(data) for data in self._file.found]
-        records = [record for record in found if record is not None]
-        if len(records) != len(found):
-            raise damaged(folder, "the journal holds a record of another version", mend)
-        self.records = _needed(records)
+        self.records = _needed(_decoded(self._file.found, folder))
         self._file.replace(encode(record) for record in self.records)
 
     def append(self, records: Sequence[Record]) -> None:
@@ -75,6 +71,27 @@ class Journal:
         """Let go of the folder."""
         self._file.close()
         os.close(self._lock)
+
+
+def look_into(folder: Path) -> str:
+    """Say what is in a state folder that no peer need hold; `RunFolderError` if it is damaged."""
+    if not (folder / "journal").exists():
+        return "empty: the first start"
+    data, _ = read_records(folder / "journal", _mend(folder))
+    entries = [record for record in _decoded(data, folder) if isinstance(record, Decided)]
+    return f"whole, {len(entries)} entries of the log"
+
+
+def _mend(folder: Path) -> str:
+    return f"move it away (mv {folder} {folder}.damaged) and start this peer again: the others will re-admit it"
+
+
+def _decoded(data: Sequence[bytes], folder: Path) -> list[Record]:
+    found = [decode_record(one) for one in data]
+    records = [record for record in found if record is not None]
+    if len(records) != len(found):
+        raise damaged(folder, "the journal holds a record of another version", _mend(folder))
+    return records
 
 
 def _kept(path: Path, fresh: bytes) -> bytes:

@@ -76,6 +76,11 @@ class Peer:
     def average(self, vector: Array, round: int) -> Averaged:
         """Average what was trained for a round, which is stored and will not change; return what all hold then."""
         check_own(vector, self.settings.name)
+        state = self.progress.state
+        if state.over and round >= state.round:
+            raise RunEndedError(
+                f"all {state.settings.rounds} averages of this run are done; `securedfl extend` adds more"
+            )
         self._shell.updates[round] = vector
         self._shell.events.put(ev.Ready(round))
         return self._outcome(round)
@@ -89,25 +94,20 @@ class Peer:
         """Ask for a change on behalf of the operator; the log decides."""
         self._shell.events.put(ev.Command(ask))
 
-    def linger(self, absent: float) -> bool:
-        """Stay until all others have the last model too; those that are gone get ``absent`` seconds to come back.
+    def linger(self, absent: float, unless: Callable[[Progress], bool] = lambda _now: False) -> None:
+        """Stay until all others have the newest model too; those that are gone get ``absent`` seconds to come back.
 
-        Return False at once if there is a round to train for after all.
+        ``unless`` tells that there is something better to do.
         """
-        everyone = {peer.number for peer in self.progress.state.roster}
 
         def served(now: Progress) -> bool:
-            return everyone <= set(now.finished)
+            return unless(now) or {peer.number for peer in now.state.roster} <= set(now.finished)
 
         def nobody_left(now: Progress) -> bool:
-            return set(now.present) <= set(now.finished)
+            return unless(now) or set(now.present) <= set(now.finished)
 
-        def or_more(test: Callable[[Progress], bool]) -> Callable[[Progress], bool]:
-            return lambda now: not now.state.over or test(now)
-
-        if self._until(or_more(served), absent) and not served(self.progress):
-            self._until(or_more(nobody_left), self.progress.state.settings.average)
-        return self.progress.state.over
+        if not served(self._until(served, absent)):
+            self._until(nobody_left, self.progress.state.settings.average)
 
     def close(self) -> None:
         """Tell the others that this peer stops, and hang up."""

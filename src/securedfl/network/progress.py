@@ -13,7 +13,6 @@ from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.values import Member
 from securedfl.protocols.steps import Draw
 
-
 NOTHING = Result()
 """The model before the first one."""
 
@@ -71,7 +70,7 @@ class Progress:
     applied
         The model that this peer has.
     ready, present, finished
-        Who is ready for the round, who is there, and who has the whole log and the newest model.
+        Who is ready for the round, who is there, and who has the newest model.
     since
         The last round for which all members of an attempt were ready, and when they were.
     """

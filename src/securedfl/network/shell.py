@@ -272,11 +272,7 @@ class Shell:
             state=state,
             ready=ready,
             present=tuple(peer for peer in known if views.present(peer, state)),
-            finished=tuple(
-                peer
-                for peer, status in statuses.items()
-                if status.length >= state.length and status.model == state.model.round
-            ),
+            finished=tuple(peer for peer, status in statuses.items() if status.model == state.model.round),
             since=since,
         )
         if state.roster != self._roster:

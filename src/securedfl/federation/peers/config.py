@@ -55,8 +55,10 @@ class RosterEntry(Settings):
 
 
 class DeadlineConfig(Settings):
-    """How long to wait, in seconds: to get ready for a round; without progress within an attempt; for a lost member of
-    a round whose sums may have been seen; and between heartbeats, four of which a peer may miss.
+    """How long to wait, in seconds.
+
+    To get ready for a round; without progress within an attempt; for a lost member of a round whose sums may have been
+    seen; and between heartbeats, four of which a peer may miss.
     """
 
     train: Seconds = 3600.0
