@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from securedfl.errors import ConfigError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Entry
@@ -77,6 +78,15 @@ class Shell:
             incarnation=self._journal.incarnation,
             now=time.monotonic(),
         )
+        mine = self._core.state.peer(settings.number)
+        if mine is not None and mine.key != self._keyring.own:
+            text = (
+                f"{settings.files.certificate} has the fingerprint {self._keyring.own.hex()}, but the roster expects "
+                f"{mine.key.hex()}; use the right key, or `securedfl roster renew`"
+            )
+            if not self._core.state.length:
+                raise ConfigError(text)
+            log.warning("%s", text)
         self.changed = threading.Condition()
         self.failure: BaseException | None = None
         self.progress = Progress(self._core.state)

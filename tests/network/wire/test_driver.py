@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from securedfl.network.wire.mailbox import Mailbox
 
 from securedfl.designs import best
 from securedfl.errors import PeerLostError
 from securedfl.network.driver import Attempt, Plan
 from securedfl.network.wire.frames import Place, decode, encode
-from securedfl.network.wire.mailbox import Mailbox
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.simulation import run
 
