@@ -108,7 +108,7 @@ def load_example(name):
 
 
 def test_example_of_ones_own_loop(federation, capsys):
-    made = federation(3, protocol="shares", group_size=2)
+    made = federation(3, protocol="shares", group_size=2, rounds=20)
     example = load_example("own_loop")
     in_threads(lambda k: example.main(str(made.folder / f"p{k}.toml")), 3)
     outputs = capsys.readouterr().out.splitlines()

@@ -34,7 +34,7 @@ class Results:
         make_folder(folder, AGAIN, private=True)
         self._folder, self._size = folder, size
         self._dtype = np.dtype(dtype).newbyteorder("<")
-        self._lock = threading.Lock()
+        self._lock, self._storing = threading.Lock(), threading.Lock()
         self._kept: tuple[Result, Array] | None = None
         self._files = dict(self._find())
 
@@ -55,7 +55,12 @@ class Results:
         data = _bytes(np.ascontiguousarray(vector, dtype=self._dtype))
         result = Result(round, attempt, hashlib.sha256(data).digest())
         path = self._folder / f"{round}-{attempt}-{result.digest.hex()}.bin"
-        with replacing(path, AGAIN, mode=OWNER) as temporary, temporary.open("wb") as file:
+        # it may be computed and fetched at the same time
+        with (
+            self._storing,
+            replacing(path, AGAIN, mode=OWNER) as temporary,
+            temporary.open("wb") as file,
+        ):
             file.write(data)
         with self._lock:
             self._files[result] = path

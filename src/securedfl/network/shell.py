@@ -239,7 +239,8 @@ class Shell:
                 self._wake = at
             case ev.Tell():
                 text = in_words(action, self._core.state.roster)
-                (log.warning if action.what in ("lost", "apart", "refused", "unable") else log.info)("%s", text)
+                bad = action.what in ("lost", "refused", "unable") or (action.what == "apart" and action.peers)
+                log.log(logging.WARNING if bad else logging.INFO, "%s", text)
                 self._tell(action, text)
 
     def _share(self, share: ev.Share) -> None:

@@ -46,7 +46,11 @@ def in_words(tell: Tell, roster: Iterable[Peer]) -> str:
             return f"{listed} is there"
         case "apart":
             pairs = ", ".join(f"{one} and {other}" for one, other in zip(names[::2], names[1::2], strict=True))
-            return f"no link between {pairs}; `securedfl check` says why" if pairs else "all peers hear each other"
+            return (
+                f"no link between {pairs}; `securedfl check` says why"
+                if pairs
+                else "all peers that are there hear each other"
+            )
         case "refused":
             return f"refused from {listed}: {tell.detail}"
         case "unable":

@@ -7,12 +7,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from securedfl.network.wire.mailbox import Mailbox
 
 from securedfl.designs import best
 from securedfl.errors import PeerLostError
 from securedfl.network.driver import Attempt, Plan
-from securedfl.network.wire.frames import Place, decode, encode
+from securedfl.network.mailbox import Mailbox
+from securedfl.network.parcels import Place, pack
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.simulation import run
 
@@ -24,16 +24,10 @@ class Outlet:
     """What the driver puts messages into: one stream per peer and attempt."""
 
     def __init__(self, stream):
-        self._stream = stream
+        self.stream = stream
 
     def put(self, place, message):
-        self._stream.put(b"", encode(place, message))
-
-    def flush(self):
-        pass
-
-    def finish(self, timeout):
-        self._stream.finish(timeout)
+        self.stream.put(*pack(place, message))
 
 
 class Delivery:
@@ -42,11 +36,12 @@ class Delivery:
     def __init__(self, mailbox, sender):
         self._mailbox, self._sender = mailbox, sender
 
-    def begin(self, _head, nbytes):
+    def begin(self, head, nbytes):
+        assert self._mailbox.expects(self._sender, head, nbytes)
         return memoryview(bytearray(nbytes))
 
-    def arrived(self, _head, body):
-        assert self._mailbox.deliver(self._sender, decode(body))
+    def arrived(self, head, body):
+        assert self._mailbox.deliver(self._sender, head, body)
 
     def ended(self, reason):
         if reason:
@@ -78,6 +73,8 @@ def test_same_bits_as_the_memory_driver(world, protocol, chunk):
         attempt.connect(mailbox, outlets)
         attempt.share()
         results[me] = attempt.finish()
+        for outlet in outlets.values():
+            outlet.stream.finish(30)
 
     threads = [threading.Thread(target=work, args=(me,)) for me in range(n)]
     for thread in threads:

@@ -83,7 +83,6 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
             for outcome in algorithm3(real, rounds=lambda: peer.progress.state.settings.rounds - 1, after=real.done):
                 row = real.row(outcome)
                 metrics.append(to_line(row))
-                log.info("round %d is done with %d members", row.round, len(row.members))
                 tell(row)
                 real.done = row.round
             _leave_model(member, learner)
