@@ -46,21 +46,24 @@ class Journal:
         except OSError:
             os.close(self._lock)
             raise RunFolderError(f"another process runs this peer in {folder}; stop it first") from None
-        mend = _mend(folder)
-        self.incarnation = _kept(folder / "incarnation", secrets.token_hex(16).encode()).decode(errors="replace")
+        self._file = Records(folder / "journal", AGAIN, mend=_mend(folder))
+        self.records = _needed(_decoded(self._file.found, folder))
+        names = [folder / "incarnation", folder / "genesis"]
+        if not any(isinstance(record, Decided | Promise) for record in self.records):
+            # nothing was promised yet, so the files may still be corrected
+            self.records = []
+            write_bytes(names[0], secrets.token_hex(16).encode(), AGAIN, mode=OWNER)
+            write_bytes(names[1], msgspec.msgpack.encode(genesis), AGAIN, mode=OWNER)
         try:
-            first = _kept(folder / "genesis", msgspec.msgpack.encode(genesis))
-            self.genesis = msgspec.msgpack.decode(first, type=State)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise damaged(folder, "genesis is unreadable", mend) from None
+            self.incarnation = names[0].read_bytes().decode()
+            self.genesis = msgspec.msgpack.decode(names[1].read_bytes(), type=State)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            raise damaged(folder, "incarnation or genesis is unreadable", _mend(folder)) from None
         if self.genesis.run != genesis.run:
-            os.close(self._lock)
             raise RunFolderError(
                 f"{folder.parent} holds the state of another federation, design or model; choose another out in "
                 "peer.toml, or use the federation.toml that it began with"
             )
-        self._file = Records(folder / "journal", AGAIN, mend=mend)
-        self.records = _needed(_decoded(self._file.found, folder))
         self._file.replace(encode(record) for record in self.records)
 
     def append(self, records: Sequence[Record]) -> None:
@@ -92,13 +95,6 @@ def _decoded(data: Sequence[bytes], folder: Path) -> list[Record]:
     if len(records) != len(found):
         raise damaged(folder, "the journal holds a record of another version", _mend(folder))
     return records
-
-
-def _kept(path: Path, fresh: bytes) -> bytes:
-    """Return what a file holds; the first time, put something into it."""
-    if not path.exists():
-        write_bytes(path, fresh, AGAIN, mode=OWNER)
-    return path.read_bytes()
 
 
 def _needed(records: Sequence[Record]) -> list[Record]:

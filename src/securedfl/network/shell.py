@@ -20,6 +20,7 @@ from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Entry
 from securedfl.network.core.entries import Peer as Line
 from securedfl.network.core.messages import Gossip, Record, Result
+from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.handing import Handing
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, differences, pack, unpack
@@ -89,7 +90,7 @@ class Shell:
             log.warning("%s", text)
         self.changed = threading.Condition()
         self.failure: BaseException | None = None
-        self.progress = Progress(self._core.state)
+        self.progress = Progress(self._core.state, present=(settings.number,))
         self.updates: dict[int, Array] = {}
         self.computed: set[Result] = set()
         self.events: queue.SimpleQueue[ev.Event | wire.Event | None] = queue.SimpleQueue()
@@ -265,6 +266,7 @@ class Shell:
             vector=self.updates[share.round],
             draws=None if draws is None else lambda offset: draws(share.round, offset),
             patience=state.settings.average,
+            grace=(SILENCE + GRACE + 1) * state.settings.heartbeat,
             ready=lambda: self.progress.ready,
             store=store,
         )

@@ -39,8 +39,9 @@ class Work:
         What to run, and whether it stops at its commit step.
     vector, draws
         This peer's parameters, and where masks come from; None for cryptographic ones.
-    patience, ready
-        Seconds without progress, and who is ready now, so that its messages can be waited for.
+    patience, grace, ready
+        Seconds without progress; seconds in which the core notices by itself who is lost; and who is ready now, so that
+        its messages can be waited for.
     store
         Makes a result of a mean and keeps it; returns its digest.
     """
@@ -53,6 +54,7 @@ class Work:
     vector: Array
     draws: Callable[[int], Draw] | None
     patience: float
+    grace: float
     ready: Callable[[], Collection[int]]
     store: Callable[[Array], bytes]
 
@@ -91,6 +93,7 @@ class Trial(threading.Thread):
         self._lock = threading.Lock()
         self._streams: _Streams | None = None
         self._done = self._stopped = False
+        self._failed: ev.Failed | None = None
         self._job = Attempt(work.plan, work.vector, draws=work.draws, patience=work.patience, excused=self._too_early)
 
     def finish(self, lost: tuple[int, ...] = ()) -> None:
@@ -117,18 +120,27 @@ class Trial(threading.Thread):
         """Share, then do as ordered."""
         try:
             shared = self._part(None)
-            while (lost := self._orders.get()) is not None:
-                while not self._orders.empty() and lost is not None:
-                    lost = self._orders.get()
-                if lost is None:
-                    break
-                if shared:
+            while (lost := self._order()) is not None:
+                if shared and self._orders.empty():
                     self._part(lost)
         except BaseException as error:
             if not self._stopped:
                 self._broke(error)
         finally:
             self._hang_up()
+
+    def _order(self) -> tuple[int, ...] | None:
+        """Wait for the next order; if that takes long, tell what failed.
+
+        Whoever is really lost, the core notices by itself, and it is better not to blame the wrong one before.
+        """
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            try:
+                return self._orders.get(timeout=self._work.grace)
+            except queue.Empty:
+                self._tell(failed)
+        return self._orders.get()
 
     def _part(self, lost: tuple[int, ...] | None) -> bool:
         """Run the first part (None), or the second one without the lost; return whether it went well."""
@@ -150,11 +162,11 @@ class Trial(threading.Thread):
                 self._tell(ev.Shared(place.round, place.attempt))
         except PeerLostError as error:
             if self._orders.empty():
-                self._failed(error, lost)
+                self._failed = self._blame(error, lost)
             return False
         return True
 
-    def _failed(self, error: PeerLostError, lost: tuple[int, ...] | None) -> None:
+    def _blame(self, error: PeerLostError, lost: tuple[int, ...] | None) -> ev.Failed:
         work, place = self._work, self._work.place
         peers = tuple(sorted(self._numbers[k] for k in error.peers)) if isinstance(error, StalledError) else ()
         if lost is None:
@@ -162,7 +174,7 @@ class Trial(threading.Thread):
             peers = tuple(peer for peer in peers if peer in ready) or peers
         names = ", ".join(work.members[peer] for peer in peers)
         log.warning("round %d: attempt %d makes no progress: %s: %s", place.round, place.attempt, names, error)
-        self._tell(ev.Failed(place.round, place.attempt, lost or (), peers))
+        return ev.Failed(place.round, place.attempt, lost or (), peers)
 
     def _too_early(self, missing: frozenset[int]) -> bool:
         ready = self._work.ready()

@@ -62,7 +62,9 @@ class Conduct:
         if state.phase != "idle" and self.me in state.members and mine and mine.incarnation == self._incarnation:
             self._attempt(state, done)
         self._result(state, views, done)
-        if not state.over and self._model == state.model.round and self._trained != state.round:
+        # nobody trains before all peers have met
+        begun = state.length and not state.over
+        if begun and self._model == state.model.round and self._trained != state.round:
             self._trained = state.round
             done.append(ev.Train(state.round, again=self.started[0] == state.round))
         return done

@@ -33,6 +33,9 @@ class Telling:
         present = [peer for peer in roster if views.present(peer, state)]
         apart = tuple(peer for pair in views.apart(present, state, grace=True) for peer in pair)
         (self.say if apart else self._change)("apart", Tell("apart", apart))
+        if not state.length:
+            # the first entry may be on the table already, and wait for somebody's vote
+            sense.want()
         why, missing = sense.waiting
         (self.say if why else self._change)("waiting", Tell("waiting", missing, why))
         reason = "" if ask is None else refusal(state, ask, sense.rules)
