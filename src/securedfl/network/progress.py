@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from securedfl.network.averages import Averages
+from securedfl.network.core.entries import Peer
 from securedfl.network.core.messages import Result
 from securedfl.network.core.state import Rules, State
 from securedfl.network.wire.keys import KeyFiles
-from securedfl.network.wire.values import Member
+from securedfl.network.wire.values import Member, split_address
 from securedfl.protocols.steps import Draw
 
 NOTHING = Result()
@@ -93,3 +94,14 @@ class Progress:
     def done(self) -> bool:
         """Whether no further round is to be trained, and the last model is here."""
         return self.state.over and self.applied == self.state.model
+
+
+def members_of(roster: Sequence[Peer], settings: PeerSettings) -> list[Member]:
+    """Return the roster as links take it; a peer that is not in it yet adds itself."""
+    found = []
+    for peer in roster:
+        host, port = split_address(peer.address) if peer.address else ("", 0)
+        found.append(Member(peer.name, host, port, peer.key.hex()))
+    if settings.name not in [member.name for member in found]:
+        found.append(Member(settings.name))
+    return found

@@ -15,17 +15,18 @@ from dataclasses import replace
 from typing import Any
 
 from securedfl.errors import ConfigError
+from securedfl.network.averages import RunEndedError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import Entry
-from securedfl.network.core.entries import Peer as Line
+from securedfl.network.core.entries import Ask, Entry
 from securedfl.network.core.messages import Gossip, Record, Result
 from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.handing import Handing
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, differences, pack, unpack
+from securedfl.network.operator import Desk, ask_of
 from securedfl.network.parcels import Place
-from securedfl.network.progress import PeerSettings, Progress, Task
+from securedfl.network.progress import PeerSettings, Progress, Task, members_of
 from securedfl.network.results import Results
 from securedfl.network.signing import Keyring
 from securedfl.network.trial import Trial, Work
@@ -95,6 +96,8 @@ class Shell:
         self.computed: set[Result] = set()
         self.events: queue.SimpleQueue[ev.Event | wire.Event | None] = queue.SimpleQueue()
         self._trial: Trial | None = None
+        self._desk = Desk(settings.folder)
+        self._asked: Ask | None = None
         self._wake = time.monotonic()
         self._roster = self._core.state.roster
         self.links = Links(
@@ -144,7 +147,7 @@ class Shell:
                     event = ev.Tick()
                 if event is None:
                     return
-                for happened in self._heard(event):
+                for happened in (*self._heard(event), *self._wished()):
                     self._carry_out(self._core.step(happened, time.monotonic()))
                     self._look()
         except BaseException as error:
@@ -177,6 +180,30 @@ class Shell:
             case _:
                 return [event]
         return []
+
+    def _wished(self) -> Iterable[ev.Event]:
+        """Return what the operator wants now."""
+        wish = self._desk.new_wish()
+        if wish is None:
+            return []
+        ask = ask_of(wish, self._core.state)
+        if isinstance(ask, str):
+            self._desk.answer(False, ask)
+            return []
+        self._asked = ask
+        return [ev.Command(ask)]
+
+    def _told(self, tell: ev.Tell) -> None:
+        """Log and tell; answer the operator if it is about the wish."""
+        text = in_words(tell, self._core.state.roster)
+        bad = tell.what in ("lost", "refused", "unable") or (tell.what == "apart" and tell.peers)
+        log.log(logging.WARNING if bad else logging.INFO, "%s", text)
+        self._tell(tell, text)
+        if self._asked is not None and tell.entry == self._asked and tell.what in ("decided", "unable"):
+            self._desk.answer(tell.what == "decided", text)
+            self._asked = None
+            if tell.what == "unable":
+                self.events.put(ev.Command(None))
 
     def _read(self, name: str, letter: Letter | None) -> None:
         match letter:
@@ -239,10 +266,7 @@ class Shell:
             case ev.Wake(at):
                 self._wake = at
             case ev.Tell():
-                text = in_words(action, self._core.state.roster)
-                bad = action.what in ("lost", "refused", "unable") or (action.what == "apart" and action.peers)
-                log.log(logging.WARNING if bad else logging.INFO, "%s", text)
-                self._tell(action, text)
+                self._told(action)
 
     def _share(self, share: ev.Share) -> None:
         state, averages, draws = self._core.state, self.settings.averages, self.settings.draws
@@ -289,13 +313,15 @@ class Shell:
             since=since,
         )
         if state.roster != self._roster:
-            self._roster = state.roster
-            self._follow()
+            known, self._roster = {peer.name for peer in self._roster}, state.roster
+            self._follow(known)
 
-    def _follow(self) -> None:
+    def _follow(self, known: set[str]) -> None:
         """Take the roster as it is now: addresses, keys, and this peer's own."""
         settings, mine = self.settings, self._core.state.peer(self.settings.number)
-        if mine is not None and mine.key != self._keyring.own:
+        if mine is None and self.settings.name in known:
+            self.fail(RunEndedError(f"{settings.name} was removed from the roster"))
+        elif mine is not None and mine.key != self._keyring.own:
             # its files hold the renewed key by now, if it was renewed at this site
             self._keyring.use(settings.files)
             self.links.update(files=settings.files)
@@ -310,14 +336,3 @@ class Shell:
 
     def _numbers(self, name: str) -> list[int]:
         return [peer.number for peer in self._core.state.roster if peer.name == name]
-
-
-def members_of(roster: Sequence[Line], settings: PeerSettings) -> list[wire.Member]:
-    """Return the roster as links take it; a peer that is not in it yet adds itself."""
-    found = []
-    for peer in roster:
-        host, port = wire.split_address(peer.address) if peer.address else ("", 0)
-        found.append(wire.Member(peer.name, host, port, peer.key.hex()))
-    if settings.name not in [member.name for member in found]:
-        found.append(wire.Member(settings.name))
-    return found

@@ -23,10 +23,11 @@ from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import Learner, make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
+from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
 from securedfl.federation.peers.update import AGAIN, Update, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
-from securedfl.federation.run_folder.metrics import PeerRow, Tried, read_rows, to_line
+from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, to_line
 from securedfl.learning.training.task import Score
 from securedfl.network.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
@@ -217,10 +218,13 @@ def _reporting(peer: Peer, tell: Tell) -> Iterator[None]:
 
 
 def _save_account(member: Membership) -> None:
-    """Leave certificate and ledger of what this peer took part in, also when the run ends early."""
+    """Leave certificate and ledger of all attempts that the log tells of, also when the run ends early."""
     site = member.site
+    rows = [
+        Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
+        for round, tried in member.peer.attempts.items()
+    ]
     try:
-        rows = read_rows(site.config.out, PeerRow)
         save_account(site.config.out, site.federation.training, site.design, rows, site.federation.missing)
     except SecuredFLError as error:  # must not hide why the run ended
         log.warning("cannot write the ledger: %s", error)
