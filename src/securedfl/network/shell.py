@@ -313,13 +313,13 @@ class Shell:
             since=since,
         )
         if state.roster != self._roster:
-            known, self._roster = {peer.name for peer in self._roster}, state.roster
-            self._follow(known)
+            names, self._roster = {peer.name for peer in self._roster}, state.roster
+            self._follow(names)
 
-    def _follow(self, known: set[str]) -> None:
+    def _follow(self, before: set[str]) -> None:
         """Take the roster as it is now: addresses, keys, and this peer's own."""
         settings, mine = self.settings, self._core.state.peer(self.settings.number)
-        if mine is None and self.settings.name in known:
+        if mine is None and settings.name in before:
             self.fail(RunEndedError(f"{settings.name} was removed from the roster"))
         elif mine is not None and mine.key != self._keyring.own:
             # its files hold the renewed key by now, if it was renewed at this site

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from securedfl.network.core.entries import Ask
 from securedfl.network.core.events import Tell
 from securedfl.network.core.sense import Sense
@@ -38,7 +40,8 @@ class Telling:
             sense.want()
         why, missing = sense.waiting
         (self.say if why else self._change)("waiting", Tell("waiting", missing, why))
-        reason = "" if ask is None else refusal(state, ask, sense.rules)
+        # that an attempt is running passes
+        reason = "" if ask is None else refusal(replace(state, phase="idle"), ask, sense.rules)
         if reason:
             self.say("unable", Tell("unable", detail=reason, entry=ask))
 
