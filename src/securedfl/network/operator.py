@@ -15,7 +15,7 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from securedfl.errors import PeerLostError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.core.entries import Add, Ask, End, Move, Peer, Remove, Renew
 from securedfl.network.core.state import State
 from securedfl.storage import OWNER, write_bytes
@@ -57,12 +57,6 @@ class Answer(Struct, frozen=True):
     number: str
     granted: bool
     text: str
-
-
-class RefusedError(SecuredFLError):
-    """The log does not allow what the operator wants."""
-
-    exit_code = 4
 
 
 def ask_of(wish: Wish, state: State) -> Ask | str:
@@ -127,7 +121,7 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
 
     Raises
     ------
-    RefusedError
+    ConfigError
         The log does not allow it.
     PeerLostError
         Nothing was decided within so many seconds; the wish stands.
@@ -140,7 +134,7 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
         answer = _read(folder / _ANSWER, Answer)
         if answer is not None and answer.number == wish.number:
             if not answer.granted:
-                raise RefusedError(answer.text)
+                raise ConfigError(answer.text)
             return answer.text
         time.sleep(_LOOK)
     raise PeerLostError(
