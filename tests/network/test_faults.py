@@ -209,10 +209,10 @@ def test_an_expired_certificate_ends_a_peer_and_shuts_it_out(federation):
     first.wait_for(event="waiting")
     processes = [first, made.start(1, "ignores expiry"), made.start(2)]
     first.wait_for(event="waiting", missing=["p1"])
+    await_text(made.folder / "out-p0" / "peer.log", "certificate has expired")
     for process in processes:
         process.popen.send_signal(signal.SIGTERM)
     assert ends(processes) == [130] * 3, [process.errors for process in processes]
-    assert "certificate has expired" in (made.folder / "out-p0" / "peer.log").read_text()
 
 
 def test_metrics_are_scraped_and_hold_no_parameters(federation):
