@@ -77,7 +77,7 @@ class Peer:
         """Average what was trained for a round, which is stored and will not change; return what all hold then."""
         check_own(vector, self.settings.name)
         state = self.progress.state
-        if state.over and round >= state.round:
+        if state.over and not state.ended and round >= state.round:
             raise RunEndedError(
                 f"all {state.settings.rounds} averages of this run are done; `securedfl extend` adds more"
             )

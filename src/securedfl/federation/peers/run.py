@@ -220,9 +220,14 @@ def _reporting(peer: Peer, tell: Tell) -> Iterator[None]:
 def _save_account(member: Membership) -> None:
     """Leave certificate and ledger of all attempts that the log tells of, also when the run ends early."""
     site = member.site
+    first, attempts = range(site.federation.training.peers), member.peer.attempts
+    # the audit is of the roster that the run began with
+    known = {r: tried for r, tried in attempts.items() if all(set(t.members) <= set(first) for t in tried)}
+    if len(known) < len(attempts):
+        log.warning("%d rounds with peers that were added are not in the ledger", len(attempts) - len(known))
     rows = [
         Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
-        for round, tried in member.peer.attempts.items()
+        for round, tried in known.items()
     ]
     try:
         save_account(site.config.out, site.federation.training, site.design, rows, site.federation.missing)
