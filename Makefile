@@ -4,9 +4,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 ARGS   ?=
+SCHEDULES ?= 1000
+SEED   ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench simulate clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 16
@@ -25,6 +27,9 @@ lint: $(READY)  ## check style and types
 bench: $(READY)  ## measure speed and memory, as ratios within one run
 	for script in benchmarks/*.py; do echo; echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
+simulate: $(READY)  ## run a federation through random faults in a simulated world: SCHEDULES=100000 SEED=0
+	$(BIN)/python -m tests.network.world --schedules $(SCHEDULES) --seed $(SEED) $(ARGS)
+
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -32,5 +37,5 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,network,tensorboard,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,tensorboard,dev]'
 	touch $@

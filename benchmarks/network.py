@@ -2,9 +2,9 @@
 
     python benchmarks/network.py [--peers 9] [--size 11200000] [--repeat 3] [--only "shares, mutual TLS"] [--json]
 
-One process per peer on loopback: the protocols over mutual TLS 1.3 and without it; torch.distributed's gloo all_reduce,
-which has neither TLS nor privacy; and, to see what the wire itself costs, as many bytes as `shares` needs through bare
-sockets and bare gRPC streams. "On disk" is what `securedfl peer` does: votes and results are safe before they count.
+One process per peer on loopback: the protocols over mutual TLS 1.3, votes and results on disk before they count, as
+`securedfl peer` does it; torch.distributed's gloo all_reduce, which has neither TLS nor privacy; and, to see what the
+wire itself costs, as many bytes as `shares` needs through bare sockets.
 """
 
 from __future__ import annotations
@@ -32,60 +32,69 @@ OPTIONS = {
 def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one peer: an average with every partition first, to warm up, then as many as asked for."""
     from securedfl.designs import best
-    from securedfl.network.core.rules import Rules
-    from securedfl.network.core.session import Session
+    from securedfl.network.averages import Averages
+    from securedfl.network.core.entries import Peer as Line
+    from securedfl.network.core.entries import Settings
+    from securedfl.network.core.state import Rules, State
     from securedfl.network.driver import CHUNK, SLICED_CHUNK
     from securedfl.network.memory import share_one_heap
-    from securedfl.network.wire.endpoint import Endpoint
+    from securedfl.network.peer import Peer
+    from securedfl.network.progress import PeerSettings
     from securedfl.network.wire.keys import KeyFiles
-    from securedfl.network.wire.tls import Member
     from securedfl.protocols import by_name
 
     share_one_heap()
     n, size, protocol = job["peers"], job["size"], job["protocol"]
-    options = OPTIONS.get(protocol, {})
     design = best(n, 3, 0)
-    if design.gap < 2:  # two shares per peer need two partitions
-        design = best(n, 2, 0)
-    keys = folder / "keys"
-    files = None if job["insecure"] else KeyFiles(keys / f"p{me}.key", keys / f"p{me}.crt", keys / "ca.crt")
-
-    averaging = by_name(protocol).on(design, **options)
-    row = averaging.protocol
-    turn = lru_cache(averaging.at)
-
-    rules = Rules(
-        protocol=lambda _n, round: turn(round % design.gap),
-        size=size,
-        dtype="float32",
-        commit_step=row.commit_step,
-        least=n,
-        chunk=SLICED_CHUNK if row.sliced else CHUNK,
+    # two shares per peer need two partitions
+    design = design if design.gap >= 2 else best(n, 2, 0)
+    averaging = by_name(protocol).on(design, **OPTIONS.get(protocol, {}))
+    row, turn = averaging.protocol, lru_cache(averaging.at)
+    keys, last = folder / "keys", design.gap + job["repeat"]
+    settings = PeerSettings(
+        name=f"p{me}",
+        number=me,
+        files=KeyFiles(keys / f"p{me}.key", keys / f"p{me}.crt", keys / "ca.crt"),
+        folder=folder / f"state-{me}",
+        genesis=State(
+            "benchmark",
+            tuple(
+                Line(k, name, f"{host}:{port}", bytes.fromhex(key))
+                for k, (name, host, port, key) in enumerate(job["roster"])
+            ),
+            Settings(last, heartbeat=5.0),
+        ),
+        rules=Rules(can_lose=row.can_lose, least=n),
+        averages=Averages(
+            protocol=lambda _n, round: turn(round % design.gap),
+            size=size,
+            dtype="float32",
+            result_size=size,
+            commit_step=row.commit_step,
+            chunk=SLICED_CHUNK if row.sliced else CHUNK,
+        ),
+        listen=f"127.0.0.1:{job['roster'][me][2]}",
     )
-    endpoint = Endpoint([Member(*m) for m in job["roster"]], me, files, insecure=job["insecure"])
-    state = folder / f"state-{me}" if job["durable"] else None
-    session = Session(endpoint, b"benchmark-run-16", rules, identity={"benchmark": "1"}, silence=60.0, state=state)
-    session.join()
     vector = np.random.default_rng(me).standard_normal(size, dtype=np.float32)
     vector *= 0.05
-    before = resident() - vector.nbytes
-    for round in range(design.gap):
-        session.average(vector, round)
-    sent, wire, processor = endpoint.bytes_out, loopback_bytes(), time.process_time()
-    spans, last = [], design.gap + job["repeat"] - 1
-    for round in range(design.gap, last + 1):
-        began = time.monotonic()
-        session.average(vector, round)
-        spans.append((began, time.monotonic()))
-    result = {
-        "spans": spans,
-        "sent": endpoint.bytes_out - sent,
-        "wire": (wire, loopback_bytes()),
-        "memory": (resident("VmHWM") - before) / vector.nbytes,  # the vector itself included
-        "processor": (time.process_time() - processor) / job["repeat"],
-    }
-    session.board.wait(lambda: all(session.board.status(p).finished == last for p in range(n)), 60)
-    session.close()
+    with Peer(settings) as running:
+        running.begin()
+        before, spans = resident() - vector.nbytes, []
+        for round in range(last):
+            if round == design.gap:
+                sent, wire, processor = running.links.traffic[1], loopback_bytes(), time.process_time()
+            began = time.monotonic()
+            running.average(vector, round)
+            spans.append((began, time.monotonic()))
+        result = {
+            "spans": spans[design.gap :],
+            "sent": running.links.traffic[1] - sent,
+            "wire": (wire, loopback_bytes()),
+            # the vector itself included
+            "memory": (resident("VmHWM") - before) / vector.nbytes,
+            "processor": (time.process_time() - processor) / job["repeat"],
+        }
+        running.linger(60)
     return result
 
 
@@ -203,7 +212,7 @@ def main() -> None:
     if args.role:
         job = json.loads((args.folder / "job.json").read_text())
         print(json.dumps(ROLES[args.role](args.folder, args.me, job)), flush=True)
-        os._exit(0)  # gRPC's threads have nothing left to do
+        os._exit(0)
     job = {"peers": args.peers, "size": args.size, "repeat": args.repeat, "json": args.json}
     print(
         f"{args.peers} processes, {args.size:,} float32, {os.cpu_count()} cores, median of {args.repeat}",
@@ -219,16 +228,11 @@ def main() -> None:
 
 def measurements(peers: int, size: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Give the name, the role and the settings of everything that is measured beside gloo."""
-    security = {"no TLS": True, "mutual TLS 1.3": False}
-    for kind in ("socket", "gRPC stream"):
-        for name, insecure in security.items():
-            nbytes = 8 * size // peers  # of an optimal all-reduce: every segment out and back
-            yield f"bare {kind}, {name}", "bare", {"kind": kind, "insecure": insecure, "bytes": nbytes}
+    for name, insecure in {"no TLS": True, "mutual TLS 1.3": False}.items():
+        # of an optimal all-reduce: every segment out and back
+        yield f"bare socket, {name}", "bare", {"insecure": insecure, "bytes": 8 * size // peers}
     for protocol in ("shares", "resilient", "grouped"):
-        for name, insecure in security.items():
-            job = {"protocol": protocol, "insecure": insecure, "durable": False}
-            yield f"{protocol}, {name}", "peer", job
-        yield f"{protocol}, mutual TLS 1.3, on disk", "peer", {**job, "durable": True}
+        yield f"{protocol}, mutual TLS 1.3, on disk", "peer", {"protocol": protocol}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """What moving bytes costs by itself: every process sends every other the same number of bytes, with no protocol at all.
 
-Used by `network.py`, which asks for as many bytes as an average needs: bare sockets and bare gRPC streams, both with
-and without mutual TLS 1.3.
+Used by `network.py`, which asks for as many bytes as an average needs: bare sockets with and without mutual TLS 1.3.
 """
 
 from __future__ import annotations
@@ -12,12 +11,10 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 MESSAGE = 1 << 20
-METHOD = "/bare/Data"
 
 Exchange = Callable[[], None]
 
@@ -32,7 +29,7 @@ def barrier(folder: Path, me: int, n: int, name: object) -> None:
 def exchange(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one process: exchange the bytes once to warm up, then as often as asked for."""
     n = job["peers"]
-    once = (_sockets if job["kind"] == "socket" else _streams)(folder, me, job)
+    once = _sockets(folder, me, job)
     once()
     spans, used = [], time.process_time()
     for turn in range(job["repeat"]):
@@ -94,51 +91,5 @@ def _sockets(folder: Path, me: int, job: dict[str, Any]) -> Exchange:
             thread.start()
         for thread in threads:
             thread.join()
-
-    return once
-
-
-def _streams(folder: Path, me: int, job: dict[str, Any]) -> Exchange:
-    """Open gRPC channels to everybody, and return what exchanges the bytes."""
-    import grpc
-
-    from securedfl.network.wire import tls
-    from securedfl.network.wire.keys import KeyFiles
-
-    n, nbytes, keys = job["peers"], job["bytes"], folder / "keys"
-    message, options = os.urandom(MESSAGE), tls.options(2 * MESSAGE, n)
-    files = KeyFiles(keys / f"p{me}.key", keys / f"p{me}.crt", keys / "ca.crt")
-    arrived = threading.Semaphore(0)
-
-    def take(requests: Iterator[bytes], _context: Any) -> bytes:
-        for _ in requests:
-            pass
-        arrived.release()
-        return b""
-
-    handler = grpc.method_handlers_generic_handler("bare", {"Data": grpc.stream_unary_rpc_method_handler(take)})
-    server = grpc.server(ThreadPoolExecutor(2 * n), handlers=[handler], options=options)
-    address = f"127.0.0.1:{job['roster'][me][2]}"
-    if job["insecure"]:
-        server.add_insecure_port(address)
-    else:
-        server.add_secure_port(address, tls.server_credentials(files))
-    server.start()
-    barrier(folder, me, n, "listening")
-    channels = []
-    for name, host, port, _ in (member for k, member in enumerate(job["roster"]) if k != me):
-        if job["insecure"]:
-            channels.append(grpc.insecure_channel(f"{host}:{port}", options=options))
-        else:
-            credentials = tls.channel_credentials(files, files.authority.read_bytes())
-            named = [*options, ("grpc.ssl_target_name_override", name)]
-            channels.append(grpc.secure_channel(f"{host}:{port}", credentials, options=named))
-
-    def once(_server: grpc.Server = server) -> None:  # which lives as long as this
-        calls = [channel.stream_unary(METHOD).future(_pieces(nbytes, message)) for channel in channels]
-        for call in calls:
-            call.result()
-        for _ in calls:
-            arrived.acquire()
 
     return once

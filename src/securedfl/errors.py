@@ -64,8 +64,6 @@ class MissingDependencyError(SecuredFLError, ImportError):
 
 
 EXTRAS = {
-    "grpc": "network",
-    "msgpack": "network",
     "PIL": "data",
     "pyarrow": "data",
     "safetensors": "learn",

@@ -6,9 +6,10 @@ What the system refuses is a `RunFolderError` that names the file and ends with 
 from __future__ import annotations
 
 import os
+import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ ANYBODY, OWNER = 0o666, 0o600
 
 _DAMAGED = (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 """What reading arrays raises if their file is missing, cut short or changed."""
+
+
+_RECORD = struct.Struct("<III")
+"""Before a record: its length, and the checksums of that and of the record."""
 
 
 @contextmanager
@@ -127,6 +132,79 @@ class Lines:
             yield
         except OSError as error:
             raise cannot_write(self._path, error, self._advice) from None
+
+
+class Records:
+    """A file of records that only grows, each with checksums.
+
+    What a crash tore off at the end is cut, and told apart from damage in the middle, which is an error.
+
+    Attributes
+    ----------
+    found
+        The records that were in it when it was opened.
+    """
+
+    def __init__(self, path: Path, advice: str = ADVICE, *, mend: str = "restore it from a copy") -> None:
+        self._path, self._advice = path, advice
+        with self._telling():
+            self.found, end = read_records(path, mend)
+            self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OWNER), "r+b")
+            self._file.truncate(end)
+            self._file.seek(end)
+            _flush(path.parent)
+
+    def append(self, *records: bytes) -> None:
+        """Add records; they are on disk when this returns."""
+        with self._telling():
+            self._file.write(b"".join(self._framed(record) for record in records))
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def replace(self, records: Iterable[bytes]) -> None:
+        """Put these records in the place of all others."""
+        with replacing(self._path, self._advice, mode=OWNER) as temporary:
+            temporary.write_bytes(b"".join(self._framed(record) for record in records))
+        with self._telling():
+            self._file.close()
+            self._file = self._path.open("r+b")
+            self._file.seek(0, os.SEEK_END)
+
+    def close(self) -> None:
+        """Close the file; `append` has flushed every record, and told what went wrong."""
+        with suppress(OSError):
+            self._file.close()
+
+    def _framed(self, record: bytes) -> bytes:
+        length = len(record).to_bytes(4, "little")
+        return _RECORD.pack(len(record), zlib.crc32(length), zlib.crc32(record)) + record
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(self._path, error, self._advice) from None
+
+
+def read_records(path: Path, mend: str = "restore it from a copy") -> tuple[list[bytes], int]:
+    """Return the records of a file, none if it is missing, and where the last whole one ends."""
+    data = path.read_bytes() if path.exists() else b""
+    found, at, size = list[bytes](), 0, _RECORD.size
+    while len(data) - at >= size:
+        length, head_sum, record_sum = _RECORD.unpack_from(data, at)
+        end = at + size + length
+        whole = zlib.crc32(data[at : at + 4]) == head_sum
+        if whole and end > len(data):
+            break
+        if not whole or zlib.crc32(data[at + size : end]) != record_sum:
+            # a crash leaves nothing, or zeros, after what it tore
+            if not any(data[end if whole else at :]):
+                break
+            raise damaged(path, f"the record at byte {at}", mend)
+        found.append(data[at + size : end])
+        at = end
+    return found, at
 
 
 def read_lines(path: Path, *, torn: bool = True) -> list[str]:

@@ -5,24 +5,21 @@ The fault happens once: the marker file is written just before, so that the peer
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import os
 import random
 import resource
 import signal
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from securedfl.cli import main
-from securedfl.network import driver
-from securedfl.network.core import session, settlement
-from securedfl.network.wire import outlet
+from securedfl.network import driver, peer, shell, trial
+from securedfl.network.results import Results
 from securedfl.network.wire.keys import CertificateInfo
-from securedfl.network.wire.outlet import StreamOutlet
 from securedfl.protocols import InsecureSeededDraw
 
 
@@ -34,8 +31,7 @@ def install(place: str, at: int, marker: Path) -> None:
             marker.write_text(place)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    share, finish = driver.Attempt.share, driver.Attempt.finish
-    settle, put = settlement.Settlement.settle, StreamOutlet.put
+    share, finish, store, put = driver.Attempt.share, driver.Attempt.finish, Results.store, trial._Outlet.put
     sent = {"count": 0, "finishes": 0}
 
     def patched_share(self):
@@ -56,17 +52,18 @@ def install(place: str, at: int, marker: Path) -> None:
             die(current)
         return result
 
-    def patched_settle(self, round, epoch, result):
+    def patched_store(self, round, attempt, vector):
         if place == "disk full" and round == at:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # bytes per file, from now on
-        if result is not None and place == "staged":
-            self._results.stage(round, epoch, result)
+            # bytes per file, from now on
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        result = store(self, round, attempt, vector)
+        if place == "staged":
             die(round)
-        return settle(self, round, epoch, result)
+        return result
 
     def patched_put(self, at_place, message):
-        if place == "half-way through sending" and at_place.step >= self._mailbox.place.step:
-            sent["count"] += at_place.round == at
+        if place == "half-way through sending" and at_place.round == at:
+            sent["count"] += 1
             if sent["count"] == 2:
                 die(at_place.round)
         if place == f"step {at_place.step}" and at_place.round == at:
@@ -76,65 +73,78 @@ def install(place: str, at: int, marker: Path) -> None:
         if place == "tells only p0" and (at_place.round, at_place.step) == (at, 2):
             sent.setdefault("teller", self)
             if sent["teller"] is not self:
-                sent["teller"].finish(30)
-                await_result(Path("out-p0/state/pending.bin"), at)
+                sent["teller"].stream.finish(30)
+                await_result(Path("out-p0/state/results"), at)
                 die(at_place.round)
         put(self, at_place, message)
         if place == "duplicates":
             put(self, at_place, message)
 
     driver.Attempt.share, driver.Attempt.finish = patched_share, patched_finish
-    settlement.Settlement.settle, StreamOutlet.put = patched_settle, patched_put
+    Results.store, trial._Outlet.put = patched_store, patched_put
     if place == "ignores expiry":
         CertificateInfo.valid = lambda _self: True
     if place == "brings":
-        average = session.Session.average
+        average = peer.Peer.average
 
         def recording(self, vector, round):
             if round == at:
                 np.save("brought.npy", vector)
             return average(self, vector, round)
 
-        session.Session.average = recording
+        peer.Peer.average = recording
     if place == "reordered":
         install_reordering()
     if place in ("seeded", "duplicates", "reordered"):
         install_seed()
 
 
-def await_result(path: Path, round: int) -> None:
+def await_result(folder: Path, round: int) -> None:
     """Wait until another peer holds the result of a round."""
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        with suppress(OSError, ValueError), path.open("rb") as file:
-            if json.loads(file.readline())["round"] == round:
-                return
+    while time.monotonic() < deadline and not list(folder.glob(f"{round}-*.bin")):
         time.sleep(0.01)
 
 
 def install_reordering() -> None:
-    """Let every stream send what waits in its queue in random order."""
-    bundle, shuffle = outlet.bundle, random.Random(7)
+    """Let every stream send messages in pairs, the later one first, where two follow each other at once."""
+    put, flip = trial._Outlet.put, random.Random(7)
+    run = driver.Attempt._run
 
-    def shuffled(items):
-        items = list(items)
-        shuffle.shuffle(items)
-        return bundle(items)
+    def held_back(self, place, message):
+        waiting = self.__dict__.setdefault("waiting", [])
+        waiting.append((place, message.copy() if isinstance(message, np.ndarray) else message))
 
-    outlet.bundle = shuffled
+    def send_all(outlets):
+        for outlet in outlets.values():
+            waiting = outlet.__dict__.pop("waiting", [])
+            flip.shuffle(waiting)
+            for item in waiting:
+                put(outlet, *item)
+
+    def waits(self, waiting):
+        send_all(self._outlets)
+        return wait(self, waiting)
+
+    def runs(self):
+        run(self)
+        send_all(self._outlets)
+
+    wait = driver.Attempt._wait
+    driver.Attempt._wait, driver.Attempt._run, trial._Outlet.put = waits, runs, held_back
 
 
 def install_seed() -> None:
     """Draw masks that the test can repeat."""
-    start = session.Session.__init__
+    start = shell.Shell.__init__
 
-    def seeded(self, endpoint, *args, **options):
+    def seeded(self, settings, tell):
         def draws(round, offset):
-            return InsecureSeededDraw(5, peer=endpoint.me, round=round, offset=offset)
+            return InsecureSeededDraw(5, peer=settings.number, round=round, offset=offset)
 
-        start(self, endpoint, *args, **{**options, "draws": draws})
+        start(self, dataclasses.replace(settings, draws=draws), tell)
 
-    session.Session.__init__ = seeded
+    shell.Shell.__init__ = seeded
 
 
 if __name__ == "__main__":

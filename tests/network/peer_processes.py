@@ -19,7 +19,7 @@ from securedfl.network.wire import keys as certificates
 
 HERE = Path(__file__).parent
 RUN = b"r" * 16
-FAST = {"join": 120, "train": 60, "average": 40, "absent": 2, "heartbeat": 0.2, "silence": 20}
+FAST = {"train": 60, "average": 40, "absent": 2, "heartbeat": 0.5}
 """Long where only a starved machine would need it, short where a test waits for it."""
 
 

@@ -1,4 +1,4 @@
-"""The library for one's own loop, `securedfl check`, `securedfl certs`, and a federation without TLS on loopback."""
+"""The library for one's own loop, `securedfl check` and `securedfl certs` on the command line."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def load_example(name):
 
 
 def test_example_of_ones_own_loop(federation, capsys):
-    made = federation(3, protocol="shares", group_size=2)
+    made = federation(3, protocol="shares", group_size=2, rounds=20)
     example = load_example("own_loop")
     in_threads(lambda k: example.main(str(made.folder / f"p{k}.toml")), 3)
     outputs = capsys.readouterr().out.splitlines()
@@ -176,6 +176,7 @@ def test_check_tells_who_is_there_and_who_differs(federation):
         "design": True,
         "privacy": True,
         "own keys": True,
+        "state folder": True,
         "p1": False,
         "p2": False,
     }
@@ -187,25 +188,14 @@ def test_check_tells_who_is_there_and_who_differs(federation):
 
     in_threads(work, 3)
     assert all(finding.ok for found in findings.values() for finding in found), findings
-    made.write("changed.toml", retries=1)
+    made.write("changed.toml", window=5)
     made.write_peer(2, made.files[2], federation="changed.toml")
 
     def differing(k):
         findings[k] = check(made.folder / f"p{k}.toml", wait=2)
 
     in_threads(differing, 3)
-    assert "another configuration" in findings[0][-1].text
-
-
-def test_insecure_needs_the_word_and_loopback(federation):
-    made = federation(3, protocol="grouped")
-    bare = [{key: entry[key] for key in ("name", "address")} for entry in made.values["peers"]]
-    with pytest.raises(ConfigError, match="no fingerprint"):
-        FederationConfig.resolve({**made.values, "peers": bare})
-    FederationConfig.resolve({**made.values, "peers": bare, "insecure": True})
-    bare[1]["address"] = "192.0.2.1:7443"
-    with pytest.raises(ConfigError, match="loopback"):
-        FederationConfig.resolve({**made.values, "peers": bare, "insecure": True})
+    assert "window is 5 there and 10 here" in findings[0][-1].text
 
 
 @pytest.mark.parametrize(
@@ -221,7 +211,8 @@ def test_insecure_needs_the_word_and_loopback(federation):
         ({"deadlines": {"trian": 1}}, "did you mean 'train'"),
         ({"train": {"weighted": True}}, "max_weight"),
         ({"peers": [{"name": "Bad Name", "address": "a:1"}] * 2}, "peers"),
-        ({"retries": "many"}, "retries"),
+        ({"lying": "many"}, "lying"),
+        ({"lying": 1}, "3 peers cannot withstand 1 that lie"),
     ],
 )
 def test_bad_settings_are_named(federation, changes, message):

@@ -91,7 +91,10 @@ def test_crash_and_return_with_stand_ins(federation):
     assert processes[1].end() == -signal.SIGKILL, processes[1].errors
     processes[1] = made.start(1)
     assert [process.end() for process in processes] == [0] * N, [process.errors for process in processes]
-    np.testing.assert_array_equal(check_equal(made), expected(made.names, set()))
+    # it may be back too late for the last round
+    back = "p1" in made.rows(0)[3]["members"]
+    np.testing.assert_array_equal(check_equal(made), expected(made.names, set() if back else {1}))
+    assert made.rows(0)[2]["members"] == made.names
 
 
 # -- on symbols ---------------------------------------------------------------------------------------------------

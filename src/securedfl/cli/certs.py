@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -51,30 +52,100 @@ def issue(
     from securedfl.network.wire import keys as certificates
 
     files = certificates.issue(folder, name, host or (), days=days, renew=renew)
-    info = certificates.describe(files.certificate)
-    where = (host or ["HOST"])[0]
     typer.echo(f"Give {files.key}, {files.certificate} and {files.authority} to {name} only; for federation.toml:\n")
-    typer.echo(f'[[peers]]\nname = "{name}"\naddress = "{where}:7443"\nfingerprint = "{info.fingerprint}"')
+    typer.echo(_roster_line(files.certificate))
+
+
+@certs.command()
+def request(
+    name: Annotated[str, typer.Argument(help="The peer's name in the roster.")],
+    host: Annotated[list[str] | None, typer.Option(help="Host name or address; may be repeated.")] = None,
+    folder: Folder = Path("keys"),
+    renew: Annotated[bool, typer.Option("--renew", help="Replace an existing key.")] = False,
+) -> None:
+    """Make this site's own key, which never leaves it, and a request for a certificate.
+
+    **Example**
+
+    - `securedfl certs request hospital-a --host a.example.org`
+    """
+    from securedfl.network.wire import keys as certificates
+
+    path = certificates.request(folder, name, host or (), renew=renew)
+    typer.echo(f"Keep {folder / name}.key here. Send {path} to whoever holds the federation's authority, who runs:\n")
+    typer.echo(f"securedfl certs sign {path.name}")
+
+
+@certs.command()
+def sign(
+    csr: Annotated[Path, typer.Argument(metavar="NAME.csr", help="What `securedfl certs request` made.")],
+    folder: Folder = Path("keys"),
+    days: Annotated[int, typer.Option(min=1, help="How long the certificate is valid.")] = 365,
+    renew: Annotated[bool, typer.Option("--renew", help="Replace an existing certificate.")] = False,
+) -> None:
+    """Sign a site's request with the federation's authority, and print the site's line of the roster.
+
+    **Example**
+
+    - `securedfl certs sign hospital-a.csr --dir keys`
+    """
+    from securedfl.network.wire import keys as certificates
+
+    path = certificates.sign(folder, csr, days=days, renew=renew)
+    typer.echo(f"Send {path} and {folder / 'ca.crt'} back to the site; for federation.toml:\n")
+    typer.echo(_roster_line(path))
 
 
 @certs.command()
 def show(
     files: Annotated[list[Path] | None, typer.Argument(help="Certificates; by default all of the folder.")] = None,
     folder: Folder = Path("keys"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show names, hosts, expiry and fingerprints of certificates."""
+    """Show names, hosts, expiry and fingerprints of certificates.
+
+    **Examples**
+
+    - `securedfl certs show`
+    - `securedfl certs show keys/hospital-a.crt --json`
+    """
     from securedfl.network.wire.keys import describe
 
     found = files or sorted(folder.glob("*.crt"))
     if not found:
         raise ConfigError(f"there are no certificates in {folder}; make some: securedfl certs init --dir {folder}")
-    table = Table("Name", "Hosts", "Valid until (UTC)", "Fingerprint")
-    warnings = []
-    for path in found:
-        info = describe(path)
-        table.add_row(info.name, ", ".join(info.hosts), f"{info.not_after:%Y-%m-%d %H:%M}", info.fingerprint)
-        warnings += [info.expiry()] if info.expiry() else []
-    console = Console(soft_wrap=True)
+    infos = {path: describe(path) for path in found}
+    if as_json:
+        rows = [
+            {
+                "file": str(path),
+                "name": info.name,
+                "hosts": info.hosts,
+                "not_before": info.not_before.isoformat(),
+                "not_after": info.not_after.isoformat(),
+                "fingerprint": info.fingerprint,
+                "warning": info.expiry(),
+            }
+            for path, info in infos.items()
+        ]
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    table = Table("Name", "Hosts", "Valid until (UTC)")
+    for info in infos.values():
+        table.add_row(info.name, ", ".join(info.hosts), f"{info.not_after:%Y-%m-%d %H:%M}")
+    console = Console(soft_wrap=True, highlight=False)
     console.print(table)
-    for warning in warnings:
-        console.print(f"warning: {warning}", style="yellow", markup=False)
+    # on lines of their own, because a table would cut them to the width of the terminal
+    for info in infos.values():
+        console.print(f"{info.fingerprint}  {info.name}", markup=False)
+    for info in infos.values():
+        if info.expiry():
+            console.print(f"warning: {info.expiry()}", style="yellow", markup=False)
+
+
+def _roster_line(certificate: Path) -> str:
+    from securedfl.network.wire.keys import describe
+
+    info = describe(certificate)
+    where = next((host for host in info.hosts if host != info.name), "HOST")
+    return f'[[peers]]\nname = "{info.name}"\naddress = "{where}:7443"\nfingerprint = "{info.fingerprint}"'

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from securedfl.errors import needing
-from securedfl.federation.peers.events import Certified, Event, Resumed, Waiting, to_json
+from securedfl.federation.peers.events import Certified, Ended, Event, Resumed, Waiting, to_json
 from securedfl.federation.run_folder.metrics import PeerRow
 
 
@@ -47,9 +47,11 @@ def describe(event: Event) -> str:
     """Return an event as a line for people; some are not worth one."""
     match event:
         case Waiting(missing):
-            return f"waiting for {', '.join(missing)}" if missing else "all peers are there"
+            return f"waiting for {', '.join(missing)}" if missing else "nobody is waited for any more"
         case Certified(sentence):
             return sentence
+        case Ended(reason):
+            return reason
         case Resumed(round):
             return f"going on after round {round}"
         case PeerRow():

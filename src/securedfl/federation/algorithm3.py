@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -53,7 +53,7 @@ class Round(Generic[A]):
         return self.average.round
 
 
-def algorithm3(peers: Peers[A], *, rounds: int, after: int | None = None) -> Iterator[Round[A]]:
+def algorithm3(peers: Peers[A], *, rounds: int | Callable[[], int], after: int | None = None) -> Iterator[Round[A]]:
     """Run Algorithm 3 and yield after every round, when the peers hold w^r.
 
     Parameters
@@ -61,7 +61,7 @@ def algorithm3(peers: Peers[A], *, rounds: int, after: int | None = None) -> Ite
     peers
         Who takes part.
     rounds
-        The last round.
+        The last round, or what tells it where it may change.
     after
         The round that the peers were restored from; None starts with initialisation.
     """
@@ -73,7 +73,7 @@ def algorithm3(peers: Peers[A], *, rounds: int, after: int | None = None) -> Ite
         yield Round(average=average, scores=peers.evaluate())
         after = average.round
     r = after
-    while r < rounds:
+    while r < (rounds() if callable(rounds) else rounds):
         r += 1
         started = time.perf_counter()
         # w_k^r = Update(k, w^{r-1})

@@ -1,8 +1,6 @@
-"""The network driver: one peer per process, gRPC with mutual TLS between them."""
+"""One peer per process: the log that all agree on, and the averages that it lets happen.
 
-from __future__ import annotations
-
-import os
-
-# gRPC's core writes refused handshakes to stderr by itself; this package logs and counts them in its own words.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+`core/` decides (pure), `wire/` moves bytes, and `shell` ties them to disk, clock and threads; `peer.Peer` is the door.
+An average runs in `trial` over `driver`, `mailbox`, `parcels` and `routes`; results are kept by `results`, handed on
+by `handing`, and what must not be forgotten is in the `journal`.
+"""

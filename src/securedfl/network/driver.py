@@ -15,10 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from securedfl.errors import InvalidInputError, PeerLostError
+from securedfl.errors import InvalidInputError
+from securedfl.network.mailbox import Excused, Mailbox
+from securedfl.network.parcels import Place, Spec
 from securedfl.network.routes import Routes, find_routes
-from securedfl.network.wire.frames import Place, Spec
-from securedfl.network.wire.mailbox import Mailbox
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, Held, Inbox, Outbox, PeerProtocol, Steps, in_one_part
@@ -37,13 +37,7 @@ class Outlet(Protocol):
     """Sends messages to one peer, in order; blocks while too many wait."""
 
     def put(self, place: Place, message: Any) -> None:
-        """Send a message, now or with the next ones."""
-
-    def flush(self) -> None:
-        """Send now what was put."""
-
-    def finish(self, timeout: float) -> None:
-        """Wait until everything has arrived at the peer; raise `PeerLostError` if it does not."""
+        """Send a message."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +112,8 @@ class Attempt:
         This peer's parameters.
     draws
         Gives the draw for the chunk that starts at an offset; by default fresh cryptographic masks.
-    patience
-        Seconds without progress after which a peer counts as lost.
+    patience, excused
+        Seconds without progress after which a peer counts as lost, unless it is too early to miss these peers.
     """
 
     def __init__(
@@ -129,6 +123,7 @@ class Attempt:
         *,
         draws: Callable[[int], Draw] | None = None,
         patience: float = 60.0,
+        excused: Excused = lambda _peers: False,
     ) -> None:
         if vector.shape != (plan.size,) or vector.dtype != np.dtype(plan.dtype):
             raise InvalidInputError(
@@ -139,7 +134,7 @@ class Attempt:
         self._mailbox: Mailbox | None = None
         self._outlets: Mapping[int, Outlet] = {}
         self._draws = draws or (lambda _offset: secret_uniform)
-        self._patience = patience
+        self._patience, self._excused = patience, excused
         self._held: dict[int, Held] = {}
         self._lost: frozenset[int] = frozenset()
         self._result: Array | None = None
@@ -154,24 +149,16 @@ class Attempt:
         if self._plan.commit_step:
             self._run()
 
-    def recoverable(self, lost: frozenset[int]) -> bool:
-        """Tell whether the average can be finished without members that were lost after the commit."""
-        if len(self._held) < len(self._plan.routes):
-            return False
-        try:
-            self._held[0].check_recoverable(lost)
-        except PeerLostError:
-            return False
-        return True
+    @property
+    def holds(self) -> bool:
+        """Whether everything before the commit step is done."""
+        return bool(self._plan.commit_step) and len(self._held) == len(self._plan.routes)
 
     def finish(self, lost: frozenset[int] = frozenset()) -> Array:
         """Do the rest and return the average of all members; with stand-ins also without those lost, and repeatedly."""
         self._lost = lost
         self._result = np.empty_like(self._vector)
         self._run()
-        deadline = time.monotonic() + self._patience
-        for outlet in self._outlets.values():
-            outlet.finish(max(deadline - time.monotonic(), 0.1))
         result, self._result = self._result, None
         return result
 
@@ -192,19 +179,13 @@ class Attempt:
             if state is not None:
                 active[chunk] = state
                 self._send(chunk, state)
-        self._flush()
 
     def _wait(self, waiting: Mapping[int, int]) -> tuple[int, Inbox]:
-        """Wait for a chunk that can go on, and its inbox; first let go of messages that wait for company."""
-        self._flush()
+        """Wait for a chunk that can go on, and its inbox."""
         began = time.monotonic()
-        found = self._box.take(waiting, self._patience)
+        found = self._box.take(waiting, self._patience, self._excused)
         self.seconds_waiting += time.monotonic() - began
         return found
-
-    def _flush(self) -> None:
-        for outlet in self._outlets.values():
-            outlet.flush()
 
     def _send(self, chunk: int, state: _Chunk) -> None:
         """Send what a chunk has to say."""
@@ -266,4 +247,4 @@ def check_finite(result: Array) -> None:
         )
 
 
-__all__ = ["CHUNK", "DEPTH", "SLICED_CHUNK", "Attempt", "Outlet", "PeerLostError", "Plan", "check_finite"]
+__all__ = ["CHUNK", "DEPTH", "SLICED_CHUNK", "Attempt", "Outlet", "Plan", "check_finite"]

@@ -1,4 +1,4 @@
-"""How a peer's process uses memory: what the C library does with what gRPC's many threads allocate and free."""
+"""How a peer's process uses memory: what the C library does with what several threads allocate and free."""
 
 from __future__ import annotations
 

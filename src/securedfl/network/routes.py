@@ -9,12 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
-from securedfl.network.wire.frames import Spec, spec_of
+from securedfl.errors import PeerLostError
+from securedfl.network.parcels import Spec, spec_of
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Inbox, Outbox, PeerProtocol, in_one_part
+
+LEAST_LEFT = 2
+"""Members that must be left to finish."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,28 @@ def _grown(one: tuple[Routes, ...], two: tuple[Routes, ...], times: int) -> tupl
         sent = tuple(a + times * (b - a) for a, b in zip(before.sent, after.sent, strict=True))
         result.append(Routes(incoming, sent))
     return tuple(result)
+
+
+@lru_cache(maxsize=256)
+def recoverable(protocol: PeerProtocol, n: int, lost: frozenset[int]) -> bool:
+    """Tell whether n members can finish a protocol in two parts without those lost after the commit."""
+    running = {me: protocol(me, np.zeros(8 * n), draw=secret_uniform) for me in range(n)}
+    inboxes: dict[int, Inbox] | None = None
+    while True:
+        outboxes: dict[int, Outbox] = {}
+        for me, steps in running.items():
+            try:
+                outboxes[me] = next(steps) if inboxes is None else steps.send(inboxes[me])
+            except StopIteration as stop:
+                try:
+                    stop.value.check_recoverable(lost)
+                except PeerLostError:
+                    return False
+                return n - len(lost) >= LEAST_LEFT
+        inboxes = {me: Inbox() for me in running}
+        for sender, outbox in outboxes.items():
+            for receiver, message in outbox.items():
+                inboxes[receiver][sender] = message
 
 
 def dry_run(protocol: PeerProtocol, n: int, length: int, dtype: str) -> tuple[Routes, ...]:

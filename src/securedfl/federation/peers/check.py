@@ -1,13 +1,12 @@
-"""Before training: whether everything is in place at this site, and whether it can reach all others."""
+"""Before training: whether everything is in place at this site, and whether it reaches all others."""
 
 from __future__ import annotations
 
-import json
+import queue
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, SecuredFLError
@@ -15,22 +14,25 @@ from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import check_keys
-from securedfl.network.core.board import Status, read_status, status_message
-from securedfl.network.wire.endpoint import Answer, Endpoint
-from securedfl.network.wire.keys import KeyFiles
+from securedfl.network.journal import look_into
+from securedfl.network.letters import Hello, differences, pack, unpack
+from securedfl.network.shell import CLOCK_SLACK
+from securedfl.network.wire.links import Links
+from securedfl.network.wire.values import Event, LinkUp, Message, Reach
 
-CLOCK_SLACK = 5.0
-"""Seconds that clocks may differ: certificates and logs are read by them."""
+PATIENCE = 5.0
+"""Seconds that another site has to answer."""
+COURTESY = 1.0
+"""Seconds that this site stays when it knows all, so that the others hear it too."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the table: what was looked at, whether it is fine, what was found, and whether it was there."""
+    """One line of the table: what was looked at, whether it is fine, and what was found."""
 
     subject: str
     ok: bool
     text: str
-    reached: bool = True
 
 
 def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
@@ -45,49 +47,83 @@ def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
     """
     config = PeerConfig.load(path)
     federation = FederationConfig.load(config.federation)
-    me, files = config.position(federation), config.files(insecure=federation.insecure)
-    identity = {"configuration": federation.hash}
-    findings = [Finding("federation.toml", True, f"{len(federation.members)} peers, hash {federation.hash}")]
+    config.position(federation)
+    findings = [Finding("federation.toml", True, f"{len(federation.peers)} peers, hash {federation.hash}")]
+    shared = dict(federation.told)
     try:
         design = choose_design(federation.training)
     except SecuredFLError as error:
         findings.append(Finding("design", False, str(error)))
     else:
-        identity["design"] = design.hash
+        shared["design"] = design.hash
         findings.append(Finding("design", True, f"gap {design.gap}, hash {design.hash}"))
         findings.append(_look("privacy", lambda: _promise(federation, design)))
-    if files is not None:
-        findings.append(_look("own keys", lambda: check_keys(files, federation.members[me])))
-        if not findings[-1].ok:
-            return findings
-    status = Status(identity=json.dumps(identity, sort_keys=True))
-    callers: set[int] = set()
-
-    def answer(peer: int, _message: dict[str, Any]) -> dict[str, Any]:
-        callers.add(peer)
-        return status_message(status)
-
-    endpoint = _endpoint(federation, me, files, config.listen, answer)
-    others = [k for k in range(len(federation.members)) if k != me]
-    deadline = time.monotonic() + wait
-    found = {k: _reach(endpoint, k, identity) for k in others}
-    while time.monotonic() < deadline and not (all(f.ok for f in found.values()) and callers >= set(others)):
-        time.sleep(0.2)
-        again = {k: _reach(endpoint, k, identity) for k in others if not found[k].ok}
-        # a peer that ended its own check meanwhile was there, and what it said is worth more
-        found |= {k: new for k, new in again.items() if new.reached or not found[k].reached}
-    endpoint.close()
-    return findings + list(found.values())
-
-
-def _endpoint(
-    federation: FederationConfig, me: int, files: KeyFiles | None, listen: str | None, answer: Answer
-) -> Endpoint:
-    """Return an endpoint that listens, unless this site's peer already does."""
+    findings.append(_look("own keys", lambda: check_keys(config.files(), config.name)))
+    findings.append(_look("state folder", lambda: look_into(config.out / "state")))
+    if not all(finding.ok for finding in findings[-2:]):
+        return findings
+    events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     try:
-        return Endpoint(federation.members, me, files, listen=listen, insecure=federation.insecure, answer=answer)
-    except ConfigError:
-        return Endpoint(federation.members, me, files, insecure=federation.insecure, serve=False)
+        links = _links(config, federation, events)
+    except ConfigError as error:
+        return [*findings, Finding("listening", False, str(error))]
+    try:
+        return [*findings, *_meet(links, events, shared, max(wait, PATIENCE), stay=bool(wait))]
+    finally:
+        links.close()
+
+
+def _links(config: PeerConfig, federation: FederationConfig, events: queue.SimpleQueue[Event]) -> Links:
+    return Links(
+        config.name,
+        config.files(),
+        federation.members,
+        on_event=events.put,
+        listen=config.listens_at(federation),
+        relays=federation.relay_members,
+        proxy=config.proxy,
+    )
+
+
+def _meet(
+    links: Links, events: queue.SimpleQueue[Event], shared: dict[str, str], wait: float, *, stay: bool
+) -> list[Finding]:
+    """Greet everybody who is linked within the time, and return what is known of each peer."""
+    deadline, greetings, ways = time.monotonic() + wait, dict[str, Hello](), dict[str, Reach]()
+    others, late = set(links.reaches()), False
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            event = events.get(timeout=left)
+        except queue.Empty:
+            break
+        if isinstance(event, LinkUp):
+            ways[event.peer] = Reach(True, event.through)
+            links.send(event.peer, pack(Hello(shared, time.time())))
+        elif isinstance(event, Message) and isinstance(letter := unpack(event.data), Hello):
+            greetings[event.peer] = letter
+        if greetings.keys() == others and not late:
+            late, deadline = True, min(deadline, time.monotonic() + (COURTESY if stay else 0.0))
+    reaches = links.reaches()
+    return [_finding(name, ways.get(name, reaches[name]), greetings.get(name), shared) for name in sorted(others)]
+
+
+def _finding(name: str, reach: Reach, hello: Hello | None, shared: dict[str, str]) -> Finding:
+    """Say how a peer was reached, and what it has that differs."""
+    if not reach.linked:
+        return Finding(name, False, f"does not answer: {reach.reason}")
+    text, ok = [f"reached through {reach.through}" if reach.through else "reached directly"], True
+    if hello is None:
+        return Finding(name, False, f"{text[0]}, but it says nothing; does it run the same version?")
+    ahead = hello.clock - time.time()
+    if abs(ahead) > CLOCK_SLACK:
+        ok = False
+        text.append(f"its clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}")
+    # a peer that runs knows its model too, which a check does not
+    theirs = {key: value for key, value in hello.settings.items() if key in shared}
+    if found := differences({key: value for key, value in shared.items() if key in theirs}, theirs):
+        ok = False
+        text.append(f"it has other settings: {found}")
+    return Finding(name, ok, "; ".join(text))
 
 
 def _look(subject: str, work: Callable[[], str]) -> Finding:
@@ -100,23 +136,3 @@ def _look(subject: str, work: Callable[[], str]) -> Finding:
 
 def _promise(federation: FederationConfig, design: Design) -> str:
     return str(pass_gate(federation.training, design).get("sentence", "certified"))
-
-
-def _reach(endpoint: Endpoint, peer: int, identity: dict[str, str]) -> Finding:
-    """Ask a peer for its hashes and its time of day, over a connection that proves who it is."""
-    member = endpoint.roster[peer]
-    try:
-        status = read_status(endpoint.call(peer, {"kind": "hello"}))
-    except SecuredFLError as error:
-        return Finding(member.name, False, str(error), reached=False)
-    text, ok = [f"reached at {member.address}"], True
-    ahead = status.clock / 1000 - time.time()
-    if abs(ahead) > CLOCK_SLACK:
-        ok = False
-        text.append(f"its clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}")
-    theirs = json.loads(status.identity or "{}")
-    for what, mine in identity.items():
-        if theirs.get(what) != mine:
-            ok = False
-            text.append(f"it has another {what}: {theirs.get(what)} there, {mine} here")
-    return Finding(member.name, ok, "; ".join(text))

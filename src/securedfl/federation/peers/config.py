@@ -14,9 +14,11 @@ from pydantic import BeforeValidator, Field
 
 from securedfl.errors import ConfigError
 from securedfl.federation.config import Settings, TrainConfig, check_keys, read_toml
-from securedfl.network.core.rules import Deadlines
+from securedfl.network.core.entries import Peer as Line
+from securedfl.network.core.entries import Settings as Changeable
+from securedfl.network.core.state import State, quorum
 from securedfl.network.wire.keys import KeyFiles
-from securedfl.network.wire.tls import Member, is_loopback
+from securedfl.network.wire.values import Member
 from securedfl.privacy.absence import Absence
 from securedfl.protocols.protocol import LEAST_PEERS, by_name
 
@@ -30,14 +32,21 @@ Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if ty
 
 
 class RosterEntry(Settings):
-    """One peer: its name, where others reach it, and the SHA-256 fingerprint of its certificate."""
+    """One peer or relay: its name, where others reach it, and the SHA-256 fingerprint of its certificate.
+
+    A peer that only dials out (``listen = false`` in its peer.toml) has no address. One that joined later, by
+    ``securedfl roster add``, is ``added``; a peer's place in the list is its number for good.
+    """
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
-    address: str
+    address: str = ""
     fingerprint: str = Field("", pattern=r"^([0-9a-f]{64})?$")
+    added: bool = False
 
     def member(self) -> Member:
         """Return the entry as the network takes it."""
+        if not self.address:
+            return Member(self.name, fingerprint=self.fingerprint)
         host, _, port = self.address.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -46,18 +55,16 @@ class RosterEntry(Settings):
 
 
 class DeadlineConfig(Settings):
-    """How long to wait, in seconds; see `Deadlines`."""
+    """How long to wait, in seconds.
 
-    join: Seconds = 600.0
+    To get ready for a round; without progress within an attempt; for a lost member of a round whose sums may have been
+    seen; and between heartbeats, four of which a peer may miss.
+    """
+
     train: Seconds = 3600.0
     average: Seconds = 120.0
     absent: Seconds = 300.0
     heartbeat: Seconds = 1.0
-    silence: Seconds = 10.0
-
-    def deadlines(self) -> Deadlines:
-        """Return the deadlines of the phases."""
-        return Deadlines(join=self.join, train=self.train, average=self.average, absent=self.absent)
 
 
 class FederationConfig(Settings):
@@ -76,8 +83,8 @@ class FederationConfig(Settings):
         None, description="module:function that returns model, data and update; by default a known data set."
     )
     max_weight: float | None = Field(None, gt=0, description="Most samples of any peer, if weighted.")
-    retries: int = Field(3, ge=0, description="How often an average may be tried again after its commit.")
-    insecure: bool = Field(False, description="No TLS; for loopback only.")
+    lying: int = Field(0, ge=0, description="How many peers may lie without forking or forging the log.")
+    relays: tuple[RosterEntry, ...] = Field((), description="Relays that join peers without a link of their own.")
     train: dict[str, Any] = Field(default_factory=dict, description="Settings as for `securedfl train`.")
     deadlines: DeadlineConfig = Field(default_factory=DeadlineConfig)
 
@@ -89,17 +96,19 @@ class FederationConfig(Settings):
     @classmethod
     def resolve(cls, values: Mapping[str, Any], *, where: str = "the federation") -> Self:
         """Check settings; `ConfigError` says what is wrong."""
-        for entry in values.get("peers", ()):
-            if isinstance(entry, Mapping):
-                check_keys(entry, RosterEntry.model_fields, f"[[peers]] in {where}")
+        for key in ("peers", "relays"):
+            for entry in values.get(key, ()):
+                if isinstance(entry, Mapping):
+                    check_keys(entry, RosterEntry.model_fields, f"[[{key}]] in {where}")
         if isinstance(values.get("deadlines"), Mapping):
             check_keys(values["deadlines"], DeadlineConfig.model_fields, f"[deadlines] in {where}")
         if isinstance(values.get("train"), Mapping):
             known = [key for key in TrainConfig.model_fields if key not in NOT_SHARED]
             check_keys(values["train"], known, f"[train] in {where}")
         prepared = dict(values)
-        if isinstance(prepared.get("peers"), list):
-            prepared["peers"] = tuple(prepared["peers"])
+        for key in ("peers", "relays"):
+            if isinstance(prepared.get(key), list):
+                prepared[key] = tuple(prepared[key])
         config = cls.checked(prepared, where)
         config._check(where)
         return config
@@ -108,18 +117,18 @@ class FederationConfig(Settings):
         members = self.members
         for what, values in (
             ("name", [member.name for member in members]),
-            ("address", [member.address for member in members]),
+            ("address", [member.address for member in members if member.listens]),
             ("fingerprint", [member.fingerprint for member in members if member.fingerprint]),
         ):
             twice = next((value for value in values if values.count(value) > 1), None)
             if twice is not None:
                 raise ConfigError(f"two peers in {where} have the {what} {twice}")
-        if not self.insecure:
-            bare = next((member.name for member in members if not member.fingerprint), None)
-            if bare is not None:
-                raise ConfigError(f"peer {bare} in {where} has no fingerprint; `securedfl certs show` prints it")
-        elif not all(is_loopback(member.host) for member in members):
-            raise ConfigError(f"insecure = true in {where} is for loopback addresses only")
+        bare = next((member.name for member in (*members, *self.relay_members) if not member.fingerprint), None)
+        if bare is not None:
+            raise ConfigError(f"{bare} in {where} has no fingerprint; `securedfl certs show` prints it")
+        if [entry.added for entry in self.peers] != sorted(entry.added for entry in self.peers):
+            raise ConfigError(f"peers that were added come last in {where}")
+        quorum(len(self.first), self.lying)
         if self.training.weighted and self.max_weight is None:
             raise ConfigError(f"weighted = true in {where} needs max_weight, the largest number of samples of any peer")
         if self.min_peers is not None and not len(members) // 2 < self.min_peers <= len(members):
@@ -139,13 +148,23 @@ class FederationConfig(Settings):
         return tuple(entry.member() for entry in self.peers)
 
     @cached_property
+    def relay_members(self) -> tuple[Member, ...]:
+        """The relays as the network takes them."""
+        return tuple(entry.member() for entry in self.relays)
+
+    @property
+    def first(self) -> tuple[RosterEntry, ...]:
+        """The roster that the run began with."""
+        return tuple(entry for entry in self.peers if not entry.added)
+
+    @cached_property
     def training(self) -> TrainConfig:
         """The settings of training and averaging, as the simulation has them; masks are always secret."""
         return TrainConfig.resolve(
             {
                 "protocol": DEFAULT_PROTOCOL,
                 **self.train,
-                "peers": len(self.peers),
+                "peers": len(self.first),
                 "methods": ("secured",),
                 "masks": "secret",
             },
@@ -157,23 +176,39 @@ class FederationConfig(Settings):
         """What happens when peers are missing."""
         return Absence.chosen(
             self.absence,
-            peers=len(self.peers),
+            peers=len(self.first),
             collusion=self.training.collusion,
             can_lose=by_name(self.training.protocol).can_lose,
             window=self.window,
         )
 
     @cached_property
-    def hash(self) -> str:
-        """Short content hash that peers compare before they start."""
-        content = {**self.model_dump(mode="json"), "train": self.training.to_dict()}
-        text = json.dumps(content, sort_keys=True)
-        return hashlib.sha256(b"securedfl federation 1\0" + text.encode()).hexdigest()[:16]
+    def told(self) -> dict[str, str]:
+        """What all sites must say alike, by name, in words; peers compare it when they meet."""
+        found = {f"train.{key}": value for key, value in self.training.to_dict().items() if key not in NOT_SHARED}
+        found |= self.model_dump(mode="json", exclude={"train", "peers", "deadlines", "relays"})
+        found |= {f"deadlines.{key}": value for key, value in self.deadlines.model_dump().items()}
+        for entry in self.first:
+            found |= {f"{entry.name}.address": entry.address, f"{entry.name}.fingerprint": entry.fingerprint}
+        return {key: json.dumps(value) for key, value in found.items()}
 
-    @property
-    def run(self) -> bytes:
-        """Sixteen bytes that every message of this run carries."""
-        return hashlib.sha256(b"securedfl run 1\0" + self.hash.encode()).digest()[:16]
+    @cached_property
+    def hash(self) -> str:
+        """Short content hash of what stays the same for the whole run: not rounds, deadlines, addresses or keys."""
+        names = {entry.name for entry in self.first}
+        changing = {"train.rounds", *(f"{name}.{what}" for name in names for what in ("address", "fingerprint"))}
+        kept = {k: v for k, v in self.told.items() if k not in changing and not k.startswith("deadlines.")}
+        text = json.dumps([kept, [entry.name for entry in self.first]], sort_keys=True)
+        return hashlib.sha256(b"securedfl federation 2\0" + text.encode()).hexdigest()[:16]
+
+    def genesis(self, *hashes: str) -> State:
+        """Return the state before the first entry of the log; ``hashes`` of what else all peers must have alike."""
+        peers = tuple(
+            Line(number, entry.name, entry.address, bytes.fromhex(entry.fingerprint))
+            for number, entry in enumerate(self.first)
+        )
+        settings = Changeable(rounds=self.training.rounds + 1, **self.deadlines.model_dump())
+        return State(run=" ".join([self.name[:100], self.hash, *hashes]), roster=peers, settings=settings)
 
     def to_toml(self) -> str:
         """Return the settings as TOML."""
@@ -189,7 +224,8 @@ class PeerConfig(Settings):
     key: Path | None = None
     certificate: Path | None = None
     authority: Path | None = None
-    listen: str | None = None
+    listen: str | Literal[False] | None = Field(None, description="HOST:PORT; by default its address; false: none.")
+    proxy: str | None = Field(None, description="http://HOST:PORT of a CONNECT proxy; by default HTTPS_PROXY.")
     data_dir: Path | None = None
     data: dict[str, Any] = Field(default_factory=dict, description="Handed to the entry point as it is.")
     metrics: str | None = Field(None, description="HOST:PORT of a Prometheus endpoint; off by default.")
@@ -203,13 +239,17 @@ class PeerConfig(Settings):
                 values[name] = path.parent / Path(values[name]).expanduser()
         return cls.checked(values, str(path))
 
-    def files(self, *, insecure: bool) -> KeyFiles | None:
-        """Return the key files; only an insecure federation goes without."""
-        if insecure:
-            return None
+    def files(self) -> KeyFiles:
+        """Return the key files."""
         if self.key is None or self.certificate is None or self.authority is None:
             raise ConfigError(f"peer.toml of {self.name} must name key, certificate and authority")
         return KeyFiles(self.key, self.certificate, self.authority)
+
+    def listens_at(self, federation: FederationConfig) -> str | None:
+        """Return where this site listens; None if it only dials out."""
+        if self.listen is False:
+            return None
+        return self.listen or federation.peers[self.position(federation)].address or None
 
     def position(self, federation: FederationConfig) -> int:
         """Return this peer's place in the roster."""

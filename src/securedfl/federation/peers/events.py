@@ -21,7 +21,7 @@ class Certified:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Who is missing at the start."""
+    """Who is waited for; nobody any more if it is empty."""
 
     missing: tuple[str, ...]
 
@@ -31,6 +31,13 @@ class Resumed:
     """After which round this peer goes on."""
 
     round: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Why the run ended before its last round."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Status:
     bytes_out: int = 0
 
 
-Event = Certified | Waiting | Resumed | Phase | Status | PeerRow
+Event = Certified | Waiting | Resumed | Ended | Phase | Status | PeerRow
 """A row of metrics is the event that a round is done."""
 
 Tell = Callable[[Event], None]
@@ -60,6 +67,7 @@ KINDS: Mapping[str, type[Any]] = {
     "certificate": Certified,
     "waiting": Waiting,
     "resumed": Resumed,
+    "ended": Ended,
     "phase": Phase,
     "status": Status,
     "round": PeerRow,

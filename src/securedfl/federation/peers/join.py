@@ -13,8 +13,8 @@ from securedfl.errors import InvalidInputError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import put, replace, schema_of, tree_of
 from securedfl.federation.peers.membership import Membership, Site, membership
-from securedfl.federation.peers.update import Update, load_update, save_update
-from securedfl.network.core.rules import Averaged
+from securedfl.federation.peers.update import Update, find_update, save_update
+from securedfl.network.averages import Averaged
 from securedfl.parameters import Array, Schema, Tree
 
 
@@ -39,6 +39,7 @@ class JoinedPeer:
         self.round = 0
         self.last: Averaged | None = None
         self._saved: Update | None = None
+        self._base: Array | None = None
 
     def average_(self, model: Tree, weight: float = 1.0) -> Any:
         """Replace the parameters of a model by their average over all peers, and return the model.
@@ -59,18 +60,25 @@ class JoinedPeer:
         member, schema = self._joined(model)
         tree = tree_of(model)
         vector = self._same_again(np.array(schema.flatten(tree)), weight, schema.at_home(tree))
-        self.last, mean = member.average(vector, self.round)
+        self.last = member.peer.forget(self.round) if vector is None else member.peer.average(vector, self.round)
         self.round = self.last.round + 1
-        put(schema, mean, model)
+        if self.last.vector.size:
+            put(schema, self.last.vector, model)
+        self._base = self.last.vector if self.last.vector.size else None
         return model
 
-    def _same_again(self, w: Array, weight: float, home: dict[str, Any]) -> Array:
-        """Return what to average: in a round that was begun before, after a kill or an error, what was brought then."""
+    def _same_again(self, w: Array, weight: float, home: dict[str, Any]) -> Array | None:
+        """Return what to average: in a round that was begun before, after a kill or an error, what was brought then.
+
+        None if that is lost: others may have seen shares of it, so nothing else can take its place.
+        """
         assert self._member is not None  # noqa: S101 - for the type checker
         saved = self._saved
         if saved is None or saved.round != self.round:
+            if (task := self._member.peer.progress.todo) is not None and task.again and task.round == self.round:
+                return None
             residual = None if saved is None else saved.residual
-            brought = self._member.bring(w, self.round, weight, residual)
+            brought = self._member.bring(w, self._base, weight, residual)
             saved = Update(self.round, brought.vector, home, None, brought.residual, brought.clipped)
             save_update(self._member.site.config.out, saved)
             self._saved = saved
@@ -81,12 +89,12 @@ class JoinedPeer:
 
         Return whether there is an average. Call it before training.
         """
-        member, schema = self._joined(model)
+        _, schema = self._joined(model)
         if self._saved is not None:
             replace(model, self._saved.state)
-        if self.round == 0:
+        if self._base is None:
             return False
-        put(schema, member.result(), model)
+        put(schema, self._base, model)
         return True
 
     def __enter__(self) -> Self:
@@ -96,7 +104,7 @@ class JoinedPeer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._member is not None:
-            self._member.linger(self.round - 1, 0.0)
+            self._member.peer.linger(0.0)
         self._stack.__exit__(kind, error, trace)
 
     def _joined(self, model: Any) -> tuple[Membership, Schema]:
@@ -105,9 +113,10 @@ class JoinedPeer:
             site = Site.of(PeerConfig.load(self._path))
             self._schema = _described(model, site)
             self._member = self._stack.enter_context(membership(site, self._schema))
-            self._member.session.catch_up()
-            self.round = self._member.session.results.round + 1
-            self._saved = load_update(site.config.out)
+            task = self._member.peer.begin()
+            self.round = self._member.peer.progress.state.round if task is None else task.round
+            self._base = self._member.peer.model()
+            self._saved = find_update(site.config.out)
         elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._member, self._schema

@@ -1,33 +1,31 @@
-"""Joining a federation: what one site knows before, and the open session of which it is a member."""
+"""Joining a federation: what one site knows before, and its running peer."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from securedfl.designs import Design
-from securedfl.errors import ConfigError, InvalidInputError, RunFolderError
+from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.bringing import Brought
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import bringing, check_settings, choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
-from securedfl.federation.peers.rules import METHOD, make_rules
-from securedfl.federation.peers.telemetry import serve_metrics, session_metrics
-from securedfl.network.core.rules import Averaged
-from securedfl.network.core.session import Session
-from securedfl.network.wire.endpoint import Endpoint
+from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
+from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
+from securedfl.network.core.events import Tell as CoreTell
+from securedfl.network.peer import Peer
+from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
-from securedfl.network.wire.tls import Member
+from securedfl.network.words import names_of
 from securedfl.parameters import Array, Schema
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
-from securedfl.storage import make_folder, write_text
+from securedfl.storage import make_folder
 
 log = logging.getLogger("securedfl.peer")
 
@@ -41,7 +39,7 @@ class Site:
     config: PeerConfig
     federation: FederationConfig
     me: int
-    files: KeyFiles | None
+    files: KeyFiles
     design: Design
     certificate: Mapping[str, Any]
 
@@ -50,9 +48,8 @@ class Site:
         """Read the federation's settings, make the site's folder, and check all that needs no network."""
         make_folder(config.out, CHECK_OUT, private=True)
         federation = FederationConfig.load(config.federation)
-        me, files = config.position(federation), config.files(insecure=federation.insecure)
-        if files is not None:
-            check_keys(files, federation.members[me])
+        me, files = config.position(federation), config.files()
+        check_keys(files, config.name)
         check_settings(federation.training)
         design = choose_design(federation.training)
         return cls(config, federation, me, files, design, pass_gate(federation.training, design, federation.missing))
@@ -60,13 +57,13 @@ class Site:
 
 @dataclass(frozen=True)
 class Membership:
-    """An open session, and the site that is a member of it."""
+    """A running peer, and the site that it is of."""
 
     site: Site
-    session: Session
+    peer: Peer
 
-    def bring(self, w: Array, round: int, weight: float = 1.0, residual: Array | None = None) -> Brought:
-        """Return what this site brings to the average of a round; see `Bringing`."""
+    def bring(self, w: Array, base: Array | None, weight: float = 1.0, residual: Array | None = None) -> Brought:
+        """Return what this site brings to the average of the round after ``base``, the model; see `Bringing`."""
         federation = self.site.federation
         largest = federation.max_weight or 1.0
         if federation.training.weighted and not 0 <= weight <= largest:
@@ -74,36 +71,10 @@ class Membership:
                 f"{self.site.config.name} has weight {weight:g}; weights must lie between 0 and max_weight = "
                 f"{largest:g}"
             )
-        how = bringing(federation.training, METHOD, self.site.design, w.dtype.name)(round)
-        base = self.result() if federation.training.differences and round else None
-        return how(w, base, draw=secret_uniform, weight=weight / largest, residual=residual)
-
-    def average(self, vector: Array, round: int) -> tuple[Averaged, Array]:
-        """Average what `bring` gave; return the outcome and the model that all hold now."""
-        outcome = self.session.average(vector, round)
-        return outcome, outcome.vector
-
-    def result(self) -> Array:
-        """Return the model of the last confirmed average."""
-        return self.session.results.load()
-
-    def linger(self, last: int, absent: float) -> None:
-        """Stay until the others have finished the last round too: they may still need this peer's result or vote.
-
-        Those that are gone get ``absent`` seconds to come back and fetch the result.
-        """
-        board, everyone = self.session.board, range(len(self.site.federation.members))
-        # at once: the others wait to hear just that
-        board.say(finished=self.session.results.round)
-
-        def all_done() -> bool:
-            return all(board.status(k).finished >= last or board.status(k).phase == "left" for k in everyone)
-
-        def nobody_left_to_wait_for() -> bool:
-            return all(board.status(k).finished >= last or not board.present(k) for k in everyone)
-
-        if not board.wait(all_done, absent):
-            board.wait(nobody_left_to_wait_for, self.site.federation.deadlines.average)
+        # rounds differ in nothing but their partitions, which are no matter here; the first model has wider options
+        how = bringing(federation.training, METHOD, self.site.design, w.dtype.name)(0 if base is None else 1)
+        start = base if federation.training.differences else None
+        return how(w, start, draw=secret_uniform, weight=weight / largest, residual=residual)
 
 
 @contextmanager
@@ -111,74 +82,53 @@ def membership(
     site: Site,
     schema: Schema,
     *,
-    last: int | None = None,
     draws: Callable[[int, int], Draw] | None = None,
     tell: Tell = lambda _event: None,
 ) -> Iterator[Membership]:
-    """Open a session for a model of that schema, and leave it with a word to the others.
+    """Run a peer for a model of that schema, and leave with a word to the others.
 
-    A peer that already holds the result of the ``last`` round has nobody to wait for. ``tell`` hears who is missing at
-    the start; ``draws`` is for tests (see `Session`).
+    ``tell`` hears who is waited for; ``draws`` is for tests (see `PeerSettings`).
     """
     config, federation = site.config, site.federation
-    rules = make_rules(federation, site.design, schema)
-    identity = {"configuration": federation.hash, "design": site.design.hash, "model": schema.hash}
-    _claim(config.out, identity)
-    endpoint = Endpoint(federation.members, site.me, site.files, listen=config.listen, insecure=federation.insecure)
-    session = Session(
-        endpoint,
-        federation.run,
-        rules,
-        identity=identity,
-        state=config.out / "state",
+    averages = make_averages(federation, site.design, schema)
+    genesis = federation.genesis(site.design.hash, schema.hash)
+    roster = genesis.roster
+
+    def say(told: CoreTell, _text: str) -> None:
+        if told.what == "waiting":
+            tell(Waiting(names_of(told.peers, roster)))
+
+    settings = PeerSettings(
+        name=config.name,
+        number=site.me,
+        files=site.files,
+        folder=config.out / "state",
+        genesis=genesis,
+        rules=make_rules(federation, site.design, averages),
+        averages=averages,
+        shared={**federation.told, "design": site.design.hash, "model": schema.hash},
+        listen=config.listens_at(federation),
+        relays=federation.relay_members,
+        proxy=config.proxy,
         draws=draws,
-        heartbeat=federation.deadlines.heartbeat,
-        silence=federation.deadlines.silence,
     )
     with ExitStack() as stack:
-        stack.callback(session.close)
+        peer = stack.enter_context(Peer(settings, tell=say))
         if config.metrics:
-            server = serve_metrics(config.metrics, lambda: session_metrics(session))
+            server = serve_metrics(config.metrics, lambda: peer_metrics(peer))
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
-        if last is None or session.results.round < last:
-            session.join(lambda missing: tell(Waiting(tuple(missing))))
-        try:
-            yield Membership(site, session)
-        except BaseException as error:  # Ctrl-C too: the others need not wait for silence
-            if session.board.mine.phase != "left":
-                session.leave(f"{config.name} stopped: {type(error).__name__}")
-            raise
-        session.leave("")
+        yield Membership(site, peer)
 
 
-def check_keys(files: KeyFiles, member: Member) -> str:
-    """Refuse keys that have expired, or that the roster does not expect; return how long they are valid."""
+def check_keys(files: KeyFiles, name: str) -> str:
+    """Refuse keys of somebody else, or that have expired; return how long they are valid."""
     info = check_pair(files)
-    if info.name != member.name or info.fingerprint != member.fingerprint:
-        raise ConfigError(
-            f"{files.certificate} is for {info.name!r} with fingerprint {info.fingerprint[:16]}..., but the roster "
-            f"expects {member.name!r} with {member.fingerprint[:16]}..."
-        )
+    if info.name != name:
+        raise ConfigError(f"{files.certificate} is for {info.name!r} and not for {name!r}")
     warning = info.expiry()
     if not info.valid():
         raise ConfigError(warning)
     if warning:
         log.warning("%s", warning)
     return warning or f"valid until {info.not_after:%Y-%m-%d}"
-
-
-def _claim(out: Path, identity: dict[str, str]) -> None:
-    """Refuse a folder that holds the state of another federation."""
-    path = out / "identity.json"
-    if not path.exists():
-        write_text(path, json.dumps(identity), CHECK_OUT)
-        return
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        found = None
-    if found != identity:
-        raise RunFolderError(
-            f"{out} holds the state of another federation, design or model; choose another out in peer.toml"
-        )

@@ -1,45 +1,38 @@
-"""From settings to the rules of a session: protocol, design, certificate, retries."""
+"""From settings to what all peers of a run agree on: how averages are computed, and the rules of the log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, partial
-from itertools import combinations
-from math import comb
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from securedfl.designs import Design
-from securedfl.errors import PrivacyError
-from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging, bringing
+from securedfl.errors import PrivacyError, SecuredFLError
+from securedfl.federation.gate import pass_gate
+from securedfl.federation.methods import averaging, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
-from securedfl.network.core.rules import Rules
+from securedfl.network.averages import Averages
+from securedfl.network.core.entries import Peer
+from securedfl.network.core.state import Rules, State
 from securedfl.network.driver import CHUNK, SLICED_CHUNK
+from securedfl.network.routes import recoverable
 from securedfl.parameters import WEIGHT_NUMBERS, Array, Schema
-from securedfl.privacy.audit import Audit
-from securedfl.privacy.ledger import Attempt, Ledger
-from securedfl.protocols.protocol import LEAST_PEERS, Averaging
+from securedfl.protocols.protocol import LEAST_PEERS, Averaging, by_name
 from securedfl.protocols.steps import PeerProtocol
 
 METHOD = "secured"
 """What real peers do."""
 
-MOST_COALITIONS = 500
-"""How many coalitions are tried before a retry; the peers are waiting meanwhile."""
 
-
-def make_rules(federation: FederationConfig, design: Design, schema: Schema) -> Rules:
-    """Return the rules that all peers follow, after the certificate has been checked.
+def make_averages(federation: FederationConfig, design: Design, schema: Schema) -> Averages:
+    """Return how averages are computed.
 
     Raises
     ------
     PrivacyError
-        The settings do not withstand the colluders, and exposure is not allowed.
+        The protocol has no perfect masks, and exposure is not allowed.
     """
     config = federation.training
-    chosen = averaging(config, METHOD, design)
-    assert chosen is not None  # noqa: S101 - the method of real peers communicates
-    row, n = chosen.protocol, config.peers
-    least = federation.min_peers or (max(LEAST_PEERS, n // 2 + 1) if row.can_lose else n)
+    row = by_name(config.protocol)
     if row.masks != "perfect" and not config.allow_exposure:
         raise PrivacyError(
             f"the protocol {row.name!r} has no perfect masks, so real peers do not use it; choose grouped, shares or "
@@ -47,26 +40,74 @@ def make_rules(federation: FederationConfig, design: Design, schema: Schema) -> 
         )
     bring = bringing(config, METHOD, design, schema.dtype)
 
-    def model(mean: Array, round: int, before: Array | None) -> Array:
-        return bring(round).model(mean, before if config.differences and round else None)
+    def model(mean: Array, turn: int, before: Array | None) -> Array:
+        return bring(turn).model(mean, before if config.differences and turn else None)
 
-    return Rules(
-        protocol=_protocols(lambda round: bring(round).averaging),
+    return Averages(
+        protocol=_protocols(lambda turn: bring(turn).averaging),
         size=schema.size + (WEIGHT_NUMBERS if config.weighted else 0),
         dtype=schema.dtype,
         result_size=schema.size,
         model=model,
         commit_step=row.commit_step,
+        chunk=SLICED_CHUNK if row.sliced else CHUNK,
+    )
+
+
+def make_rules(federation: FederationConfig, design: Design, averages: Averages) -> Rules:
+    """Return the rules of the log."""
+    config = federation.training
+    chosen = averaging(config, METHOD, design)
+    assert chosen is not None  # noqa: S101 - the method of real peers communicates
+    row, n = chosen.protocol, config.peers
+    least = federation.min_peers or (max(LEAST_PEERS, n // 2 + 1) if row.can_lose else n)
+
+    def can_finish(state: State, lost: tuple[int, ...]) -> bool:
+        turn = state.round if state.model.round >= 0 else 0
+        places = frozenset(state.members.index(peer) for peer in lost)
+        return recoverable(averages.protocol(len(state.members), turn), len(state.members), places)
+
+    def pick(state: State, peers: tuple[int, ...]) -> tuple[int, ...]:
+        places, history = _places(state)
+        numbers = {place: number for number, place in places.items()}
+        found = federation.missing.pick([places[peer] for peer in peers], history, len(places))
+        return tuple(sorted(numbers[place] for place in found))
+
+    def allows(state: State, members: tuple[int, ...]) -> bool:
+        places, history = _places(state)
+        return federation.missing.allows([places[peer] for peer in members], history, len(places))
+
+    return Rules(
+        lying=federation.lying,
         can_lose=row.can_lose,
         least=min(least, n),
-        retries=federation.retries,
-        chunk=SLICED_CHUNK if row.sliced else CHUNK,
-        deadlines=federation.deadlines.deadlines(),
-        may_retry=partial(_may_retry, config, chosen),
         window=federation.window,
-        pick=lambda ready, history: tuple(sorted(federation.missing.pick(ready, history, n))),
-        allows=lambda members, history: federation.missing.allows(members, history, n),
+        pick=pick,
+        allows=allows,
+        recoverable=can_finish,
+        accepts=lambda roster: _promises(federation, roster),
     )
+
+
+def _places(state: State) -> tuple[dict[int, int], list[frozenset[int]]]:
+    """Return the places of peers in the roster, and the members of what was opened, by place."""
+    places = {peer.number: place for place, peer in enumerate(state.roster)}
+    return places, [frozenset(places[peer] for peer in members if peer in places) for _, members in state.opened]
+
+
+def _promises(federation: FederationConfig, roster: Sequence[Peer]) -> str:
+    """Return why a roster would promise less than the certificate, or an empty string."""
+    config, n = federation.training, len(roster)
+    if n == config.peers:
+        return ""
+    if not by_name(config.protocol).can_lose:
+        return f"{config.protocol} needs exactly the {config.peers} peers that it began with; start another run"
+    try:
+        other = config.model_copy(update={"peers": n})
+        pass_gate(other, choose_design(other), federation.missing)
+    except SecuredFLError as error:
+        return str(error)
+    return ""
 
 
 def _protocols(chosen: Callable[[int], Averaging]) -> Callable[[int, int], PeerProtocol]:
@@ -82,24 +123,3 @@ def _protocols(chosen: Callable[[int], Averaging]) -> Callable[[int, int], PeerP
         return round and (round - 1) % gap + 1
 
     return lambda members, round: averaging_for(members, turn(members, round))
-
-
-def _may_retry(config: TrainConfig, chosen: Averaging, round: int, tries: int) -> str:
-    """Return why parameters must not be averaged once more after so many abandoned attempts.
-
-    Behind perfect masks the same total again says nothing new. Bounded masks add up, so the ledger decides.
-    """
-    if chosen.protocol.masks != "bounded" or config.allow_exposure or not config.collusion:
-        return ""
-    ledger = Ledger(Audit(chosen)).add(*[Attempt(round=round)] * (tries + 1))
-    n, size = chosen.n, min(config.collusion, chosen.n - 1)
-    if comb(n, size) > MOST_COALITIONS:
-        return f"there are too many coalitions of {size} to tell what another attempt would give away"
-    try:
-        exposed = any(ledger.exposed(coalition) for coalition in combinations(range(n), size))
-    except PrivacyError as error:
-        return str(error)
-    if exposed:
-        who = "single peers" if size == 1 else f"{size} colluding peers"
-        return f"another attempt with the same parameters would let {who} compute those of others"
-    return ""

@@ -1,6 +1,6 @@
 """One site's peer: joins the federation, trains and averages for the agreed rounds, and survives what can be survived.
 
-After every round the average is on disk as the session's confirmed result, and before every average what this peer
+After every round the average is on disk, and before every average what this peer
 trained, with its optimiser's state (`update`). A peer that is killed and started again goes on at the round in which
 the others are.
 """
@@ -20,21 +20,26 @@ from securedfl.errors import SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.gate import save_account
 from securedfl.federation.peers.config import PeerConfig
-from securedfl.federation.peers.events import Certified, Phase, Resumed, Status, Tell
+from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import Learner, make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
+from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
-from securedfl.federation.peers.update import AGAIN, Update, load_update, save_update
+from securedfl.federation.peers.update import AGAIN, Update, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
-from securedfl.federation.run_folder.metrics import PeerRow, Tried, read_rows, to_line
+from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, to_line
 from securedfl.learning.training.task import Score
-from securedfl.network.core.rules import Averaged
-from securedfl.network.core.session import Session
+from securedfl.network.averages import Averaged, RunEndedError
+from securedfl.network.peer import Peer
+from securedfl.network.words import names_of
 from securedfl.parameters import Array
 from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, write_arrays
 
 log = logging.getLogger("securedfl.peer")
+
+PHASES = {"idle": "training", "begun": "sharing", "committed": "finishing"}
+"""What peers do while the log is in a phase."""
 
 
 def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int], Draw] | None = None) -> Path:
@@ -47,7 +52,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
     tell
         Told about progress.
     draws
-        For tests: see `Session`.
+        For tests: see `PeerSettings`.
     """
     say = tell or (lambda _event: None)
     config = PeerConfig.load(path)
@@ -60,26 +65,45 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         site = Site.of(config)
         say(Certified(str(site.certificate.get("sentence", ""))))
         learner = make_learner(site.federation, config, path.resolve().parent)
-        last = site.federation.training.rounds
-        member = stack.enter_context(membership(site, learner.schema, last=last, draws=draws, tell=say))
+        member = stack.enter_context(membership(site, learner.schema, draws=draws, tell=say))
         if tell is not None:
-            stack.enter_context(_reporting(member.session, tell))
+            stack.enter_context(_reporting(member.peer, tell))
         stack.callback(_save_account, member)
-        peer = RealPeer(member, learner, say)
         metrics = Lines(out / METRICS, AGAIN)
         stack.callback(metrics.close)
-        for outcome in algorithm3(peer, rounds=last, after=peer.done):
-            row = peer.row(outcome)
-            metrics.append(to_line(row))
-            log.info("round %d is done with %d members", row.round, len(row.members))
-            say(row)
-        write_arrays(out / "model.npz", learner.whole(member.result()), AGAIN)
-        member.linger(last, site.federation.deadlines.absent)
+        _take_part(member, learner, metrics, say)
     return out
 
 
+def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell) -> None:
+    """Train and average until all rounds are done and the others have the last model, or an operator ends the run."""
+    peer = member.peer
+    try:
+        real = RealPeer(member, learner, tell)
+        while True:
+            for outcome in algorithm3(real, rounds=lambda: peer.progress.state.settings.rounds - 1, after=real.done):
+                row = real.row(outcome)
+                metrics.append(to_line(row))
+                tell(row)
+                real.done = row.round
+            _leave_model(member, learner)
+            peer.linger(peer.progress.state.settings.absent, unless=lambda now: now.todo is not None)
+            if peer.progress.todo is None:
+                return
+    except RunEndedError as end:
+        log.info("%s", end)
+        tell(Ended(str(end)))
+        _leave_model(member, learner)
+
+
+def _leave_model(member: Membership, learner: Learner) -> None:
+    model = member.peer.model()
+    if model is not None:
+        write_arrays(member.site.config.out / "model.npz", learner.whole(model), AGAIN)
+
+
 class RealPeer:
-    """One real peer of Algorithm 3: a learner, and its membership in a session. Starts where it and the others are.
+    """One real peer of Algorithm 3: a learner, and its membership in a federation. Starts where it and the others are.
 
     Attributes
     ----------
@@ -89,15 +113,15 @@ class RealPeer:
 
     def __init__(self, member: Membership, learner: Learner, tell: Tell) -> None:
         self._member, self._learner, self._tell = member, learner, tell
-        self._out, self._session = member.site.config.out, member.session
-        if self._session.results.round < member.site.federation.training.rounds:
-            self._session.catch_up()
-        self.done = self._session.results.round if self._session.results.round >= 0 else None
-        self._vector: Array = np.empty(0)
+        self._out = member.site.config.out
+        task = member.peer.begin()
+        next_round = member.peer.progress.state.round if task is None else task.round
+        self.done = next_round - 1 if next_round else None
+        self._model = member.peer.model()
+        self._vector: Array | None = None
         if self.done is not None:
-            self._vector = member.result()
             tell(Resumed(self.done))
-        self._saved = load_update(self._out)
+        self._saved = find_update(self._out)
         self._residual: Array | None = None
         self._clipped = 0
         if self._saved is not None:
@@ -110,23 +134,31 @@ class RealPeer:
 
     def update(self, round: int) -> Sequence[float]:
         """Train from the last average; a peer that was killed during an average brings the same parameters again."""
-        loss = self._bring(round, lambda: self._learner.update(self._vector, round))
+        model = self._model
+        if model is None:
+            # the rounds so far were void
+            self._bring(round, lambda: (self._learner.initial(), None))
+            return ()
+        loss = self._bring(round, lambda: self._learner.update(model, round))
         return () if loss is None else (loss,)
 
     def average(self, round: int) -> Averaged:
         """Average with the others; the outcome comes without the vector, so that it is in memory once."""
         self._tell(Phase("averaging", round))
-        outcome, self._vector = self._member.average(self._vector, round)
+        peer, vector = self._member.peer, self._vector
+        outcome = peer.forget(round) if vector is None else peer.average(vector, round)
+        self._vector, self._model = None, outcome.vector if outcome.vector.size else None
         return replace(outcome, vector=np.empty(0))
 
     def evaluate(self) -> Sequence[Score]:
         """Score the average on this peer's own test data, if it has any."""
-        score = self._learner.evaluate(self._vector)
+        score = None if self._model is None else self._learner.evaluate(self._model)
         return () if score is None else (score,)
 
     def row(self, outcome: Round[Averaged]) -> PeerRow:
         """Return what this peer did in a round."""
-        average, endpoint = outcome.average, self._session.endpoint
+        average, peer = outcome.average, self._member.peer
+        bytes_in, bytes_out = peer.links.traffic
         score = asdict(outcome.scores[0]) if outcome.scores else {}
         return PeerRow(
             method="secured",
@@ -135,13 +167,13 @@ class RealPeer:
             train_seconds=outcome.train_seconds,
             average_seconds=average.seconds - average.waited,
             wait_seconds=average.waited,
-            members=tuple(endpoint.roster[k].name for k in average.members),
+            members=names_of(average.members, peer.progress.state.roster),
             attempts=average.attempts,
             tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in average.tried),
             fetched=average.fetched,
             void=average.void,
-            bytes_out=endpoint.bytes_out,
-            bytes_in=endpoint.bytes_in,
+            bytes_out=bytes_out,
+            bytes_in=bytes_in,
             samples=self._learner.samples,
             clipped=self._clipped if self._member.site.federation.training.beyond == "clip" else None,
             **score,
@@ -149,13 +181,17 @@ class RealPeer:
 
     def _bring(self, round: int, train: Callable[[], tuple[Array, float | None]]) -> float | None:
         """Train, and keep what came out of it before it is shared; return the loss."""
-        self._session.board.say(to=(), phase="training", round=round, epoch=0)
         self._tell(Phase("training", round))
         # it is needed once, and not in memory any more
         saved, self._saved = self._saved, None
         if saved is None or saved.round != round:
+            task = self._member.peer.progress.todo
+            if task is not None and task.again and task.round == round:
+                log.error("the stored update of round %d is gone; nothing else can take its place", round)
+                self._vector = None
+                return None
             w, loss = train()
-            brought = self._member.bring(w, round, self._learner.samples, self._residual)
+            brought = self._member.bring(w, self._model, self._learner.samples, self._residual)
             saved = Update(round, brought.vector, self._learner.state(), loss, brought.residual, brought.clipped)
             save_update(self._out, saved)
         self._vector, self._residual, self._clipped = saved.vector, saved.residual, saved.clipped
@@ -163,14 +199,14 @@ class RealPeer:
 
 
 @contextmanager
-def _reporting(session: Session, tell: Tell) -> Iterator[None]:
+def _reporting(peer: Peer, tell: Tell) -> Iterator[None]:
     """Tell once a second where this peer is and how many bytes it has moved."""
     stop = threading.Event()
 
     def report() -> None:
         while not stop.wait(1.0):
-            mine, end = session.board.mine, session.endpoint
-            tell(Status(mine.phase, mine.round, end.bytes_in, end.bytes_out))
+            state = peer.progress.state
+            tell(Status(PHASES[state.phase], state.round, *peer.links.traffic))
 
     thread = threading.Thread(target=report, name="securedfl-report", daemon=True)
     thread.start()
@@ -182,10 +218,18 @@ def _reporting(session: Session, tell: Tell) -> Iterator[None]:
 
 
 def _save_account(member: Membership) -> None:
-    """Leave certificate and ledger of what this peer took part in, also when the run ends early."""
+    """Leave certificate and ledger of all attempts that the log tells of, also when the run ends early."""
     site = member.site
+    first, attempts = range(site.federation.training.peers), member.peer.attempts
+    # the audit is of the roster that the run began with
+    known = {r: tried for r, tried in attempts.items() if all(set(t.members) <= set(first) for t in tried)}
+    if len(known) < len(attempts):
+        log.warning("%d rounds with peers that were added are not in the ledger", len(attempts) - len(known))
+    rows = [
+        Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
+        for round, tried in known.items()
+    ]
     try:
-        rows = read_rows(site.config.out, PeerRow)
         save_account(site.config.out, site.federation.training, site.design, rows, site.federation.missing)
     except SecuredFLError as error:  # must not hide why the run ended
         log.warning("cannot write the ledger: %s", error)

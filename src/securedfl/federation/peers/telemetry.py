@@ -9,11 +9,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
 from securedfl.errors import ConfigError
-from securedfl.network.core.session import Session
+from securedfl.network.peer import Peer
+from securedfl.network.wire.keys import describe
+
+LARGEST_LOG = 10_000_000
+"""Bytes after which a log is put aside; three such are kept."""
 
 
 class JsonLines(logging.Formatter):
@@ -28,7 +33,7 @@ class JsonLines(logging.Formatter):
 
 def log_to(path: Path) -> logging.Handler:
     """Write the package's log to a file, one JSON object per line; close the handler at the end."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = RotatingFileHandler(path, maxBytes=LARGEST_LOG, backupCount=3, encoding="utf-8")
     handler.setFormatter(JsonLines())
     logger = logging.getLogger("securedfl")
     logger.addHandler(handler)
@@ -47,14 +52,14 @@ class Metric:
 
 
 def serve_metrics(address: str, metrics: Callable[[], Iterable[Metric]]) -> ThreadingHTTPServer:
-    """Serve metrics as Prometheus text at ``http://HOST:PORT/metrics``; call ``shutdown`` to end it."""
+    """Serve metrics as Prometheus text at ``http://HOST:PORT/metrics``, and ``/healthz``, until its ``shutdown``."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path != "/metrics":
+            if self.path not in ("/metrics", "/healthz"):
                 self.send_error(404)
                 return
-            body = prometheus(metrics()).encode()
+            body = prometheus(metrics()).encode() if self.path == "/metrics" else b"ok\n"
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.send_header("Content-Length", str(len(body)))
@@ -86,19 +91,25 @@ def prometheus(metrics: Iterable[Metric]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def session_metrics(session: Session) -> list[Metric]:
-    """Return what there is to know about a peer in a session."""
-    board, end = session.board, session.endpoint
-    present = sum(board.present(peer) for peer in range(session.n))
+def peer_metrics(peer: Peer) -> list[Metric]:
+    """Return what there is to know about a running peer."""
+    now, links = peer.progress, peer.links
+    received, sent = links.traffic
+    linked = {name: float(reach.linked) for name, reach in links.reaches().items()}
+    present = {line.name: float(line.number in now.present) for line in now.state.roster}
+    expiry = describe(peer.settings.files.certificate).not_after.timestamp()
     return [
-        Metric("round", "gauge", "Round that this peer is in.", board.mine.round),
-        Metric("finished_round", "gauge", "Last round of which it has the result.", board.mine.finished),
-        Metric("peers_present", "gauge", "Peers that are there, this one included.", present),
-        Metric("peers", "gauge", "Peers of the roster.", session.n),
-        Metric("sent_bytes_total", "counter", "Bytes sent since the start.", end.bytes_out),
-        Metric("received_bytes_total", "counter", "Bytes received since the start.", end.bytes_in),
-        Metric("open_streams", "gauge", "Streams that are open.", end.open_streams),
-        Metric("refused_total", "counter", "What was refused, by kind.", dict(end.counters)),
+        Metric("round", "gauge", "Round that the log is in.", now.state.round),
+        Metric("finished_round", "gauge", "Last round of which this peer has the result.", now.applied.round),
+        Metric("log_entries", "gauge", "Entries of the log.", now.state.length),
+        Metric("peers", "gauge", "Peers of the roster.", len(now.state.roster)),
+        Metric("peers_present", "gauge", "Peers that are there, this one included.", len(now.present)),
+        Metric("peer_present", "gauge", "Whether each peer is there.", present),
+        Metric("peer_linked", "gauge", "Whether there is a link to each other peer.", linked),
+        Metric("sent_bytes_total", "counter", "Bytes sent since the start.", sent),
+        Metric("received_bytes_total", "counter", "Bytes received since the start.", received),
+        Metric("refused_total", "counter", "What was refused, by kind.", dict(links.counters)),
+        Metric("key_expires_seconds", "gauge", "When this peer's certificate expires, as a Unix time.", int(expiry)),
     ]
 
 

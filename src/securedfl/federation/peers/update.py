@@ -11,6 +11,7 @@ with text or whole numbers as keys, lists, tuples, numbers, text, None, numpy ar
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, RunFolderError
 from securedfl.parameters import Array
 from securedfl.storage import OWNER, damaged, read_arrays, write_arrays
+
+log = logging.getLogger("securedfl.peer")
 
 FILE = "update.npz"
 AGAIN = "free some space, then start this peer again"
@@ -61,6 +64,15 @@ def save_update(out: Path, update: Update) -> None:
         **arrays,
     }
     write_arrays(out / FILE, content, AGAIN, mode=OWNER)
+
+
+def find_update(out: Path) -> Update | None:
+    """Return the last update that was kept, if it is whole; a damaged one is lost."""
+    try:
+        return load_update(out)
+    except RunFolderError as error:
+        log.warning("%s; the round that it was for goes on without it", error)
+        return None
 
 
 def load_update(out: Path) -> Update | None:

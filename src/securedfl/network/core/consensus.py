@@ -1,194 +1,263 @@
-"""Consensus among the peers of the roster: single-decree Paxos, one instance per question.
+"""How one entry is decided: Tendermint (arXiv 1807.04938, algorithm 1), whose rounds are called ballots here.
 
-No site decides alone: a value is decided once more than half of the roster has accepted it, and from then on nobody can
-decide another, however late messages are and whoever crashes. What a peer promised and accepted is on disk before it
-answers, so that it cannot forget it when it is killed.
+It differs in four ways that keep its proof. Nobody proposes or waits unless there is something to decide. A value that
+was proposed before brings its quorum of prevotes along, instead of relying on others to have seen it. A peer that
+does not find a fresh proposal sensible yet waits until its timer ends before it votes nil. And a ballot that a quorum
+gave up with nil ends at once.
 """
 
 from __future__ import annotations
 
-import json
-import random
-import threading
-import time
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from securedfl.errors import RunFolderError
-from securedfl.network.wire.control import number, text
-from securedfl.network.wire.frames import FrameError
-from securedfl.storage import Lines, read_lines
+from msgspec.structs import replace
 
-Approve = Callable[[str, Any], bool]
-AskOthers = Callable[[dict[str, Any]], list[dict[str, Any]]]
+from securedfl.network.core.entries import Entry
+from securedfl.network.core.messages import PRECOMMIT, PREVOTE, Decided, Promise, Proposal, Vote
 
-
-@dataclass(frozen=True)
-class Vote:
-    """What one peer has promised and accepted in one instance."""
-
-    promised: int = -1
-    ballot: int = -1
-    value: str = ""
-    decided: str = ""
+NIL = b""
+MOST_BALLOTS = 16
+"""Ballots of which the votes of one peer are kept."""
 
 
-class Acceptor:
-    """Answers proposers, and keeps every answer in a journal on disk.
+class Judge(Protocol):
+    """What the algorithm asks its peer."""
 
-    Parameters
-    ----------
-    journal
-        The file; None keeps everything in memory, for tests.
-    approve
-        Tells whether a value may be accepted. Refusing costs time, never agreement.
-    """
+    def want(self) -> Entry | None:
+        """Return what this peer would propose now."""
 
-    def __init__(self, journal: Path | None, approve: Approve | None = None) -> None:
-        self.approve = approve or (lambda _key, _value: True)
-        self._lock = threading.RLock()
-        self._votes: dict[str, Vote] = {}
-        self._journal: Lines | None = None
-        if journal is not None:
-            self._load(journal)
-            self._journal = Lines(journal)
+    def allows(self, entry: Entry) -> bool:
+        """Say whether the log allows an entry."""
 
-    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Answer a proposer (``prepare``, ``accept``), or take note of a decision (``decide``)."""
-        key, kind = text(message, "key"), text(message, "kind")
-        with self._lock:
-            vote = self._votes.get(key, Vote())
-            if kind == "decide":
-                self._learn(key, vote, text(message, "value"))
-            elif not vote.decided:
-                ballot = number(message, "ballot")
-                if kind == "prepare" and ballot > vote.promised:
-                    self._keep(key, Vote(ballot, vote.ballot, vote.value))
-                    return {"ok": True, "ballot": vote.ballot, "value": vote.value}
-                if kind == "accept" and ballot >= vote.promised:
-                    value = text(message, "value")
-                    # what may already have been decided cannot be refused, or nobody could ever learn it
-                    bound = message.get("bound") is True or value == vote.value
-                    if not bound and not self.approve(key, _read(value)):
-                        return {"ok": False, "promised": vote.promised, "refused": True}
-                    self._keep(key, Vote(ballot, ballot, value))
-                    return {"ok": True}
-            vote = self._votes.get(key, Vote())
-            return {"ok": kind == "decide", "promised": vote.promised, "decided": vote.decided}
+    def agrees(self, entry: Entry) -> bool:
+        """Say whether an entry makes sense, as far as this peer sees now."""
 
-    def untouched(self, key: str) -> bool:
-        """Tell whether this peer has neither promised nor accepted anything about a question, ever."""
-        with self._lock:
-            return key not in self._votes
+    def value(self, entry: Entry) -> bytes:
+        """Return what a vote for an entry names: a digest of it and of the state that it follows."""
 
-    def known(self, key: str) -> str:
-        """Return what was decided as it travels, or an empty string."""
-        with self._lock:
-            return self._votes.get(key, Vote()).decided
+    def sign_vote(self, vote: Vote) -> Vote:
+        """Return the vote with this peer's signature."""
 
-    def decided(self, key: str) -> Any:
-        """Return what was decided, or None."""
-        value = self.known(key)
-        return json.loads(value) if value else None
-
-    def learn(self, key: str, value: str) -> None:
-        """Take note of a decision."""
-        with self._lock:
-            self._learn(key, self._votes.get(key, Vote()), value)
-
-    def _learn(self, key: str, vote: Vote, value: str) -> None:
-        if not vote.decided and value:
-            self._keep(key, Vote(vote.promised, vote.ballot, vote.value, value))
-
-    def _keep(self, key: str, vote: Vote) -> None:
-        if self._journal is not None:
-            self._journal.append(json.dumps({"key": key, **asdict(vote)}))
-        self._votes[key] = vote
-
-    def _load(self, path: Path) -> None:
-        # a last line that was cut short by a kill was never answered
-        for at, line in enumerate(read_lines(path), start=1):
-            try:
-                entry = json.loads(line)
-                key = entry.pop("key")
-                self._votes[key] = Vote(**entry)
-            except (ValueError, TypeError, KeyError):
-                raise RunFolderError(f"line {at} of the journal {path} is damaged") from None
-
-    def close(self) -> None:
-        """Close the journal."""
-        if self._journal is not None:
-            self._journal.close()
+    def sign_proposal(self, proposal: Proposal) -> Proposal:
+        """Return the proposal with this peer's signature."""
 
 
-def propose(
-    key: str,
-    value: Any,
-    *,
-    me: int,
-    n: int,
-    acceptor: Acceptor,
-    ask_others: AskOthers,
-    deadline: float,
-) -> Any:
-    """Try to have a value decided; return what was decided (perhaps another's value), or None by the deadline.
+class Consensus:
+    """The votes on one index.
 
     Parameters
     ----------
-    key, value
-        The instance, and what to propose if nothing has been accepted yet.
-    me, n
-        This peer, and the size of the roster, itself included.
-    acceptor, ask_others
-        This peer's own vote; and how to ask all others the same, which returns the answers that came.
-    deadline
-        On the monotonic clock.
+    index, voters, quorum, lying
+        Of the log; who votes, how many votes decide, and how many voters may lie.
+    me, votes
+        This peer's number, and whether it may vote.
+    judge, timeout
+        Its opinions; how long it waits in a ballot for a proposer or for late votes.
     """
 
-    def ask(**message: Any) -> list[dict[str, Any]]:
-        message["key"] = key
-        own = acceptor.answer(message)
-        return [own] if message["ballot"] == 0 and not own.get("ok") else [own, *ask_others(message)]
+    def __init__(
+        self,
+        index: int,
+        voters: Sequence[int],
+        quorum: int,
+        lying: int,
+        me: int,
+        votes: bool,
+        judge: Judge,
+        timeout: Callable[[int, int], float],
+    ) -> None:
+        self.index, self.voters, self.quorum, self.lying, self.me = index, tuple(voters), quorum, lying, me
+        self._may_vote, self._judge, self._timeout = votes, judge, timeout
+        self.ballot = 0
+        self.proposals: dict[int, Proposal] = {}
+        self.votes: dict[tuple[int, int], dict[int, Vote]] = {}
+        self.locked: Proposal | None = None
+        self.valid: Proposal | None = None
+        self.decision: Decided | None = None
+        self.news: list[Vote | Proposal] = []
+        self.timer: float | None = None
+        self._ending: float | None = None
 
-    # Ballot 0 is the lowest and peer 0's alone, so that there is nothing to ask about before it. It is used once: the
-    # vote is in peer 0's own journal before anybody else hears of it.
-    counter = 0 if me != 0 or acceptor.untouched(key) else 1
-    while True:
-        known = acceptor.decided(key)
-        if known is not None:
-            return known
-        ballot = counter * n + me
-        replies = ask(kind="prepare", ballot=ballot) if ballot else []
-        mine = _decided(replies)
-        granted = [reply for reply in replies if reply.get("ok")]
-        if ballot == 0 or (not mine and 2 * len(granted) > n):
-            best = max(granted, key=lambda reply: int(reply.get("ballot", -1)), default={})
-            found = str(best.get("value") or "")
-            chosen = found or json.dumps(value, sort_keys=True)
-            accepts = ask(kind="accept", ballot=ballot, value=chosen, bound=bool(found))
-            mine = _decided(accepts)
-            if 2 * sum(bool(reply.get("ok")) for reply in accepts) > n:
-                mine = chosen
-            replies += accepts
-        if mine:
-            acceptor.learn(key, mine)
-            ask_others({"kind": "decide", "key": key, "value": mine})
-            return json.loads(mine)
-        if time.monotonic() >= deadline:
-            return None
-        highest = max((int(reply.get("promised", -1)) for reply in replies), default=-1)
-        counter = max(counter, highest // n) + 1
-        time.sleep(random.uniform(0.02, 0.1) * (1 + me))  # so that two proposers do not duel for ever
+    def restore(self, promise: Promise) -> None:
+        """Go on where this peer was."""
+        self.ballot, self.locked, self.valid = promise.ballot, promise.locked, promise.valid
+        for vote in promise.votes:
+            self.add_vote(vote)
 
+    @property
+    def promise(self) -> Promise:
+        """What must be on disk before `news` are sent."""
+        mine = (self._cast(PREVOTE), self._cast(PRECOMMIT))
+        return Promise(self.index, self.ballot, tuple(v for v in mine if v), self.locked, self.valid)
 
-def _read(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise FrameError("a vote for an unreadable value") from None
+    @property
+    def proposer(self) -> int:
+        """Who proposes in this ballot."""
+        return self.voters[(self.index + self.ballot) % len(self.voters)]
 
+    def add_vote(self, vote: Vote) -> bool:
+        """Take a vote whose signature was checked; return whether it is new. The first in its place counts."""
+        place = self.votes.setdefault((vote.kind, vote.ballot), {})
+        if vote.peer in place:
+            return False
+        place[vote.peer] = vote
+        held = [ballot for kind, ballot in self.votes if kind == vote.kind and vote.peer in self.votes[kind, ballot]]
+        if len(held) > MOST_BALLOTS:
+            del self.votes[vote.kind, min(held)][vote.peer]
+        return True
 
-def _decided(replies: Sequence[dict[str, Any]]) -> str:
-    return next((str(reply["decided"]) for reply in replies if reply.get("decided")), "")
+    def add_proposal(self, proposal: Proposal) -> None:
+        """Take a proposal whose signatures were checked."""
+        self.proposals.setdefault(proposal.ballot, proposal)
+        for ballot in sorted(self.proposals)[:-MOST_BALLOTS]:
+            del self.proposals[ballot]
+
+    def known(self) -> tuple[tuple[Proposal, ...], tuple[Vote, ...]]:
+        """Return what others may need: this ballot, and the one before, from which they can follow."""
+        recent = (self.ballot - 1, self.ballot)
+        votes = [vote for (_, ballot), place in self.votes.items() if ballot in recent for vote in place.values()]
+        return tuple(p for ballot, p in self.proposals.items() if ballot in recent), tuple(votes)
+
+    def advance(self, now: float) -> None:
+        """Do all that can be done now."""
+        while self.decision is None and self._once(now):
+            pass
+
+    @property
+    def due(self) -> list[float]:
+        """When the next timers end."""
+        return [at for at in (self.timer, self._ending) if at is not None]
+
+    def _once(self, now: float) -> bool:
+        """Do one thing; return whether there may be more."""
+        if self._decide():
+            return False
+        if not self._may_vote:
+            return False
+        ahead = self._ahead()
+        if ahead > self.ballot:
+            self._enter(ahead)
+            return True
+        if self._cast(PREVOTE) is None:
+            return self._propose() or self._prevote(now)
+        return self._precommit(now) or self._leave(now)
+
+    def _decide(self) -> bool:
+        for (kind, ballot), place in self.votes.items():
+            proposal = self.proposals.get(ballot)
+            if kind == PRECOMMIT and proposal is not None and len(place) >= self.quorum:
+                value = self._judge.value(proposal.entry)
+                agreed = tuple(vote for vote in place.values() if vote.value == value)
+                if len(agreed) >= self.quorum and self._judge.allows(proposal.entry):
+                    self.decision = Decided(self.index, proposal.entry, agreed)
+                    return True
+        return False
+
+    def _ahead(self) -> int:
+        """Return the highest ballot that somebody honest has reached: more peers than may lie voted in it or later."""
+        highest: dict[int, int] = {}
+        for (_, ballot), place in self.votes.items():
+            for peer in place:
+                highest[peer] = max(ballot, highest.get(peer, 0))
+        reached = sorted(highest.values(), reverse=True)
+        return reached[self.lying] if len(reached) > self.lying else 0
+
+    def _enter(self, ballot: int) -> None:
+        self.ballot, self.timer, self._ending = ballot, None, None
+
+    def _propose(self) -> bool:
+        """Propose, if it is this peer's turn and there is something (lines 14 to 21)."""
+        if self.me != self.proposer or self.ballot in self.proposals:
+            return False
+        if self.valid is not None:
+            entry, since, polka = self.valid.entry, self.valid.ballot, self.valid.polka
+        else:
+            wanted = self._judge.want()
+            if wanted is None:
+                return False
+            entry, since, polka = wanted, -1, ()
+        made = self._judge.sign_proposal(Proposal(self.me, self.index, self.ballot, entry, since, polka))
+        self.add_proposal(made)
+        self.news.append(made)
+        return True
+
+    def _prevote(self, now: float) -> bool:
+        """Vote on the proposal, or nil if none comes in time (lines 22 to 33, 57 to 60)."""
+        proposal = self.proposals.get(self.ballot)
+        if proposal is not None:
+            value = self._judge.value(proposal.entry)
+            same = self.locked is None or self._judge.value(self.locked.entry) == value
+            fits = same or (self.locked is not None and self.locked.ballot <= proposal.valid)
+            if not fits or not self._judge.allows(proposal.entry):
+                return self._vote(PREVOTE, NIL)
+            if proposal.valid >= 0 or self.locked is not None or self._judge.agrees(proposal.entry):
+                return self._vote(PREVOTE, value)
+        if self.timer is None and self._engaged():
+            self.timer = now + self._timeout(self.ballot, self.proposer)
+        return self.timer is not None and now >= self.timer and self._vote(PREVOTE, NIL)
+
+    def _engaged(self) -> bool:
+        """Say whether something is to be decided: this peer wants it, or more others than may lie have voted."""
+        others = {peer for place in self.votes.values() for peer in place}
+        return (
+            self.ballot > 0
+            or self.ballot in self.proposals
+            or len(others) > self.lying
+            or self._judge.want() is not None
+        )
+
+    def _precommit(self, now: float) -> bool:
+        """Lock and precommit what a quorum prevoted, or nil (lines 34 to 46, 61 to 64)."""
+        place = self.votes.get((PREVOTE, self.ballot), {})
+        if len(place) < self.quorum:
+            return False
+        cast = self._cast(PRECOMMIT)
+        proposal = self.proposals.get(self.ballot)
+        if proposal is not None:
+            value = self._judge.value(proposal.entry)
+            polka = tuple(vote for vote in place.values() if vote.value == value)
+            if len(polka) >= self.quorum and (self.valid is None or self.valid.ballot < self.ballot):
+                # as its author would propose it again; the signature of the old proposal is of no more use
+                self.valid = replace(proposal, valid=-1, polka=polka, signature=b"")
+                if cast is None:
+                    self.locked = self.valid
+                    self.timer = None
+                    return self._vote(PRECOMMIT, value)
+                return True
+        if cast is not None:
+            return False
+        if Counter(vote.value for vote in place.values())[NIL] >= self.quorum:
+            self.timer = None
+            return self._vote(PRECOMMIT, NIL)
+        if self.timer is None:
+            self.timer = now + self._timeout(self.ballot, self.me)
+        if now < self.timer:
+            return False
+        self.timer = None
+        return self._vote(PRECOMMIT, NIL)
+
+    def _leave(self, now: float) -> bool:
+        """Go on to the next ballot when a quorum precommitted, but no entry (lines 47 and 48, 65 to 67)."""
+        place = self.votes.get((PRECOMMIT, self.ballot), {})
+        if len(place) < self.quorum:
+            return False
+        nil = Counter(vote.value for vote in place.values())[NIL] >= self.quorum
+        if not nil and self._ending is None:
+            self._ending = now + self._timeout(self.ballot, self.me)
+        if nil or (self._ending is not None and now >= self._ending):
+            self._enter(self.ballot + 1)
+            return True
+        return False
+
+    def _cast(self, kind: int) -> Vote | None:
+        return self.votes.get((kind, self.ballot), {}).get(self.me)
+
+    def _vote(self, kind: int, value: bytes) -> bool:
+        vote = self._judge.sign_vote(Vote(self.me, self.index, self.ballot, kind, value))
+        self.add_vote(vote)
+        self.news.append(vote)
+        if kind == PREVOTE:
+            self.timer = None
+        return True

@@ -1,187 +1,129 @@
-"""Frames: how one message of a protocol looks on the wire.
+"""Frames: what travels inside a TLS connection. A fixed header (kind, channel, length), then so many bytes.
 
-A frame is ``magic | header length | header | body``. The header is a msgpack list that names run, round, attempt, step
-and chunk and describes the array; the body is the array's raw little-endian bytes, or the 32-byte seed of a mask.
-Nothing is executed, guessed or allocated on behalf of the sender: a header that is not exactly as expected is an error,
-and the array that `message` returns is a view of the received bytes.
+Every kind has a longest length, so that nobody can make another one allocate more; everything else is a `FrameError`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from enum import IntEnum
 
-import msgpack
-import numpy as np
+from securedfl.network.wire.values import FrameError
 
-from securedfl.errors import SecuredFLError
+VERSION = 1
+MAX_CONTROL = 1 << 20
+MAX_HEAD = 512
+"""Bytes that name a stream, or that describe a message of one."""
+PIECE = 1 << 18
+"""Bytes of a bulk message per frame: control messages wait for one piece at most."""
+WINDOW = 1 << 20
+"""Bytes that a sender may send on a stream that nobody has accepted yet."""
+FLOW = 8 << 20
+"""Bytes that may be on their way on a stream that was accepted."""
 
-MAGIC = b"SDF1"
-MAX_HEADER = 256
-DTYPES = ("<f4", "<f8", "<u2", "<u4", "<u8")
-SEED_BYTES = 32
-_PREFIX = struct.Struct("<4sH")
-_LENGTH = struct.Struct("<I")
-_LIMITS = {"round": 1 << 40, "attempt": 1 << 40, "step": 1 << 20, "chunk": 1 << 32, "count": 1 << 40}
-
-
-class FrameError(SecuredFLError):
-    """Bytes that are not a frame, or a frame that nobody expects."""
-
-    exit_code = 12
+_HEADER = struct.Struct(">BII")
+HEADER_BYTES = _HEADER.size
+_MESSAGE = struct.Struct(">Q")
+_NUMBER = struct.Struct(">I")
+_LONGEST_MESSAGE = 1 << 44
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """What a message looks like: an array of a dtype and length, or a mask that travels as its seed."""
+class Kind(IntEnum):
+    """What a frame is about."""
 
-    dtype: str
-    count: int
-    seeded: bool = False
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the body."""
-        return SEED_BYTES if self.seeded else self.count * int(self.dtype[2])
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where in a run a message belongs."""
-
-    run: bytes
-    round: int
-    attempt: int
-    step: int
-    chunk: int
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A decoded frame: its place, what it claims to hold, and its body (a view of the received bytes)."""
-
-    place: Place
-    spec: Spec
-    body: memoryview
+    HELLO = 1
+    """The first frame of each side: the version."""
+    LINK = 2
+    """The peer whose name comes first has chosen this connection to be the link."""
+    CLOSE = 3
+    """The other side hangs up; why."""
+    PING = 4
+    PONG = 5
+    JOIN = 6
+    """The first frame to a relay: with whom to be joined."""
+    JOINED = 7
+    """The relay's answer; what follows is no longer its business."""
+    CONTROL = 8
+    OPEN = 9
+    """A bulk stream begins; its key. The channel is the sender's number for it."""
+    MESSAGE = 10
+    """A message of a stream begins: its length and head."""
+    DATA = 11
+    END = 12
+    RESET = 13
+    """The sender gives a stream up."""
+    CREDIT = 14
+    """The receiver has room for so many more bytes."""
+    DONE = 15
+    """The receiver has everything up to the end of the stream."""
+    STOP = 16
+    """The receiver does not want a stream; why."""
 
 
-def spec_of(message: Any) -> Spec:
-    """Describe a message of a protocol: an array, or a mask with a ``seed``."""
-    dtype = np.dtype(message.dtype).newbyteorder("<").str
-    if dtype not in DTYPES or len(message.shape) != 1:
-        raise FrameError(f"a message of dtype {dtype} and {len(message.shape)} axes cannot travel")
-    return Spec(dtype, int(message.shape[0]), hasattr(message, "seed"))
+_LONGEST = {
+    Kind.HELLO: 64,
+    Kind.CLOSE: 512,
+    Kind.JOIN: 63,
+    Kind.CONTROL: MAX_CONTROL,
+    Kind.OPEN: MAX_HEAD,
+    Kind.MESSAGE: MAX_HEAD + _MESSAGE.size,
+    Kind.DATA: PIECE,
+    Kind.CREDIT: _NUMBER.size,
+    Kind.STOP: 512,
+}
+"""Bytes of the longest frame of each kind; the others have none."""
 
 
-def encode(place: Place, message: Any) -> bytes:
-    """Return the frame of a message."""
-    return b"".join(_parts(place, message))
+def header(kind: Kind, channel: int, length: int) -> bytes:
+    """Return the header of a frame."""
+    return _HEADER.pack(kind, channel, length)
 
 
-def bundle(items: Iterable[tuple[Place, Any]]) -> bytes:
-    """Return several frames as one gRPC message, each behind its length: a message costs more than its bytes."""
-    parts: list[Any] = []
-    for place, message in items:
-        frame = _parts(place, message)
-        parts.append(_LENGTH.pack(sum(len(part) for part in frame)))
-        parts += frame
-    return b"".join(parts)
+def frame(kind: Kind, channel: int = 0, payload: bytes = b"") -> bytes:
+    """Return a whole frame."""
+    return _HEADER.pack(kind, channel, len(payload)) + payload
 
 
-def unbundle(data: bytes) -> Iterator[Frame]:
-    """Read the frames of a bundle, one by one; anything else raises `FrameError`."""
-    view, at = memoryview(data), 0
-    while at < len(view):
-        if len(view) - at < _LENGTH.size:
-            raise FrameError("a bundle was cut short")
-        (length,) = _LENGTH.unpack_from(view, at)
-        at += _LENGTH.size
-        if length > len(view) - at:
-            raise FrameError("a bundle was cut short")
-        yield decode(view[at : at + length])
-        at += length
-
-
-def _parts(place: Place, message: Any) -> list[Any]:
-    spec = spec_of(message)
-    header = msgpack.packb(
-        [
-            place.run,
-            place.round,
-            place.attempt,
-            place.step,
-            place.chunk,
-            DTYPES.index(spec.dtype),
-            spec.count,
-            spec.seeded,
-        ]
-    )
-    prefix = _PREFIX.pack(MAGIC, len(header))
-    if spec.seeded:
-        return [prefix, header, message.seed]
-    array = np.ascontiguousarray(message, dtype=spec.dtype)
-    return [prefix, header, array.data.cast("B") if array.size else b""]
-
-
-def decode(data: bytes | memoryview) -> Frame:
-    """Read a frame; anything that is not exactly one raises `FrameError`."""
-    if len(data) < _PREFIX.size:
-        raise FrameError("a frame was cut short")
-    magic, length = _PREFIX.unpack_from(data)
-    if magic != MAGIC:
-        raise FrameError("bytes that are not a frame")
-    if length > MAX_HEADER or len(data) < _PREFIX.size + length:
-        raise FrameError("a frame with a header of the wrong length")
-    view = memoryview(data)
-    body = view[_PREFIX.size + length :]
-    run, numbers, seeded = _header(view[_PREFIX.size : _PREFIX.size + length])
-    round_, attempt, step, chunk, dtype, count = numbers
-    spec = Spec(DTYPES[dtype], count, seeded)
-    if len(body) != spec.nbytes:
-        raise FrameError(f"a frame announces {spec.nbytes} bytes and holds {len(body)}")
-    return Frame(Place(run, round_, attempt, step, chunk), spec, body)
-
-
-def array_of(frame: Frame) -> np.ndarray[Any, Any]:
-    """Return the array of a frame that holds one: a read-only view of the received bytes, not a copy."""
-    return np.frombuffer(frame.body, dtype=frame.spec.dtype)
-
-
-def message_of(frame: Frame) -> Any:
-    """Return what a protocol is to receive: an array, or a mask that is expanded from its seed when it is used."""
-    if not frame.spec.seeded:
-        return array_of(frame)
-    from securedfl.protocols.masks import Mask
-
-    return Mask(bytes(frame.body), (frame.spec.count,), np.dtype(frame.spec.dtype))
-
-
-def _header(data: memoryview) -> tuple[bytes, list[int], bool]:
+def read_header(data: bytes | memoryview) -> tuple[Kind, int, int]:
+    """Return kind, channel and length; `FrameError` if there is no such kind or it is too long."""
+    number, channel, length = _HEADER.unpack(data)
     try:
-        fields = msgpack.unpackb(
-            data,
-            raw=True,
-            use_list=True,
-            strict_map_key=True,
-            max_array_len=8,
-            max_map_len=0,
-            max_ext_len=0,
-            max_str_len=0,
-            max_bin_len=32,
-        )
-    except (ValueError, msgpack.UnpackException, RecursionError, TypeError):
-        raise FrameError("a frame with an unreadable header") from None
-    if not isinstance(fields, list) or len(fields) != 8:
-        raise FrameError("a frame with a header of the wrong shape")
-    run, *numbers, seeded = fields
-    if not isinstance(run, bytes) or len(run) != 16 or not isinstance(seeded, bool):
-        raise FrameError("a frame with a header of the wrong shape")
-    limits = [*list(_LIMITS.values())[:4], len(DTYPES), _LIMITS["count"]]
-    for number, limit in zip(numbers, limits, strict=True):
-        if type(number) is not int or not 0 <= number < limit:
-            raise FrameError("a frame with a number out of range")
-    if seeded and DTYPES[numbers[4]][1] != "u":
-        raise FrameError("a frame with a seed for a mask that is not of a ring")
-    return run, numbers, seeded
+        kind = Kind(number)
+    except ValueError:
+        raise FrameError("bytes that are not a frame") from None
+    if length > _LONGEST.get(kind, 0):
+        raise FrameError(f"a frame {kind.name} of {length} bytes, which is too long")
+    return kind, channel, length
+
+
+def message(head: bytes, nbytes: int) -> bytes:
+    """Return what a frame MESSAGE holds."""
+    return _MESSAGE.pack(nbytes) + head
+
+
+def read_message(payload: bytes) -> tuple[bytes, int]:
+    """Return head and length of a bulk message."""
+    if len(payload) < _MESSAGE.size:
+        raise FrameError("a bulk message was cut short")
+    (nbytes,) = _MESSAGE.unpack_from(payload)
+    if nbytes > _LONGEST_MESSAGE:
+        raise FrameError("a bulk message that is too long")
+    return payload[_MESSAGE.size :], nbytes
+
+
+def number(value: int) -> bytes:
+    """Return what a frame CREDIT holds."""
+    return _NUMBER.pack(value)
+
+
+def read_number(payload: bytes) -> int:
+    """Return the number that a frame CREDIT holds."""
+    if len(payload) != _NUMBER.size:
+        raise FrameError("a number was cut short")
+    (value,) = _NUMBER.unpack(payload)
+    return int(value)
+
+
+def text(payload: bytes) -> str:
+    """Return a reason that the other side gave, made harmless for logs."""
+    return "".join(letter if letter.isprintable() else "?" for letter in payload.decode("utf-8", "replace"))

@@ -110,29 +110,62 @@ def issue(
     renew
         Replace an existing certificate. Its fingerprint changes, so the roster must be updated.
     """
-    if not _NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} cannot be a peer's name; use up to 63 lower case letters, digits and hyphens")
     files = KeyFiles(folder / f"{name}.key", folder / f"{name}.crt", folder / "ca.crt")
-    if files.key.exists() and not renew:
-        raise ConfigError(f"{files.key} exists; pass --renew to replace it")
-    signer, authority = _load_authority(folder)
-    key = ec.generate_private_key(ec.SECP256R1())
-    names: list[x509.GeneralName] = [x509.DNSName(name)]
-    names += [_host(host) for host in dict.fromkeys(hosts) if host != name]
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    certificate = (
-        _builder(subject, authority.subject, key.public_key(), days, start)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
-        .sign(signer, hashes.SHA256())
-    )
+    key = _new_key(files.key, name, renew=renew)
+    certificate = _certify(folder, name, key.public_key(), hosts, days, start)
     write_bytes(files.key, _private(key), mode=OWNER)
-    write_bytes(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    write_bytes(files.certificate, certificate)
     return files
+
+
+def request(folder: Path, name: str, hosts: Sequence[str] = (), *, renew: bool = False) -> Path:
+    """Make a peer's key and ask for a certificate: writes ``NAME.key``, which stays at the site, and ``NAME.csr``.
+
+    Parameters
+    ----------
+    folder
+        Where to; it is made if it does not exist.
+    name, hosts
+        As for `issue`.
+    renew
+        Replace an existing key.
+    """
+    key_file, csr_file = folder / f"{name}.key", folder / f"{name}.csr"
+    key = _new_key(key_file, name, renew=renew)
+    csr = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(_subject(name))
+        .add_extension(_alternatives(name, hosts), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_bytes(key_file, _private(key), mode=OWNER)
+    write_bytes(csr_file, csr.public_bytes(serialization.Encoding.PEM))
+    return csr_file
+
+
+def sign(folder: Path, csr_file: Path, *, days: float = PEER_DAYS, renew: bool = False) -> Path:
+    """Sign what `request` made, with the authority in a folder; writes ``NAME.crt`` there and returns its path.
+
+    Name and hosts are taken from the request, and nothing else: who may have that name is for a person to check.
+    """
+    try:
+        csr = x509.load_pem_x509_csr(csr_file.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read the request {csr_file}: {error.strerror}") from None
+    except ValueError:
+        raise ConfigError(f"{csr_file} is not a request for a certificate; make one: securedfl certs request") from None
+    names = csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    public = csr.public_key()
+    if not csr.is_signature_valid or not names or not isinstance(public, ec.EllipticCurvePublicKey):
+        raise ConfigError(f"{csr_file} is damaged or has no ECDSA key; make a new one: securedfl certs request")
+    name = str(names[0].value)
+    _check_name(name)
+    certificate_file = folder / f"{name}.crt"
+    if certificate_file.exists() and not renew:
+        raise ConfigError(f"{certificate_file} exists; pass --renew to replace it")
+    write_bytes(certificate_file, _certify(folder, name, public, _hosts(csr.extensions), days))
+    return certificate_file
 
 
 def describe(path: Path) -> CertificateInfo:
@@ -149,14 +182,9 @@ def describe_pem(pem: bytes) -> CertificateInfo:
     """Read a certificate; ValueError if it is none."""
     certificate = x509.load_pem_x509_certificate(pem)
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    try:
-        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        hosts = tuple(str(host.value) for host in extension)
-    except x509.ExtensionNotFound:
-        hosts = ()
     return CertificateInfo(
         name=str(names[0].value) if names else "",
-        hosts=hosts,
+        hosts=_hosts(certificate.extensions),
         not_before=certificate.not_valid_before_utc,
         not_after=certificate.not_valid_after_utc,
         fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
@@ -227,6 +255,57 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _new_key(path: Path, name: str, *, renew: bool) -> ec.EllipticCurvePrivateKey:
+    _check_name(name)
+    if path.exists() and not renew:
+        raise ConfigError(f"{path} exists; pass --renew to replace it")
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _certify(
+    folder: Path,
+    name: str,
+    public: ec.EllipticCurvePublicKey,
+    hosts: Sequence[str],
+    days: float,
+    start: dt.datetime | None = None,
+) -> bytes:
+    """Return a peer's certificate (PEM), signed by the authority in a folder."""
+    signer, authority = _load_authority(folder)
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    certificate = (
+        _builder(_subject(name), authority.subject, public, days, start)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(_alternatives(name, hosts), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} cannot be a peer's name; use up to 63 lower case letters, digits and hyphens")
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _alternatives(name: str, hosts: Sequence[str]) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([x509.DNSName(name), *(_host(h) for h in dict.fromkeys(hosts) if h != name)])
+
+
+def _hosts(extensions: x509.Extensions) -> tuple[str, ...]:
+    try:
+        found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    return tuple(str(host.value) for host in found if isinstance(host, x509.DNSName | x509.IPAddress))
 
 
 def _load_authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:

@@ -1,0 +1,78 @@
+"""``securedfl roster``: who belongs to the federation, changed while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from securedfl.cli.stop import PeerFile, Wait, wanted
+
+roster = typer.Typer(
+    help="Change who belongs to the federation, while it runs. More than half of the peers must be there.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+Name = Annotated[str, typer.Argument(help="The peer's name.")]
+Certificate = Annotated[Path, typer.Option(help="The peer's certificate, NAME.crt.")]
+Address = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where others reach it; none if it only dials out.")]
+
+
+@roster.command()
+def add(config: PeerFile, certificate: Certificate, address: Address = "", wait: Wait = 60.0) -> None:
+    """Let a new site in. It takes part from the next attempt on, once its peer runs.
+
+    Its federation.toml is that of the others, with its own entry at the end, marked `added = true`.
+
+    **Example**
+
+    - `securedfl roster add hospital-a.toml --certificate hospital-d.crt --address d.example.org:7443`
+    """
+    from securedfl.network.operator import Wish
+    from securedfl.network.wire.keys import describe
+
+    info = describe(certificate)
+    typer.echo(wanted(config, Wish("add", name=info.name, address=address, fingerprint=info.fingerprint), wait))
+
+
+@roster.command()
+def remove(config: PeerFile, name: Name, wait: Wait = 60.0) -> None:
+    """Let a site leave for good; its key counts no more. This is also how a stolen key is revoked.
+
+    **Example**
+
+    - `securedfl roster remove hospital-a.toml hospital-c`
+    """
+    from securedfl.network.operator import Wish
+
+    typer.echo(wanted(config, Wish("remove", name=name), wait))
+
+
+@roster.command()
+def move(config: PeerFile, name: Name, address: Address, wait: Wait = 60.0) -> None:
+    """Tell all that a site has another address.
+
+    **Example**
+
+    - `securedfl roster move hospital-a.toml hospital-c --address c2.example.org:7443`
+    """
+    from securedfl.network.operator import Wish
+
+    typer.echo(wanted(config, Wish("move", name=name, address=address), wait))
+
+
+@roster.command()
+def renew(config: PeerFile, certificate: Certificate, wait: Wait = 60.0) -> None:
+    """Tell all that a site has another key. Put the new files in the place of the old ones at that site first.
+
+    **Example**
+
+    - `securedfl roster renew hospital-a.toml --certificate keys/hospital-a.crt`
+    """
+    from securedfl.network.operator import Wish
+    from securedfl.network.wire.keys import describe
+
+    info = describe(certificate)
+    typer.echo(wanted(config, Wish("renew", name=info.name, fingerprint=info.fingerprint), wait))

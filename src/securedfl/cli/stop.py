@@ -1,0 +1,36 @@
+"""``securedfl stop``: end a run, for all peers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PeerFile = Annotated[Path, typer.Argument(metavar="PEER.toml", help="This site's settings; its peer runs.")]
+Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for the decision.")]
+
+
+def stop(
+    config: PeerFile,
+    reason: Annotated[str, typer.Option(help="Why, for the logs of all sites.")] = "an operator ended it",
+    wait: Wait = 60.0,
+) -> None:
+    """End the run for all peers, for good. Nothing else ends a run before its last round.
+
+    **Example**
+
+    - `securedfl stop hospital-a.toml --reason "the trial is over"`
+    """
+    from securedfl.network.operator import Wish
+
+    typer.echo(wanted(config, Wish("stop", reason=reason), wait))
+
+
+def wanted(config: Path, wish: object, wait: float) -> str:
+    """Ask this site's running peer for a change, and return what became of it."""
+    from securedfl.federation.peers.config import PeerConfig
+    from securedfl.network.operator import Wish, want
+
+    assert isinstance(wish, Wish)  # noqa: S101 - imported late, for the type checker
+    return want(PeerConfig.load(config).out / "state", wish, wait)

@@ -1,0 +1,155 @@
+"""What all peers agree on: the entries of the log. All is bounded, because it is read from wire and disk."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+MOST_PEERS = 256
+"""The largest roster."""
+
+Number = Annotated[int, Meta(ge=0, le=2**31)]
+"""A peer's number in the roster (given once, never again to another), a round, an attempt, an index or a ballot."""
+Since = Annotated[int, Meta(ge=-1, le=2**31)]
+"""A number, or -1 for none."""
+Numbers = Annotated[tuple[Number, ...], Meta(max_length=MOST_PEERS)]
+Text = Annotated[str, Meta(max_length=500)]
+Bytes = Annotated[bytes, Meta(max_length=1024)]
+Seconds = Annotated[float, Meta(gt=0, le=1e9)]
+
+
+class Peer(Struct, frozen=True, array_like=True):
+    """One line of the roster.
+
+    Attributes
+    ----------
+    number, name, address
+        Who it is and where; the number is never given to another peer.
+    key
+        The public key that its signatures are checked with.
+    incarnation
+        Of the state folder that votes under its name; empty until one was admitted.
+    """
+
+    number: Number
+    name: Text
+    address: Text
+    key: Bytes
+    incarnation: Text = ""
+
+
+class Settings(Struct, frozen=True, array_like=True, tag=True):
+    """What operators may change while it runs; also the entry that changes it.
+
+    Attributes
+    ----------
+    rounds
+        How many.
+    train, average, absent
+        Seconds: to get ready for a round; without progress within an attempt (kept by the shell); for a lost member of
+        a bound round to come back, before the round is void.
+    heartbeat
+        Seconds between heartbeats. A peer is lost after `views.SILENCE` of them.
+    """
+
+    rounds: Number
+    train: Seconds = 3600.0
+    average: Seconds = 120.0
+    absent: Seconds = 300.0
+    heartbeat: Seconds = 1.0
+
+
+class Start(Struct, frozen=True, array_like=True, tag=True):
+    """The first entry, confirmed by every peer: the incarnations of all, in the order of the roster."""
+
+    incarnations: Annotated[tuple[Text, ...], Meta(max_length=MOST_PEERS)]
+
+
+class Begin(Struct, frozen=True, array_like=True, tag=True):
+    """These members run the protocol up to its commit step; nothing that is sent is a sum."""
+
+    round: Number
+    attempt: Number
+    members: Numbers
+
+
+class Commit(Struct, frozen=True, array_like=True, tag=True):
+    """All members have shared; from now on sums may be opened, of these members only."""
+
+    round: Number
+    attempt: Number
+
+
+class Without(Struct, frozen=True, array_like=True, tag=True):
+    """Those left finish the same total, over all members, without the lost."""
+
+    round: Number
+    attempt: Number
+    lost: Numbers
+
+
+class Done(Struct, frozen=True, array_like=True, tag=True):
+    """The result of the round is agreed."""
+
+    round: Number
+    attempt: Number
+    digest: Bytes
+
+
+class Abandon(Struct, frozen=True, array_like=True, tag=True):
+    """The attempt is given up; after its Commit the round is bound to the same members."""
+
+    round: Number
+    attempt: Number
+
+
+class Void(Struct, frozen=True, array_like=True, tag=True):
+    """The round gives no average; the model stays, and the next round trains anew."""
+
+    round: Number
+
+
+class Add(Struct, frozen=True, array_like=True, tag=True):
+    """A peer joins the roster; it votes once its state folder is admitted."""
+
+    peer: Peer
+
+
+class Remove(Struct, frozen=True, array_like=True, tag=True):
+    """A peer leaves for good."""
+
+    number: Number
+
+
+class Move(Struct, frozen=True, array_like=True, tag=True):
+    """A peer has another address."""
+
+    number: Number
+    address: Text
+
+
+class Renew(Struct, frozen=True, array_like=True, tag=True):
+    """A peer has another key."""
+
+    number: Number
+    key: Bytes
+
+
+class Admit(Struct, frozen=True, array_like=True, tag=True):
+    """A peer came with a new state folder: it votes under its name from the next index on, and the old one never."""
+
+    number: Number
+    incarnation: Text
+
+
+class End(Struct, frozen=True, array_like=True, tag=True):
+    """An operator ends the run."""
+
+    reason: Text
+
+
+Ask = Add | Remove | Move | Renew | Settings | End
+"""What an operator may ask for at any site."""
+
+Entry = Start | Begin | Commit | Without | Done | Abandon | Void | Admit | Ask

@@ -1,0 +1,226 @@
+"""What peers tell each other about the log, and what each writes down. One message carries all of it: gossip."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Annotated, Protocol
+
+import msgspec
+from msgspec import Meta, Struct
+
+from securedfl.network.core.entries import MOST_PEERS, Ask, Bytes, Entry, Number, Numbers, Since, Text
+
+VERSION = 1
+"""Of messages and records; others are refused."""
+MOST_ENTRIES = 64
+"""Decided entries that travel in one message."""
+MOST_PROPOSALS = 4
+"""Proposals that travel in one message."""
+
+PREVOTE, PRECOMMIT = 0, 1
+Kind = Annotated[int, Meta(ge=0, le=1)]
+
+
+class Try(Struct, frozen=True, array_like=True):
+    """One attempt at the average of a round."""
+
+    round: Since = -1
+    attempt: Since = -1
+
+
+class Result(Struct, frozen=True, array_like=True):
+    """The result of an attempt, by the digest of its bytes."""
+
+    round: Since = -1
+    attempt: Since = -1
+    digest: Bytes = b""
+
+
+class Failure(Struct, frozen=True, array_like=True):
+    """An attempt that failed here: after ``lost`` were left out, waiting in vain for ``peers``.
+
+    Nobody in ``peers``: what this peer had of the attempt is gone, and it can take no further part in it.
+    """
+
+    round: Since = -1
+    attempt: Since = -1
+    lost: Numbers = ()
+    peers: Numbers = ()
+
+
+class Status(Struct, frozen=True, array_like=True):
+    """What a peer says about itself, signed; a later one (boot, sequence) replaces it.
+
+    Attributes
+    ----------
+    peer, incarnation, boot, sequence
+        Who says it, from which state folder, after how many starts, and how often it spoke since.
+    length
+        Of its log.
+    ready, forgot
+        The round whose update it holds; the round whose update it lost.
+    shared, holds, failed
+        The attempt whose shares all went out and came in; the result it stored; the attempt that failed.
+    model
+        The round of the model it has, -1 for none.
+    reaches
+        Whom it hears directly.
+    leaving
+        It stops now, politely.
+    asks
+        What its operator asks for.
+    """
+
+    peer: Number
+    incarnation: Text
+    boot: Number
+    sequence: Number
+    length: Number = 0
+    ready: Since = -1
+    forgot: Since = -1
+    shared: Try = Try()
+    holds: Result = Result()
+    failed: Failure = Failure()
+    model: Since = -1
+    reaches: Numbers = ()
+    leaving: bool = False
+    asks: Ask | None = None
+    signature: Bytes = b""
+
+    def newer(self, known: Status | None) -> bool:
+        """Say whether it was said later than another, or from another state folder."""
+        if known is None or known.incarnation != self.incarnation:
+            return True
+        return (self.boot, self.sequence) > (known.boot, known.sequence)
+
+
+class Vote(Struct, frozen=True, array_like=True):
+    """A prevote or precommit of the published algorithm; an empty value is its nil."""
+
+    peer: Number
+    index: Number
+    ballot: Number
+    kind: Kind
+    value: Bytes
+    signature: Bytes = b""
+
+
+Votes = Annotated[tuple[Vote, ...], Meta(max_length=4 * MOST_PEERS)]
+
+
+class Proposal(Struct, frozen=True, array_like=True):
+    """An entry proposed in a ballot; one proposed before brings the quorum of prevotes that it had in ``valid``."""
+
+    peer: Number
+    index: Number
+    ballot: Number
+    entry: Entry
+    valid: Since = -1
+    polka: Votes = ()
+    signature: Bytes = b""
+
+
+class Decided(Struct, frozen=True, array_like=True, tag=True):
+    """An entry with the quorum of precommits that decided it. Anybody can check it, whoever handed it over."""
+
+    index: Number
+    entry: Entry
+    votes: Votes
+
+
+class Gossip(Struct, frozen=True, array_like=True):
+    """What a peer knows and another may not: statuses, what is on the table, and entries that the other lacks."""
+
+    run: Text
+    statuses: Annotated[tuple[Status, ...], Meta(max_length=2 * MOST_PEERS)] = ()
+    proposals: Annotated[tuple[Proposal, ...], Meta(max_length=MOST_PROPOSALS)] = ()
+    votes: Votes = ()
+    decided: Annotated[tuple[Decided, ...], Meta(max_length=MOST_ENTRIES)] = ()
+    version: Number = VERSION
+
+
+class Boot(Struct, frozen=True, array_like=True, tag=True):
+    """A record: the process started so many times on this state folder."""
+
+    run: Text
+    incarnation: Text
+    count: Number
+    version: Number = VERSION
+
+
+class Promise(Struct, frozen=True, array_like=True, tag=True):
+    """A record: all that this peer promised at an index. The last one counts.
+
+    Attributes
+    ----------
+    index, ballot
+        Where it is.
+    votes
+        Its own of this ballot.
+    locked, valid
+        What it is locked on, and the last entry with a quorum of prevotes, each as if proposed in that ballot.
+    """
+
+    index: Number
+    ballot: Number
+    votes: Votes = ()
+    locked: Proposal | None = None
+    valid: Proposal | None = None
+
+
+class Started(Struct, frozen=True, array_like=True, tag=True):
+    """A record: this peer began an attempt, so it never begins it again (fresh masks would not fit the old ones)."""
+
+    round: Number
+    attempt: Number
+
+
+Record = Boot | Decided | Promise | Started
+
+
+class Signer(Protocol):
+    """Signs with this peer's key and checks the others'; real peers use their TLS keys."""
+
+    def sign(self, key: bytes, data: bytes) -> bytes:
+        """Return this peer's signature that this public key of its checks; with its newest key if none is named."""
+
+    def verify(self, key: bytes, data: bytes, signature: bytes) -> bool:
+        """Say whether the signature is that of the key's owner."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_gossip = msgspec.msgpack.Decoder(Gossip)
+_record: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+
+
+def encode(message: Gossip | Record) -> bytes:
+    """Return the bytes of a message or record."""
+    return _encoder.encode(message)
+
+
+def decode(data: bytes) -> Gossip | None:
+    """Return the message, or None if it is malformed or of another version."""
+    try:
+        message = _gossip.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return message if message.version == VERSION else None
+
+
+def decode_record(data: bytes) -> Record | None:
+    """Return the record, or None if it is malformed or of another version."""
+    try:
+        record = _record.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if isinstance(record, Boot) and record.version != VERSION else record
+
+
+def digest(*parts: object) -> bytes:
+    """Return the digest of values that `encode` knows."""
+    return blake2b(_encoder.encode(parts), digest_size=32).digest()
+
+
+def signed_part(run: str, incarnation: str, item: Status | Vote | Proposal) -> bytes:
+    """Return what the signature of an item covers: all of it, the run, and its author's state folder."""
+    return _encoder.encode((run, incarnation, type(item).__name__, msgspec.structs.replace(item, signature=b"")))

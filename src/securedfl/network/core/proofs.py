@@ -1,0 +1,81 @@
+"""What counts as said by a peer, and as decided by a quorum, at one index of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from securedfl.network.core.entries import Entry
+from securedfl.network.core.messages import (
+    PRECOMMIT,
+    PREVOTE,
+    Decided,
+    Proposal,
+    Signer,
+    Status,
+    Vote,
+    digest,
+    signed_part,
+)
+from securedfl.network.core.state import Rules, State, needed, refusal, voters
+
+
+class Proofs:
+    """Signs and checks what is said about the entry that follows a state.
+
+    Attributes
+    ----------
+    voters, quorum
+        Who votes on it, and how many votes decide.
+    """
+
+    def __init__(self, state: State, rules: Rules, signer: Signer, me: int, incarnation: str) -> None:
+        self._state, self._rules, self._signer, self._me, self._incarnation = state, rules, signer, me, incarnation
+        self.voters, self.quorum = voters(state), needed(state, rules)
+        self._before = digest(state)
+
+    def value(self, entry: Entry) -> bytes:
+        """Return what a vote for an entry names: a digest of it and of the state that it follows."""
+        return digest(self._state.run, self._state.length, entry, self._before)
+
+    def signature(self, item: Status | Vote | Proposal) -> bytes:
+        """Return this peer's signature of an item."""
+        peer = self._state.peer(self._me)
+        # no state folder is admitted before the first entry, so votes on it name none
+        incarnation = self._incarnation if self._state.length or isinstance(item, Status) else ""
+        data = signed_part(self._state.run, incarnation, item)
+        return self._signer.sign(peer.key if peer else b"", data)
+
+    def said(self, item: Status | Vote | Proposal, incarnation: str) -> bool:
+        """Say whether the peer that an item names signed it, from this state folder."""
+        peer = self._state.peer(item.peer)
+        data = signed_part(self._state.run, incarnation, item)
+        return peer is not None and self._signer.verify(peer.key, data, item.signature)
+
+    def voted(self, item: Vote | Proposal) -> bool:
+        """Say whether a voter signed it, from the state folder that is admitted."""
+        peer = self._state.peer(item.peer)
+        return item.peer in self.voters and peer is not None and self.said(item, peer.incarnation)
+
+    def sound(self, proposal: Proposal) -> bool:
+        """Say whether it is its author's turn, and an entry proposed before brings its quorum of prevotes."""
+        turn = self.voters[(proposal.index + proposal.ballot) % len(self.voters)]
+        if proposal.peer != turn or not self.voted(proposal):
+            return False
+        if proposal.valid == -1:
+            return not proposal.polka
+        return proposal.valid < proposal.ballot and self._enough(
+            proposal.polka, PREVOTE, proposal.valid, self.value(proposal.entry)
+        )
+
+    def proven(self, decided: Decided) -> bool:
+        """Say whether the log allows an entry and a quorum decided it."""
+        state = self._state
+        if decided.index != state.length or not decided.votes or refusal(state, decided.entry, self._rules):
+            return False
+        return self._enough(decided.votes, PRECOMMIT, decided.votes[0].ballot, self.value(decided.entry))
+
+    def _enough(self, votes: Sequence[Vote], kind: int, ballot: int, value: bytes) -> bool:
+        """Say whether these are enough votes of different voters for one value."""
+        wanted = (kind, self._state.length, ballot, value)
+        fit = {vote.peer for vote in votes if (vote.kind, vote.index, vote.ballot, vote.value) == wanted}
+        return len(fit) == len(votes) >= self.quorum and all(self.voted(vote) for vote in votes)

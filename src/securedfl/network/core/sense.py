@@ -1,0 +1,211 @@
+"""What makes sense now: which entry a peer would propose, and which fresh proposals of others it votes for.
+
+This depends on what the peer sees, so peers may differ for a while. Nothing that must never happen is kept from
+happening here, except one thing: a peer agrees to open sums only when it has the signed word of all members that they
+have shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from securedfl.network.core.entries import (
+    Abandon,
+    Admit,
+    Begin,
+    Commit,
+    Done,
+    End,
+    Entry,
+    Settings,
+    Start,
+    Void,
+    Without,
+)
+from securedfl.network.core.messages import Result, Try
+from securedfl.network.core.state import Rules, State, refusal, voters
+from securedfl.network.core.views import GRACE, SILENCE, TRIES, Views, cover
+
+
+class Sense:
+    """The opinions of a peer, from the log, the rules and its views."""
+
+    def __init__(self, state: State, rules: Rules, views: Views) -> None:
+        self.state, self.rules, self.views = state, rules, views
+        self.waiting: tuple[str, tuple[int, ...]] = ("", ())
+
+    def want(self) -> Entry | None:
+        """Return what should be decided next, if anything."""
+        self.waiting = ("", ())
+        for entry in self._candidates():
+            if entry is not None and not refusal(self.state, entry, self.rules):
+                return entry
+        return None
+
+    def _candidates(self) -> list[Entry | None]:
+        state = self.state
+        if not state.length:
+            return [self._start()]
+        asked = [entry for entry in self._asked() if state.phase == "idle" or isinstance(entry, Settings | End)]
+        if state.phase == "idle":
+            return [*self._strangers(), *asked, self._void(), self._begin()]
+        if state.phase == "begun":
+            return [*asked, self._abandon(), self._commit()]
+        return [*asked, self._done(), self._without(), self._abandon()]
+
+    def agrees(self, entry: Entry) -> bool:
+        """Say whether a fresh proposal of an allowed entry makes sense to this peer."""
+        match entry:
+            case Begin(_, _, members):
+                return self._fine(members)
+            case Done(round, attempt, digest):
+                mine = self.views.statuses[self.views.me].holds
+                result = Result(round, attempt, digest)
+                none = (mine.round, mine.attempt) != (round, attempt)
+                return mine == result or (none and len(self.views.holders(result, self.state)) > self.rules.lying)
+            case Without(_, _, lost):
+                return set(lost) <= {*self.state.lost, *self._helpless(), *(p for pair in self._pairs() for p in pair)}
+            case Start():
+                return entry == self._start()
+            case Commit():
+                return self._commit() is not None
+            case Abandon():
+                return self._abandon() is not None
+            case Void():
+                return self._void() is not None
+            case Admit():
+                return entry in self._strangers()
+            case _:
+                return entry in self._asked()
+
+    def _start(self) -> Start | None:
+        views, roster = self.views, self.state.roster
+        missing = tuple(peer.number for peer in roster if not views.present(peer.number, self.state))
+        if missing:
+            self.waiting = ("the first start needs every peer once", missing)
+            return None
+        return Start(tuple(views.statuses[peer.number].incarnation for peer in roster))
+
+    def _asked(self) -> list[Entry]:
+        """Return what more operators ask for than may lie."""
+        asks = [status.asks for _, status in sorted(self.views.statuses.items()) if status.asks is not None]
+        return [ask for ask in dict.fromkeys(asks) if asks.count(ask) > self.rules.lying]
+
+    def _strangers(self) -> list[Admit]:
+        """Return the state folders to admit: heard now, while the admitted one is silent."""
+        views, state = self.views, self.state
+        patience = SILENCE * state.settings.heartbeat
+        return [
+            Admit(peer, status.incarnation)
+            for peer, (status, heard) in sorted(views.strangers.items())
+            if views.now - heard <= patience
+            and not views.present(peer, state)
+            and views.now - views.admitted.get(peer, -1e12) > state.settings.absent
+        ]
+
+    def _fine(self, members: tuple[int, ...]) -> bool:
+        """Say whether all members are there and hear each other, and nobody is left out without a reason."""
+        views, state = self.views, self.state
+        if not all(views.present(peer, state) for peer in members) or views.apart(members, state, grace=False):
+            return False
+        if state.bound or not self.rules.can_lose:
+            return True
+        if any(self._out(peer) for peer in members):
+            return False
+        left_out = [peer for peer in voters(state) if peer not in members and not self._excused(peer)]
+        missed = [peer for peer in left_out if not views.apart((peer, *members), state, grace=True)]
+        return set(self.rules.pick(state, tuple(sorted({*members, *missed})))) == set(members)
+
+    def _out(self, peer: int) -> bool:
+        views, state = self.views, self.state
+        return views.lost(peer, state) or views.late(peer, state) or views.forgot(peer, state)
+
+    def _excused(self, peer: int) -> bool:
+        return self._out(peer) or (self.state.attempt >= TRIES and self.views.hapless(self.state, peer))
+
+    def _begin(self) -> Begin | None:
+        state, views = self.state, self.views
+        if state.over:
+            return None
+        everybody = state.bound or tuple(peer.number for peer in state.roster)
+        choices = [everybody]
+        if self.rules.can_lose and not state.bound:
+            left = tuple(peer for peer in voters(state) if not self._out(peer))
+            choices = [self._together(peer for peer in left if not self._excused(peer)), self._together(left)]
+            choices = [self.rules.pick(state, members) for members in choices]
+        for members in choices:
+            begin = Begin(state.round, state.attempt, members)
+            if views.now >= views.not_before and not refusal(state, begin, self.rules) and self._fine(members):
+                return begin
+        missing = tuple(peer for peer in everybody if not views.present(peer, state))
+        apart = tuple(peer for pair in views.apart(everybody, state, grace=False) for peer in pair)
+        self.waiting = ("peers that are missing", missing) if missing else ("peers that are apart", apart)
+        return None
+
+    def _together(self, peers: Iterable[int]) -> tuple[int, ...]:
+        """Return the peers without some, so that those left hear each other."""
+        among = tuple(peers)
+        dropped = cover(self.views.apart(among, self.state, grace=True))
+        return tuple(peer for peer in among if peer not in dropped)
+
+    def _commit(self) -> Commit | None:
+        state, statuses = self.state, self.views.statuses
+        now = Try(state.round, state.attempt)
+        shared = all(peer in statuses and statuses[peer].shared == now for peer in state.members)
+        return Commit(state.round, state.attempt) if shared else None
+
+    def _helpless(self) -> set[int]:
+        """Return the members without whom the attempt must go on, if it can."""
+        views, state = self.views, self.state
+        left = [peer for peer in state.members if peer not in state.lost]
+        return {peer for peer in left if views.lost(peer, state) or views.broken(state, peer)}
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """Return the pairs of members that keep the attempt from going on."""
+        state, views, helpless = self.state, self.views, self._helpless()
+        left = set(state.members) - set(state.lost) - helpless
+        stuck = [] if helpless else [pair for pair in views.stuck(state, state.attempt) if left.issuperset(pair)]
+        return [*views.apart(left, state, grace=True), *stuck]
+
+    def _without(self) -> Without | None:
+        state, helpless, pairs = self.state, self._helpless(), self._pairs()
+        lost = tuple(sorted({*state.lost, *helpless, *cover(pairs)}))
+        return Without(state.round, state.attempt, lost) if lost != state.lost else None
+
+    def _abandon(self) -> Abandon | None:
+        """Return the end of an attempt in which somebody is lost, failed, late, or apart from another."""
+        state, views = self.state, self.views
+        if state.phase == "committed":
+            if views.results(state, self.rules.lying):
+                return None
+            without = self._without()
+            if without is not None and not refusal(state, without, self.rules):
+                return None
+        late = state.phase == "begun" and not state.bound and any(views.late(peer, state) for peer in state.members)
+        trouble = late or self._helpless() or self._pairs()
+        return Abandon(state.round, state.attempt) if trouble else None
+
+    def _done(self) -> Done | None:
+        """Return the result, once more disks have it than may lie or be lost."""
+        results = self.views.results(self.state, self.rules.lying)
+        if not results or len(self.views.holders(results[0], self.state)) < self.rules.lying + 2:
+            return None
+        return Done(self.state.round, self.state.attempt, results[0].digest)
+
+    def _void(self) -> Void | None:
+        """Return the end of a round that needs a lost update, or is bound to a peer that is lost for long or fails."""
+        state, views = self.state, self.views
+        left = tuple(peer for peer in state.bound or voters(state) if not views.forgot(peer, state))
+        forgot = left != (state.bound or voters(state))
+        if forgot and refusal(state, Begin(state.round, state.attempt, left), self.rules):
+            return Void(state.round)
+        absent = any(views.gone(peer, state) > state.settings.absent for peer in state.bound)
+        failing = state.attempt > 2 * TRIES and bool(state.bound)
+        return Void(state.round) if self.rules.can_lose and (absent or failing) else None
+
+
+def timeout(views: Views, state: State, ballot: int, peer: int) -> float:
+    """Return how long to wait for a peer in a ballot: longer each time, not at all for one that is not there."""
+    if not views.present(peer, state):
+        return 0.0
+    return state.settings.heartbeat * (1 + min(ballot, GRACE * SILENCE))

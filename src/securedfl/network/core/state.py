@@ -1,0 +1,275 @@
+"""What the log says: a state that is a pure function of the entries, and which entries it allows next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from securedfl.errors import ConfigError
+from securedfl.network.core.entries import (
+    MOST_PEERS,
+    Abandon,
+    Add,
+    Admit,
+    Begin,
+    Bytes,
+    Commit,
+    Done,
+    End,
+    Entry,
+    Move,
+    Number,
+    Numbers,
+    Peer,
+    Remove,
+    Renew,
+    Settings,
+    Start,
+    Text,
+    Void,
+    Without,
+)
+from securedfl.network.core.messages import Result, digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What the federation's files fix for good about attempts; the same on all peers.
+
+    Attributes
+    ----------
+    lying
+        How many peers may lie.
+    can_lose
+        Whether the protocol is in two parts, so that members lost before the commit can be left out. If not, sums
+        leave from the beginning: all peers take part, and `Begin` binds like `Commit`.
+    least
+        The fewest members.
+    window, pick, allows
+        For how many rounds the state keeps whose sums may have been seen; who of those that could be members are
+        them; and whether these may be: hooks for policies about absence.
+    recoverable
+        Whether the members of the running attempt can finish without these after the commit.
+    accepts
+        Why a roster would promise less than the certificate, or an empty string.
+    """
+
+    lying: int = 0
+    can_lose: bool = True
+    least: int = 3
+    window: int = 0
+    pick: Callable[[State, tuple[int, ...]], tuple[int, ...]] = lambda _state, peers: peers
+    allows: Callable[[State, tuple[int, ...]], bool] = lambda _state, _members: True
+    recoverable: Callable[[State, tuple[int, ...]], bool] = lambda _state, _lost: False
+    accepts: Callable[[Sequence[Peer]], str] = lambda _roster: ""
+
+
+class State(Struct, frozen=True, array_like=True):
+    """What all peers that have read the log so far know.
+
+    Attributes
+    ----------
+    run, length, past
+        Which run, how many entries, and a digest that chains them.
+    roster, settings
+        Who belongs to the federation, and what operators may change.
+    round, attempt
+        The round that comes next or runs, and its next or running attempt.
+    phase
+        ``idle``; ``begun``: the members share; ``committed``: they may open.
+    members, lost
+        Of the running attempt.
+    bound
+        The only members that may still average this round, once sums of it may have been seen; else nobody.
+    model
+        The last result, if any.
+    ended
+        The reason that an operator gave.
+    opened
+        Round and members of the attempts within `Rules.window` whose sums may have been seen.
+    """
+
+    run: Text
+    roster: Annotated[tuple[Peer, ...], Meta(max_length=MOST_PEERS)]
+    settings: Settings
+    length: Number = 0
+    past: Bytes = b""
+    round: Number = 0
+    attempt: Number = 0
+    phase: Literal["idle", "begun", "committed"] = "idle"
+    members: Numbers = ()
+    lost: Numbers = ()
+    bound: Numbers = ()
+    model: Result = Result()
+    ended: Text = ""
+    opened: tuple[tuple[Number, Numbers], ...] = ()
+
+    @property
+    def over(self) -> bool:
+        """Whether no further attempt begins, unless rounds are added."""
+        return bool(self.ended) or self.round >= self.settings.rounds
+
+    def peer(self, number: int) -> Peer | None:
+        """Return a line of the roster."""
+        return next((peer for peer in self.roster if peer.number == number), None)
+
+
+def voters(state: State) -> tuple[int, ...]:
+    """Return who votes on the next entry: the admitted; on the first one, everybody."""
+    return tuple(peer.number for peer in state.roster if peer.incarnation or not state.length)
+
+
+def quorum(n: int, lying: int) -> int:
+    """Return how many of n votes decide: any two quorums share a peer that does not lie, and the honest are one."""
+    enough = (n + lying) // 2 + 1
+    if n - lying < enough:
+        raise ConfigError(f"{n} peers cannot withstand {lying} that lie; lower lying, or have {3 * lying + 1} peers")
+    return enough
+
+
+def needed(state: State, rules: Rules) -> int:
+    """Return how many votes decide the next entry: a quorum; for the first entry, all."""
+    n = len(voters(state))
+    return quorum(n, rules.lying) if state.length else n
+
+
+def reduce(state: State, entry: Entry, rules: Rules) -> State:
+    """Return the state after an entry that is allowed."""
+    state = replace(state, length=state.length + 1, past=digest(state.past, entry))
+    match entry:
+        case Start(incarnations):
+            pairs = zip(state.roster, incarnations, strict=True)
+            return replace(state, roster=tuple(replace(peer, incarnation=name) for peer, name in pairs))
+        case Begin(_, _, members):
+            state = replace(state, phase="begun", members=members)
+            return state if rules.can_lose else _opened(state, rules)
+        case Commit():
+            return _opened(state, rules)
+        case Without(_, _, lost):
+            return replace(state, lost=lost)
+        case Done(round, attempt, result):
+            return _next_round(replace(state, model=Result(round, attempt, result)), rules)
+        case Abandon(_, attempt):
+            bound = state.members if state.phase == "committed" else state.bound
+            return replace(state, phase="idle", attempt=attempt + 1, members=(), lost=(), bound=bound)
+        case Void():
+            return _next_round(state, rules)
+        case Settings():
+            return replace(state, settings=entry)
+        case End(reason):
+            return replace(state, ended=reason)
+        case Add(peer):
+            return replace(state, roster=(*state.roster, replace(peer, incarnation="")))
+        case Remove(number):
+            left = tuple(peer for peer in state.roster if peer.number != number)
+            return _gone(replace(state, roster=left), number, rules)
+        case Admit(number, incarnation):
+            return _gone(_changed(state, number, incarnation=incarnation), number, rules)
+        case Move(number, address):
+            return _changed(state, number, address=address)
+        case Renew(number, key):
+            return _changed(state, number, key=key)
+
+
+def _opened(state: State, rules: Rules) -> State:
+    now = (state.round, state.members)
+    kept = state.opened if now in state.opened or not rules.window else (*state.opened, now)
+    return replace(state, phase="committed", opened=kept)
+
+
+def _next_round(state: State, rules: Rules) -> State:
+    round = state.round + 1
+    opened = tuple(seen for seen in state.opened if seen[0] >= round - rules.window)
+    return replace(state, round=round, attempt=0, phase="idle", members=(), lost=(), bound=(), opened=opened)
+
+
+def _gone(state: State, number: int, rules: Rules) -> State:
+    """Return the state without a peer's update: a round that is bound to it can only be void."""
+    return _next_round(state, rules) if number in state.bound else state
+
+
+def _changed(state: State, number: int, **changes: str | bytes) -> State:
+    changed = (replace(peer, **changes) if peer.number == number else peer for peer in state.roster)
+    return replace(state, roster=tuple(changed))
+
+
+def refusal(state: State, entry: Entry, rules: Rules) -> str:
+    """Return why the log forbids an entry, the same on all honest peers; empty if it is allowed."""
+    if (state.length == 0) != isinstance(entry, Start):
+        return "the log starts with the incarnations of all, and only then"
+    if state.ended:
+        return "an operator ended the run"
+    match entry:
+        case Start(incarnations):
+            return "" if len(incarnations) == len(state.roster) and all(incarnations) else "not everybody is in it"
+        case Begin(round, attempt, members):
+            return _refused_begin(state, round, attempt, members, rules)
+        case Commit(round, attempt):
+            return _running(state, round, attempt, "begun")
+        case Without(round, attempt, lost):
+            grown = set(state.lost) < set(lost) < set(state.members) and list(lost) == sorted(set(lost))
+            possible = rules.can_lose and grown and rules.recoverable(state, lost)
+            return _running(state, round, attempt, "committed") or ("" if possible else "the total would be lost")
+        case Done(round, attempt, result):
+            return _running(state, round, attempt, "committed") or ("" if result else "a result has a digest")
+        case Abandon(round, attempt):
+            return _running(state, round, attempt, "begun", "committed")
+        case Void(round):
+            fits = round == state.round and state.phase == "idle" and not state.over
+            return "" if fits else "the round does not wait for an attempt"
+        case Settings():
+            done = f"{state.round} rounds are done already" if entry.rounds < state.round else ""
+            return done or ("it is so already" if entry == state.settings else "")
+        case End(reason):
+            return "" if reason else "an end has a reason"
+        case Add(peer):
+            known = any(peer.number <= other.number or peer.name == other.name for other in state.roster)
+            full = len(state.roster) == MOST_PEERS
+            taken = "the name or number is taken" if known else "the roster is full" if full else ""
+            return taken or _refused_roster(state, entry, rules)
+        case Remove() | Move() | Renew() | Admit():
+            return _refused_roster(state, entry, rules)
+
+
+def _running(state: State, round: int, attempt: int, *phases: str) -> str:
+    now = (state.round, state.attempt) == (round, attempt) and state.phase in phases
+    return "" if now else "no such attempt is in that phase"
+
+
+def _refused_begin(state: State, round: int, attempt: int, members: tuple[int, ...], rules: Rules) -> str:
+    admitted = voters(state)
+    if (round, attempt) != (state.round, state.attempt) or state.phase != "idle" or state.over:
+        return "it is not the next attempt"
+    if list(members) != sorted(set(members)) or not set(members) <= set(admitted):
+        return "members are peers of the roster, each once, in order"
+    if state.bound:
+        return "" if members == state.bound else "sums of the round may have been seen: only the same may average it"
+    if not rules.can_lose and len(members) < len(state.roster):
+        return "the protocol needs all peers"
+    if len(members) < rules.least or 2 * len(members) <= len(state.roster) or not rules.allows(state, members):
+        return "these are too few, or the rules exclude them"
+    return ""
+
+
+def _refused_roster(state: State, entry: Add | Remove | Move | Renew | Admit, rules: Rules) -> str:
+    if state.phase != "idle":
+        return "an attempt is running; the roster changes between attempts"
+    if not isinstance(entry, Add):
+        peer = state.peer(entry.number)
+        if peer is None:
+            return "no such peer"
+        if isinstance(entry, Admit) and entry.incarnation in ("", peer.incarnation):
+            return "it is admitted already"
+    after = reduce(state, entry, rules)
+    if isinstance(entry, Remove):
+        try:
+            quorum(len(voters(after)), rules.lying)
+        except ConfigError as error:
+            return str(error)
+        if len(after.roster) < rules.least:
+            return f"fewer than {rules.least} peers would be left"
+    return "" if isinstance(entry, Admit) else rules.accepts(after.roster)

@@ -1,0 +1,50 @@
+"""What people are told: each thing once, until it changes."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from securedfl.network.core.entries import Ask
+from securedfl.network.core.events import Tell
+from securedfl.network.core.sense import Sense
+from securedfl.network.core.state import refusal
+
+
+class Telling:
+    """What was said last about each thing, and what is to be said now."""
+
+    def __init__(self) -> None:
+        self.now: list[Tell] = []
+        self._said: dict[str, Tell] = {}
+
+    def say(self, about: str, tell: Tell) -> None:
+        """Say something, unless it was the last that was said about this."""
+        if self._said.get(about) != tell:
+            self._said[about] = tell
+            self.now.append(tell)
+
+    def look(self, sense: Sense, ask: Ask | None) -> None:
+        """Say who is lost or back, who is apart, what is waited for, and why what was asked for is not possible."""
+        state, views = sense.state, sense.views
+        roster = [peer.number for peer in state.roster]
+        for peer in roster:
+            if views.lost(peer, state):
+                self.say(f"peer {peer}", Tell("lost", (peer,)))
+            elif views.present(peer, state):
+                self._change(f"peer {peer}", Tell("back", (peer,)))
+        present = [peer for peer in roster if views.present(peer, state)]
+        apart = tuple(peer for pair in views.apart(present, state, grace=True) for peer in pair)
+        (self.say if apart else self._change)("apart", Tell("apart", apart))
+        if not state.length:
+            # the first entry may be on the table already, and wait for somebody's vote
+            sense.want()
+        why, missing = sense.waiting
+        (self.say if why else self._change)("waiting", Tell("waiting", missing, why))
+        # that an attempt is running passes
+        reason = "" if ask is None else refusal(replace(state, phase="idle"), ask, sense.rules)
+        if reason:
+            self.say("unable", Tell("unable", detail=reason, entry=ask))
+
+    def _change(self, about: str, tell: Tell) -> None:
+        if about in self._said:
+            self.say(about, tell)

@@ -1,0 +1,106 @@
+"""What a peer must not forget: the random name of its state folder, the log's first state, and what it wrote down."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from securedfl.errors import RunFolderError
+from securedfl.network.core.messages import Boot, Decided, Promise, Record, Started, decode_record, encode
+from securedfl.network.core.state import State
+from securedfl.storage import OWNER, Records, damaged, make_folder, read_records, write_bytes
+
+AGAIN = "free some space, then start this peer again"
+
+
+class Journal:
+    """The journal of a state folder, held against other processes.
+
+    Parameters
+    ----------
+    folder
+        Where it is kept.
+    genesis
+        The state before the first entry, as the federation's files say it now.
+
+    Attributes
+    ----------
+    incarnation
+        The random name of the folder. Whoever votes under a peer's name from another folder is another.
+    genesis
+        The state before the first entry, as it was at the first start.
+    records
+        What was written so far, without what later records replaced.
+    """
+
+    def __init__(self, folder: Path, genesis: State) -> None:
+        make_folder(folder, AGAIN, private=True)
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, OWNER)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise RunFolderError(f"another process runs this peer in {folder}; stop it first") from None
+        self._file = Records(folder / "journal", AGAIN, mend=_mend(folder))
+        self.records = _needed(_decoded(self._file.found, folder))
+        names = [folder / "incarnation", folder / "genesis"]
+        if not any(isinstance(record, Decided | Promise) for record in self.records):
+            # nothing was promised yet, so the files may still be corrected
+            self.records = []
+            write_bytes(names[0], secrets.token_hex(16).encode(), AGAIN, mode=OWNER)
+            write_bytes(names[1], msgspec.msgpack.encode(genesis), AGAIN, mode=OWNER)
+        try:
+            self.incarnation = names[0].read_bytes().decode()
+            self.genesis = msgspec.msgpack.decode(names[1].read_bytes(), type=State)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            raise damaged(folder, "incarnation or genesis is unreadable", _mend(folder)) from None
+        if self.genesis.run != genesis.run:
+            raise RunFolderError(
+                f"{folder.parent} holds the state of another federation, design or model; choose another out in "
+                "peer.toml, or use the federation.toml that it began with"
+            )
+        self._file.replace(encode(record) for record in self.records)
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Write records; they are on disk when this returns."""
+        self._file.append(*(encode(record) for record in records))
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._file.close()
+        os.close(self._lock)
+
+
+def look_into(folder: Path) -> str:
+    """Say what is in a state folder that no peer need hold; `RunFolderError` if it is damaged."""
+    if not (folder / "journal").exists():
+        return "empty: the first start"
+    data, _ = read_records(folder / "journal", _mend(folder))
+    entries = [record for record in _decoded(data, folder) if isinstance(record, Decided)]
+    return f"whole, {len(entries)} entries of the log"
+
+
+def _mend(folder: Path) -> str:
+    return f"move it away (mv {folder} {folder}.damaged) and start this peer again: the others will re-admit it"
+
+
+def _decoded(data: Sequence[bytes], folder: Path) -> list[Record]:
+    found = [decode_record(one) for one in data]
+    records = [record for record in found if record is not None]
+    if len(records) != len(found):
+        raise damaged(folder, "the journal holds a record of another version", _mend(folder))
+    return records
+
+
+def _needed(records: Sequence[Record]) -> list[Record]:
+    """Return all entries, and the last record of each other kind."""
+    last: dict[type[Boot | Promise | Started], Record] = {}
+    for record in records:
+        if not isinstance(record, Decided):
+            last[type(record)] = record
+    return [*(record for record in records if isinstance(record, Decided)), *last.values()]

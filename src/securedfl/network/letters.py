@@ -1,0 +1,74 @@
+"""What peers say on their links besides the gossip of the log: settings, certificates, and which result they want."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from securedfl.network.core.entries import Bytes, Number
+from securedfl.network.core.messages import Gossip, decode, encode
+from securedfl.network.signing import LONGEST_CERTIFICATE, MOST_CERTIFICATES
+
+VERSION = 1
+_GOSSIP, _LETTER = b"G", b"L"
+
+
+class Hello(Struct, frozen=True, array_like=True, tag=True):
+    """The first word on a link: what this side's files say, and its time of day."""
+
+    settings: Annotated[dict[str, str], Meta(max_length=1000)]
+    clock: float
+    version: Number = VERSION
+
+
+class Cards(Struct, frozen=True, array_like=True, tag=True):
+    """Certificates that a peer knows (DER)."""
+
+    certificates: Annotated[
+        tuple[Annotated[bytes, Meta(max_length=LONGEST_CERTIFICATE)], ...], Meta(max_length=MOST_CERTIFICATES)
+    ]
+
+
+class Want(Struct, frozen=True, array_like=True, tag=True):
+    """Please send a result, in a stream of this key."""
+
+    round: Number
+    digest: Bytes
+    key: Bytes
+
+
+Letter = Hello | Cards | Want
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Letter] = msgspec.msgpack.Decoder(Letter)
+
+
+def pack(message: Gossip | Letter) -> bytes:
+    """Return the bytes of a message for a link."""
+    if isinstance(message, Gossip):
+        return _GOSSIP + encode(message)
+    return _LETTER + _encoder.encode(message)
+
+
+def unpack(data: bytes) -> Gossip | Letter | None:
+    """Return the message, or None if it is malformed."""
+    if data[:1] == _GOSSIP:
+        return decode(data[1:])
+    try:
+        letter = _decoder.decode(data[1:]) if data[:1] == _LETTER else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if isinstance(letter, Hello) and letter.version != VERSION else letter
+
+
+def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
+    """Return which settings differ, in words; empty if none."""
+    keys = sorted(key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key))
+    shown = [f"{key} is {_short(theirs.get(key))} there and {_short(mine.get(key))} here" for key in keys[:3]]
+    return "; ".join(shown) + (f"; and {len(keys) - 3} more" if len(keys) > 3 else "")
+
+
+def _short(value: str | None) -> str:
+    return "not set" if value is None else value if len(value) <= 40 else value[:37] + "..."

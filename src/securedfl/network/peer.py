@@ -1,0 +1,158 @@
+"""One real peer, as those see it who train: what round it is, and the average of what was trained for it.
+
+The shell runs beside (`shell`). In short::
+
+    with Peer(settings) as peer:
+        while (task := peer.begin()) is not None:
+            vector = ...  # trained for task.round from peer.model(), and stored
+            outcome = peer.average(vector, task.round)
+        peer.linger(absent=300)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from securedfl.errors import RunFolderError
+from securedfl.network.averages import Averaged, RunEndedError, Tried, attempts_of, check_own, members_of
+from securedfl.network.core import events as ev
+from securedfl.network.core.entries import Ask
+from securedfl.network.progress import PeerSettings, Progress, Task
+from securedfl.network.shell import Shell, Told
+from securedfl.network.wire.links import Links
+from securedfl.protocols.steps import Array
+
+
+class Peer:
+    """One peer of the federation, running until `close`. All methods may be called from any thread.
+
+    Parameters
+    ----------
+    settings
+        See `PeerSettings`.
+    tell
+        Told what people should know, in the shell's thread: what the core tells, and the same in words.
+    """
+
+    def __init__(self, settings: PeerSettings, *, tell: Told = lambda _tell, _words: None) -> None:
+        self.settings, self._closed = settings, False
+        self._shell = Shell(settings, tell)
+
+    @property
+    def links(self) -> Links:
+        """The network of this peer."""
+        return self._shell.links
+
+    @property
+    def progress(self) -> Progress:
+        """Where the log and this peer are."""
+        return self._shell.progress
+
+    @property
+    def attempts(self) -> dict[int, tuple[Tried, ...]]:
+        """All attempts of every round, from the log."""
+        return attempts_of(self._shell.entries, self.settings.rules.can_lose)
+
+    def begin(self) -> Task | None:
+        """Wait until there is a round to train for, and return it; None if all rounds are done."""
+        return self._until(lambda now: now.todo is not None or now.done).todo
+
+    def model(self) -> Array | None:
+        """Return the newest model that this peer has, if any."""
+        while True:
+            applied = self.progress.applied
+            try:
+                return None if applied.round < 0 else self._shell.results.load(applied.round, applied.digest)
+            except RunFolderError:
+                # a newer one may have taken its place in this moment
+                if self.progress.applied == applied:
+                    raise
+
+    def average(self, vector: Array, round: int) -> Averaged:
+        """Average what was trained for a round, which is stored and will not change; return what all hold then."""
+        check_own(vector, self.settings.name)
+        state = self.progress.state
+        if state.over and not state.ended and round >= state.round:
+            raise RunEndedError(
+                f"all {state.settings.rounds} averages of this run are done; `securedfl extend` adds more"
+            )
+        self._shell.updates[round] = vector
+        self._shell.events.put(ev.Ready(round))
+        return self._outcome(round)
+
+    def forget(self, round: int) -> Averaged:
+        """Tell that the stored update of a round is lost, and wait for what the others make of it."""
+        self._shell.events.put(ev.Forgot(round))
+        return self._outcome(round)
+
+    def ask(self, ask: Ask | None) -> None:
+        """Ask for a change on behalf of the operator; the log decides."""
+        self._shell.events.put(ev.Command(ask))
+
+    def linger(self, absent: float, unless: Callable[[Progress], bool] = lambda _now: False) -> None:
+        """Stay until all others have the newest model too; those that are gone get ``absent`` seconds to come back.
+
+        ``unless`` tells that there is something better to do.
+        """
+
+        def served(now: Progress) -> bool:
+            return unless(now) or {peer.number for peer in now.state.roster} <= set(now.finished)
+
+        def nobody_left(now: Progress) -> bool:
+            return unless(now) or set(now.present) <= set(now.finished)
+
+        if not served(self._until(served, absent)):
+            self._until(nobody_left, self.progress.state.settings.average)
+
+    def close(self) -> None:
+        """Tell the others that this peer stops, and hang up."""
+        if not self._closed:
+            self._closed = True
+            self._shell.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _outcome(self, round: int) -> Averaged:
+        """Wait until a round is over here, and tell what came of it."""
+        began = time.monotonic()
+        now = self._until(lambda now: now.done or (now.task is not None and now.task.round > round))
+        self._shell.updates.pop(round, None)
+        last = now.state.round - 1 if now.task is None or now.task.round <= round else now.task.round - 1
+        model, entries, vector = now.applied, self._shell.entries, self.model()
+        tried = attempts_of(entries, self.settings.rules.can_lose).get(last, ())
+        return Averaged(
+            last,
+            np.empty(0) if vector is None else vector,
+            members=members_of(entries, last),
+            attempts=max(1, sum(one.opened for one in tried)),
+            tried=tried,
+            fetched=model.round == last and model not in self._shell.computed,
+            void=model.round != last,
+            seconds=time.monotonic() - began,
+            waited=max(0.0, now.since[1] - began) if now.since[0] == last else 0.0,
+        )
+
+    def _until(self, test: Callable[[Progress], bool], timeout: float = 1e9) -> Progress:
+        """Wait for progress; raise what ended this peer, or the run."""
+        deadline = time.monotonic() + timeout
+        with self._shell.changed:
+            while True:
+                if self._shell.failure is not None:
+                    raise self._shell.failure
+                now = self.progress
+                if now.state.ended:
+                    raise RunEndedError(f"an operator ended the run: {now.state.ended}")
+                if test(now) or time.monotonic() >= deadline:
+                    return now
+                self._shell.changed.wait(min(deadline - time.monotonic(), 60.0))

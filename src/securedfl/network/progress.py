@@ -1,0 +1,107 @@
+"""What a peer needs to know before it starts, and where it is while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from securedfl.network.averages import Averages
+from securedfl.network.core.entries import Peer
+from securedfl.network.core.messages import Result
+from securedfl.network.core.state import Rules, State
+from securedfl.network.wire.keys import KeyFiles
+from securedfl.network.wire.values import Member, split_address
+from securedfl.protocols.steps import Draw
+
+NOTHING = Result()
+"""The model before the first one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerSettings:
+    """All that a peer needs to know before it starts.
+
+    Attributes
+    ----------
+    name, number
+        Of this peer.
+    files, folder
+        Its keys, and the folder of its state.
+    genesis, rules, averages
+        The log's first state, what the federation's files fix for good, and how averages are computed.
+    shared
+        What the federation's files say, by name; peers compare it when they meet.
+    listen, relays, proxy
+        As for `Links`.
+    draws
+        For tests: gives the draw for a round and the chunk that starts at an offset; by default cryptographic masks.
+    """
+
+    name: str
+    number: int
+    files: KeyFiles
+    folder: Path
+    genesis: State
+    rules: Rules
+    averages: Averages
+    shared: Mapping[str, str] = field(default_factory=dict)
+    listen: str | None = None
+    relays: Sequence[Member] = ()
+    proxy: str | None = None
+    draws: Callable[[int, int], Draw] | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """A round to train for; ``again`` if it must be the very update that was stored before."""
+
+    round: int
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the log and this peer are.
+
+    Attributes
+    ----------
+    state, task
+        What the log says, and the round to train for now, if any.
+    applied
+        The model that this peer has.
+    ready, present, finished
+        Who is ready for the round, who is there, and who has the newest model.
+    since
+        The last round for which all members of an attempt were ready, and when they were.
+    """
+
+    state: State
+    task: Task | None = None
+    applied: Result = NOTHING
+    ready: tuple[int, ...] = ()
+    present: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
+    since: tuple[int, float] = (-1, 0.0)
+
+    @property
+    def todo(self) -> Task | None:
+        """The round to train for now, if any."""
+        task = self.task
+        return None if task is None or self.state.over or task.round != self.state.round else task
+
+    @property
+    def done(self) -> bool:
+        """Whether no further round is to be trained, and the last model is here."""
+        return self.state.over and self.applied == self.state.model
+
+
+def members_of(roster: Sequence[Peer], settings: PeerSettings) -> list[Member]:
+    """Return the roster as links take it; a peer that is not in it yet adds itself."""
+    found = []
+    for peer in roster:
+        host, port = split_address(peer.address) if peer.address else ("", 0)
+        found.append(Member(peer.name, host, port, peer.key.hex()))
+    if settings.name not in [member.name for member in found]:
+        found.append(Member(settings.name))
+    return found

@@ -1,0 +1,338 @@
+"""The shell: one thread that feeds the core with what happened, and carries out what it says, in order.
+
+The data plane of an attempt runs in a thread of its own (`trial`), and results are handed on in others (`handing`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from securedfl.errors import ConfigError
+from securedfl.network.averages import RunEndedError
+from securedfl.network.core import events as ev
+from securedfl.network.core.core import Core
+from securedfl.network.core.entries import Ask, Entry
+from securedfl.network.core.messages import Gossip, Record, Result
+from securedfl.network.core.views import GRACE, SILENCE
+from securedfl.network.handing import Handing
+from securedfl.network.journal import Journal
+from securedfl.network.letters import Cards, Hello, Letter, Want, differences, pack, unpack
+from securedfl.network.operator import Desk, ask_of
+from securedfl.network.parcels import Place
+from securedfl.network.progress import PeerSettings, Progress, Task, members_of
+from securedfl.network.results import Results
+from securedfl.network.signing import Keyring
+from securedfl.network.trial import Trial, Work
+from securedfl.network.wire import values as wire
+from securedfl.network.wire.links import Links
+from securedfl.network.words import in_words, names_of
+from securedfl.protocols.steps import Array
+
+log = logging.getLogger("securedfl.peer")
+
+CLOCK_SLACK = 5.0
+"""Seconds that clocks may differ: certificates and logs are read by them."""
+
+Told = Callable[[ev.Tell, str], None]
+
+
+class Shell:
+    """The running part of a peer.
+
+    Parameters
+    ----------
+    settings
+        See `PeerSettings`.
+    tell
+        Told what people should know, in the shell's thread: what the core tells, and the same in words.
+
+    Attributes
+    ----------
+    events
+        What happened; anybody may put something in.
+    updates
+        What this peer brings, by round.
+    computed
+        The results that were computed and not fetched.
+    progress, failure, changed
+        Where the log and this peer are; what ended the shell, if anything; and the condition under which they change.
+    """
+
+    def __init__(self, settings: PeerSettings, tell: Told) -> None:
+        self.settings, self._tell = settings, tell
+        self._journal = Journal(settings.folder, settings.genesis)
+        self._keyring = Keyring(settings.files, settings.folder / "certificates")
+        averages = settings.averages
+        self.results = Results(settings.folder / "results", averages.result_size, averages.dtype)
+        self._core = Core.restore(
+            self._journal.records,
+            me=settings.number,
+            genesis=self._journal.genesis,
+            rules=settings.rules,
+            signer=self._keyring,
+            incarnation=self._journal.incarnation,
+            now=time.monotonic(),
+        )
+        mine = self._core.state.peer(settings.number)
+        if mine is not None and mine.key != self._keyring.own:
+            text = (
+                f"{settings.files.certificate} has the fingerprint {self._keyring.own.hex()}, but the roster expects "
+                f"{mine.key.hex()}; use the right key, or `securedfl roster renew`"
+            )
+            if not self._core.state.length:
+                raise ConfigError(text)
+            log.warning("%s", text)
+        self.changed = threading.Condition()
+        self.failure: BaseException | None = None
+        self.progress = Progress(self._core.state, present=(settings.number,))
+        self.updates: dict[int, Array] = {}
+        self.computed: set[Result] = set()
+        self.events: queue.SimpleQueue[ev.Event | wire.Event | None] = queue.SimpleQueue()
+        self._trial: Trial | None = None
+        self._desk = Desk(settings.folder)
+        self._asked: Ask | None = None
+        self._wake = time.monotonic()
+        self._roster = self._core.state.roster
+        self.links = Links(
+            settings.name,
+            settings.files,
+            members_of(self._roster, settings),
+            on_event=self.events.put,
+            listen=settings.listen,
+            relays=settings.relays,
+            proxy=settings.proxy,
+        )
+        self._handing = Handing(self.links, self.results, averages.dtype, self.events.put, self.fail)
+        for result in self.results.held:
+            self.events.put(ev.Holds(result.round, result.attempt, result.digest))
+        self._thread = threading.Thread(target=self._run, name="securedfl-peer", daemon=True)
+        self._thread.start()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries of the log."""
+        return [decided.entry for decided in list(self._core.log)]
+
+    def fail(self, error: BaseException) -> None:
+        """End the shell because of an error of this peer's own."""
+        with self.changed:
+            self.failure = self.failure or error
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Tell the others that this peer stops, and hang up."""
+        self.events.put(ev.Leaving())
+        self.events.put(None)
+        self._thread.join(10)
+        self._handing.stop()
+        if self._trial is not None:
+            self._trial.stop()
+            self._trial.join(1)
+        self.links.close()
+        self._journal.close()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                try:
+                    event = self.events.get(timeout=max(0.0, self._wake - time.monotonic()))
+                except queue.Empty:
+                    event = ev.Tick()
+                if event is None:
+                    return
+                for happened in (*self._heard(event), *self._wished()):
+                    self._carry_out(self._core.step(happened, time.monotonic()))
+                    self._look()
+        except BaseException as error:
+            self.fail(error)
+
+    def _heard(self, event: ev.Event | wire.Event) -> Iterable[ev.Event]:
+        """Return what an event of the links means for the core; other events are for it anyway."""
+        match event:
+            case wire.LinkUp(name, through):
+                log.info("%s is linked%s", name, f" through {through}" if through else "")
+                hello = Hello(dict(self.settings.shared), time.time())
+                self.links.send(name, pack(hello))
+                self.links.send(name, pack(Cards(tuple(self._keyring.certificates))))
+                return [ev.LinkUp(number) for number in self._numbers(name)]
+            case wire.LinkDown(name, reason):
+                log.warning("the link to %s is lost: %s", name, reason)
+                for number in self._numbers(name):
+                    if self._trial is not None:
+                        self._trial.link_lost(number, f"the link to {name} is lost: {reason}")
+                return [ev.LinkDown(number) for number in self._numbers(name)]
+            case wire.Unreachable(name, reason):
+                log.warning("%s cannot be reached: %s", name, reason)
+            case wire.Refused(reason):
+                log.warning("somebody was refused: %s", reason)
+            case wire.Message(name, data):
+                message = unpack(data)
+                if isinstance(message, Gossip):
+                    return [ev.Received(number, message) for number in self._numbers(name)]
+                self._read(name, message)
+            case _:
+                return [event]
+        return []
+
+    def _wished(self) -> Iterable[ev.Event]:
+        """Return what the operator wants now."""
+        wish = self._desk.new_wish()
+        if wish is None:
+            return []
+        ask = ask_of(wish, self._core.state)
+        if isinstance(ask, str):
+            self._desk.answer(False, ask)
+            return []
+        self._asked = ask
+        return [ev.Command(ask)]
+
+    def _told(self, tell: ev.Tell) -> None:
+        """Log and tell; answer the operator if it is about the wish."""
+        text = in_words(tell, self._core.state.roster)
+        bad = tell.what in ("lost", "refused", "unable") or (tell.what == "apart" and tell.peers)
+        log.log(logging.WARNING if bad else logging.INFO, "%s", text)
+        self._tell(tell, text)
+        if self._asked is not None and tell.entry == self._asked and tell.what in ("decided", "unable"):
+            self._desk.answer(tell.what == "decided", text)
+            self._asked = None
+            if tell.what == "unable":
+                self.events.put(ev.Command(None))
+
+    def _read(self, name: str, letter: Letter | None) -> None:
+        match letter:
+            case None:
+                self.links.counters["malformed message"] += 1
+            case Hello(settings, clock):
+                if found := differences(dict(self.settings.shared), settings):
+                    log.error("%s has other settings: %s; all sites need the same federation.toml", name, found)
+                if abs(clock - time.time()) > CLOCK_SLACK:
+                    log.warning("the clock of %s differs by %.0f s; set both by NTP", name, abs(clock - time.time()))
+            case Cards(certificates):
+                if self._keyring.learn(certificates):
+                    known = pack(Cards(tuple(self._keyring.certificates)))
+                    for other, reach in self.links.reaches().items():
+                        if reach.linked:
+                            self.links.send(other, known)
+            case Want():
+                self._handing.give(name, letter, self._core.state.settings.average)
+
+    def _carry_out(self, actions: Sequence[ev.Action]) -> None:
+        writes: list[Record] = []
+        for action in actions:
+            if isinstance(action, ev.Write):
+                writes.append(action.record)
+                continue
+            if writes:
+                self._journal.append(writes)
+                writes = []
+            self._do(action)
+        if writes:
+            self._journal.append(writes)
+
+    def _do(self, action: ev.Action) -> None:
+        match action:
+            case ev.Send(peers, message):
+                data = pack(message)
+                for name in names_of(peers, self._core.state.roster):
+                    self.links.send(name, data)
+            case ev.Train(round, again):
+                self._advance(task=Task(round, again))
+            case ev.Share():
+                self._share(action)
+            case ev.Open():
+                if self._trial is not None:
+                    self._trial.finish()
+            case ev.Finish(_, _, lost):
+                if self._trial is not None:
+                    self._trial.finish(lost)
+            case ev.Stop():
+                if self._trial is not None:
+                    self._trial.stop()
+                self._trial = None
+            case ev.Fetch():
+                names = {peer.number: peer.name for peer in self._core.state.roster}
+                self._handing.fetch(action, names, self._core.state.settings.average)
+            case ev.Apply(round, _):
+                self.results.keep_from(round)
+                self.computed = {result for result in self.computed if result.round >= round}
+                self._advance(applied=self._core.state.model)
+            case ev.Wake(at):
+                self._wake = at
+            case ev.Tell():
+                self._told(action)
+
+    def _share(self, share: ev.Share) -> None:
+        state, averages, draws = self._core.state, self.settings.averages, self.settings.draws
+        me, before, now = self.settings.number, state.model, (share.round, share.attempt)
+        turn = share.round if before.round >= 0 else 0
+        names = dict(zip(share.members, names_of(share.members, state.roster), strict=True))
+
+        base = None if before.round < 0 else self.results.load(before.round, before.digest)
+
+        def store(mean: Array) -> bytes:
+            result = self.results.store(*now, averages.model(mean, turn, base))
+            self.computed.add(result)
+            return result.digest
+
+        work = Work(
+            place=Place(hashlib.sha256(state.run.encode()).digest()[:16], *now, 0, 0),
+            members=names,
+            me=me,
+            plan=averages.plan(share.members.index(me), len(share.members), turn),
+            two_parts=self.settings.rules.can_lose,
+            vector=self.updates[share.round],
+            draws=None if draws is None else lambda offset: draws(share.round, offset),
+            patience=state.settings.average,
+            grace=(SILENCE + GRACE + 1) * state.settings.heartbeat,
+            ready=lambda: self.progress.ready,
+            store=store,
+        )
+        self._trial = Trial(self.links, work, self.events.put, self.fail)
+        self._trial.start()
+
+    def _look(self) -> None:
+        """Take note of where the log is now, and follow changes of the roster."""
+        core, since = self._core, self.progress.since
+        state, views = core.state, core.views
+        ready, known = core.ready(), [peer.number for peer in state.roster if peer.number in views.statuses]
+        statuses = {peer: views.statuses[peer] for peer in known}
+        if state.phase != "idle" and since[0] != state.round and set(state.members) <= set(ready):
+            since = (state.round, time.monotonic())
+        self._advance(
+            state=state,
+            ready=ready,
+            present=tuple(peer for peer in known if views.present(peer, state)),
+            finished=tuple(peer for peer, status in statuses.items() if status.model == state.model.round),
+            since=since,
+        )
+        if state.roster != self._roster:
+            names, self._roster = {peer.name for peer in self._roster}, state.roster
+            self._follow(names)
+
+    def _follow(self, before: set[str]) -> None:
+        """Take the roster as it is now: addresses, keys, and this peer's own."""
+        settings, mine = self.settings, self._core.state.peer(self.settings.number)
+        if mine is None and settings.name in before:
+            self.fail(RunEndedError(f"{settings.name} was removed from the roster"))
+        elif mine is not None and mine.key != self._keyring.own:
+            # its files hold the renewed key by now, if it was renewed at this site
+            self._keyring.use(settings.files)
+            self.links.update(files=settings.files)
+        self.links.update(roster=members_of(self._roster, settings))
+
+    def _advance(self, **changes: Any) -> None:
+        now = replace(self.progress, **changes)
+        if now != self.progress:
+            with self.changed:
+                self.progress = now
+                self.changed.notify_all()
+
+    def _numbers(self, name: str) -> list[int]:
+        return [peer.number for peer in self._core.state.roster if peer.name == name]

@@ -1,0 +1,302 @@
+"""The hub: what one peer does with its connections, in the I/O thread. Which of them are links, and who is refused.
+
+Both sides may dial at once, and relays may join them at the same time, so that there can be several connections
+between two peers. The one whose name comes first chooses: it says LINK on one of them, and that is the link. It keeps a
+link that answers and takes a new connection only if the old one does not, or leads through a relay and the new one not.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from securedfl.network.wire import frames
+from securedfl.network.wire.connection import Connection, Handler
+from securedfl.network.wire.door import Door
+from securedfl.network.wire.frames import Kind
+from securedfl.network.wire.identity import Identity, identify, require
+from securedfl.network.wire.pursuit import Pursuit, Site
+from securedfl.network.wire.relay import Relay
+from securedfl.network.wire.streams import Outgoing
+from securedfl.network.wire.values import (
+    Event,
+    FrameError,
+    IdentityError,
+    Inlet,
+    LinkDown,
+    LinkUp,
+    Member,
+    Message,
+    Refused,
+    Unreachable,
+)
+
+PROBE = 3.0
+"""Seconds that a link has to answer before another connection takes its place."""
+_ALREADY = "the two are linked already"
+_MOST_SAID, _MOST_FORGOTTEN = 256, 1024
+
+
+class Hub(Handler):
+    """All connections of one peer; everything but the attributes is for the I/O thread.
+
+    Attributes
+    ----------
+    site
+        This peer, the roster and the relays.
+    links
+        The link of each linked peer.
+    reasons
+        Why others are not linked.
+    counters
+        What was refused or dropped, by kind.
+    """
+
+    def __init__(self, site: Site, listen: str | None, idle: float, tell: Callable[[Event], None]) -> None:
+        self.site, self.tell, self._idle = site, tell, idle
+        site.handler, site.linked = self, lambda peer: peer in self.links
+        self.links: dict[str, Connection] = {}
+        self.reasons: dict[str, str] = {}
+        self.counters: Counter[str] = Counter()
+        self._candidates: dict[str, Connection] = {}
+        self._pursuits: dict[str, Pursuit] = {}
+        self._inlets: dict[tuple[str, bytes], Inlet] = {}
+        self._forgotten: dict[tuple[str, bytes], None] = {}
+        self._said: set[tuple[str, str]] = set()
+        self._relay = Relay(site.loop, site.limits.joined)
+        self.door = Door(site.loop, listen, site.limits, self._welcome) if listen else None
+        self._swept = time.monotonic()
+
+    def begin(self) -> None:
+        """Listen, dial and keep watch."""
+        if self.door is not None:
+            self.door.open()
+        self._pursue()
+        self._sweep()
+
+    def end(self) -> None:
+        """Hang up on everybody."""
+        for pursuit in self._pursuits.values():
+            pursuit.stop()
+        self._pursuits.clear()
+        if self.door is not None:
+            self.door.close()
+        self._relay.close()
+        for connection in list(self.site.connections):
+            connection.close("the peer is stopping", tell=True)
+
+    def _pursue(self) -> None:
+        """Pursue exactly the peers of the roster."""
+        others = self.site.roster.keys() - {self.site.me}
+        for peer in self._pursuits.keys() - others:
+            self._pursuits.pop(peer).stop()
+        for peer in sorted(others - self._pursuits.keys()):
+            self._pursuits[peer] = Pursuit(self.site, peer, self._try_failed)
+            self._pursuits[peer].begin()
+
+    def update(
+        self, roster: Sequence[Member] | None, relays: Sequence[Member] | None, identity: Identity | None
+    ) -> None:
+        """Take another roster, other relays or another key; drop the links that do not fit."""
+        self.site.relays = self.site.relays if relays is None else by_name(relays)
+        self.site.identity = identity or self.site.identity
+        if roster is None:
+            return
+        self.site.roster = by_name(roster)
+        self._pursue()
+        for connection in [one for one in self.site.connections if one.secured and one.handler is self]:
+            try:
+                identify(connection.certificate, self.site.roster)
+            except IdentityError:
+                connection.close("the roster has changed and this certificate is no longer in it", tell=True)
+
+    def _sweep(self) -> None:
+        """Ping where nothing was said lately, and hang up where nothing was heard for long."""
+        now, pause = time.monotonic(), self._idle / 6
+        # if this process itself has slept, silence says nothing about the others
+        slept = now - self._swept > self._idle / 2
+        # relays give sockets away without a word
+        self.site.connections -= {connection for connection in self.site.connections if connection.closed}
+        for connection in list(self.site.connections):
+            if slept:
+                connection.heard = now
+            elif now - connection.heard > self._idle:
+                connection.close(f"nothing was heard for {self._idle:g} s")
+            elif now - connection.spoke > self._idle / 3 and connection.secured:
+                connection.reply(Kind.PING)
+        self._swept = now
+        self._relay.sweep()
+        self.site.loop.later(pause, self._sweep)
+
+    def send_stream(self, link: Connection, stream: Outgoing) -> None:
+        """Send what a stream has to say."""
+        if link.closed:
+            stream.fail("the link was lost")
+        else:
+            link.exchange.ready(stream)
+            link.flush()
+
+    def accept(self, peer: str, key: bytes, inlet: Inlet) -> None:
+        """Take a stream, now or when it is opened."""
+        self._forgotten.pop((peer, key), None)
+        link = self.links.get(peer)
+        if link is not None and link.exchange.accept(key, inlet):
+            link.flush()
+        else:
+            self._inlets[peer, key] = inlet
+
+    def forget(self, peer: str, key: bytes) -> None:
+        """Take a stream no more, nor when it is opened later."""
+        self._forgotten[peer, key] = None
+        if len(self._forgotten) > _MOST_FORGOTTEN:
+            del self._forgotten[next(iter(self._forgotten))]
+        self._inlets.pop((peer, key), None)
+        if peer in self.links:
+            self.links[peer].exchange.stop(key, "the receiver has stopped it")
+            self.links[peer].flush()
+
+    def _welcome(self, sock: socket.socket) -> Connection:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return Connection(self.site.loop, sock, self.site.identity.accepting(), self.site.limits, self)
+
+    def _say(self, event: Unreachable | Refused) -> None:
+        """Say something once."""
+        key = (getattr(event, "peer", ""), event.reason)
+        if key not in self._said and len(self._said) < _MOST_SAID:
+            self._said.add(key)
+            self.tell(event)
+
+    def _try_failed(self, peer: str, reason: str) -> None:
+        if _ALREADY not in reason and peer not in self.links and peer in self.site.roster:
+            self.reasons[peer] = reason
+            self._say(Unreachable(peer, reason))
+
+    # -- of connections ---------------------------------------------------------------------------------------
+
+    def on_secured(self, connection: Connection) -> None:
+        """Find out who is there, and greet if this side dialled."""
+        self.site.connections.add(connection)
+        if connection.peer:
+            if connection.peer not in self.site.roster:
+                raise IdentityError(f"{connection.peer} is not in the roster any more")
+            require(connection.certificate, self.site.roster[connection.peer])
+        else:
+            connection.peer = identify(connection.certificate, self.site.roster)
+        if connection.dialled:
+            connection.reply(Kind.HELLO, bytes([frames.VERSION]))
+
+    def on_frame(self, connection: Connection, kind: Kind, payload: bytes) -> None:
+        """Take a greeting, the choice of a link, or the wish to be joined with another peer."""
+        inbound = not connection.dialled and connection.through is None
+        first = self.site.me < connection.peer
+        if kind is Kind.HELLO and not connection.greeted:
+            if payload != bytes([frames.VERSION]):
+                raise FrameError(f"{connection.peer} speaks another version; install the same one at all sites")
+            connection.greeted = True
+            if not connection.dialled:
+                connection.reply(Kind.HELLO, bytes([frames.VERSION]))
+            if first:
+                self._judge(connection)
+        elif kind is Kind.LINK and connection.greeted and not first and not connection.exchange.linked:
+            self._link(connection)
+        elif kind is Kind.JOIN and inbound and not connection.greeted:
+            target = payload.decode("ascii", "replace")
+            if target not in self.site.roster:
+                raise FrameError("the other peer is not in the roster")
+            connection.greeted = True
+            if self.door is not None:
+                self.door.finished(connection)
+            self._relay.join(connection, target)
+        else:
+            raise FrameError(f"a frame {kind.name} at the wrong time")
+
+    def on_control(self, connection: Connection, data: bytes) -> None:
+        """Hand a control message on."""
+        self.tell(Message(connection.peer, data))
+
+    def inlet(self, connection: Connection, key: bytes) -> Inlet | None:
+        """Return the inlet that waits for a stream; one that was forgotten is stopped as soon as it is open."""
+        if (connection.peer, key) in self._forgotten:
+            self.site.loop.call(self.forget, connection.peer, key)
+        return self._inlets.pop((connection.peer, key), None)
+
+    def on_closed(self, connection: Connection, reason: str) -> None:
+        """Take note of a lost link, or of somebody who was refused."""
+        peer = connection.peer
+        self.site.connections.discard(connection)
+        if self.door is not None:
+            self.door.finished(connection)
+        self._relay.closed(connection)
+        if self._candidates.get(peer) is connection:
+            del self._candidates[peer]
+        if self.links.get(peer) is connection:
+            del self.links[peer]
+            self.reasons[peer] = reason
+            self.tell(LinkDown(peer, reason))
+            if peer in self._candidates:
+                self._choose(self._candidates.pop(peer))
+            elif peer in self._pursuits:
+                self._pursuits[peer].begin()
+        elif not connection.greeted:
+            if connection.dialled:
+                self._try_failed(peer, reason)
+            else:
+                self.count("refused: stranger")
+                self._say(Refused(reason))
+
+    def count(self, what: str) -> None:
+        """Count what was refused or dropped."""
+        self.counters[what] += 1
+
+    # -- which connection is the link -------------------------------------------------------------------------
+
+    def _judge(self, connection: Connection) -> None:
+        """Decide, as the peer whose name comes first, whether a connection becomes the link."""
+        peer, link = connection.peer, self.links.get(connection.peer)
+        if link is None or (link.through and not connection.through and not link.exchange.busy):
+            self._choose(connection)
+        else:
+            earlier = self._candidates.pop(peer, None)
+            if earlier is not None:
+                earlier.close(_ALREADY, tell=True)
+            self._candidates[peer] = connection
+            asked = time.monotonic()
+            link.reply(Kind.PING)
+
+            def decide() -> None:
+                if self._candidates.get(peer) is not connection:
+                    return
+                if link.heard > asked:
+                    connection.close(_ALREADY, tell=True)
+                else:
+                    link.close("it does not answer, and the peer has dialled again")
+
+            self.site.loop.later(PROBE, decide)
+
+    def _choose(self, connection: Connection) -> None:
+        connection.reply(Kind.LINK)
+        if not connection.closed:
+            self._link(connection)
+
+    def _link(self, connection: Connection) -> None:
+        """Make a connection the link."""
+        peer = connection.peer
+        old = self.links.get(peer)
+        self.links[peer] = connection
+        connection.exchange.linked = True
+        if self.door is not None:
+            self.door.finished(connection)
+        if old is not None:
+            old.close("another connection took its place")
+        self.reasons.pop(peer, None)
+        self._said = {(who, why) for who, why in self._said if who != peer}
+        if peer in self._pursuits:
+            self._pursuits[peer].linked(connection.through)
+        self.tell(LinkUp(peer, connection.through))
+
+
+def by_name(members: Sequence[Member]) -> Mapping[str, Member]:
+    """Return members by their names."""
+    return {member.name: member for member in members}

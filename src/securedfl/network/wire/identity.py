@@ -1,0 +1,141 @@
+"""Who is at the other end: TLS 1.3 on bytes in memory, and the checks that turn a connection into a name.
+
+TLS runs on memory instead of the socket: one system call then moves many records, which is faster, and a connection
+through a relay can go on with another TLS on the same socket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+from securedfl.errors import ConfigError
+from securedfl.network.wire.keys import KeyFiles, check_pair, describe_pem
+from securedfl.network.wire.values import IdentityError, Member
+
+
+class Identity:
+    """A key and its certificate, ready for both ends of connections.
+
+    Parameters
+    ----------
+    files
+        Key, certificate and the federation's authority.
+    """
+
+    def __init__(self, files: KeyFiles) -> None:
+        self.name = check_pair(files).name
+        self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        for context in (self._server, self._client):
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            try:
+                context.load_verify_locations(cafile=str(files.authority))
+                context.load_cert_chain(files.certificate, files.key)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigError(f"cannot use the key files: {error}") from None
+        self._server.verify_mode = ssl.CERT_REQUIRED
+        self._server.num_tickets = 0
+
+    def accepting(self) -> Tls:
+        """Return the TLS of the side that was dialled; it demands a certificate of the federation."""
+        return Tls(self._server, None)
+
+    def dialling(self, name: str) -> Tls:
+        """Return the TLS of the side that dials; it demands a certificate of that name."""
+        return Tls(self._client, name)
+
+
+class Tls:
+    """One TLS session on bytes in memory."""
+
+    def __init__(self, context: ssl.SSLContext, name: str | None) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=name is None, server_hostname=name)
+
+    def handshake(self) -> bool:
+        """Go on with the handshake; return whether it is done. `IdentityError` if it fails."""
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError as error:
+            raise IdentityError(explain(error)) from None
+        return True
+
+    def feed(self, data: memoryview | bytes) -> None:
+        """Take bytes from the socket."""
+        self._incoming.write(data)
+
+    def read(self, into: memoryview) -> int:
+        """Decrypt; return how many bytes there were, 0 if none."""
+        try:
+            count: Any = self._object.read(len(into), into)  # a number, because it reads into memory
+            return int(count)
+        except ssl.SSLWantReadError:
+            return 0
+        except ssl.SSLError as error:
+            raise IdentityError(explain(error)) from None
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Encrypt."""
+        view = memoryview(data)
+        while view:
+            view = view[self._object.write(view) :]
+
+    def to_send(self) -> bytes:
+        """Return the bytes for the socket."""
+        return self._outgoing.read()
+
+    def rest(self) -> bytes:
+        """Return bytes from the socket that came after the end of this TLS."""
+        return self._incoming.read()
+
+    @property
+    def certificate(self) -> bytes:
+        """The other side's certificate (DER)."""
+        return self._object.getpeercert(binary_form=True) or b""
+
+
+def explain(error: ssl.SSLError) -> str:
+    """Return what went wrong in TLS in words."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid here: {error.verify_message}"
+    reason = (error.reason or "no TLS").lower().replace("_", " ")
+    if "alert" in reason:
+        return f"it refuses this side's certificate or TLS ({reason})"
+    return f"it does not speak TLS 1.3 of this federation ({reason})"
+
+
+def identify(certificate: bytes, roster: Mapping[str, Member]) -> str:
+    """Return the name of the member that a certificate (DER) belongs to; `IdentityError` for everybody else.
+
+    The authority was checked by TLS; here the roster must have the name *and* the fingerprint.
+    """
+    name = name_of(certificate)
+    if name not in roster:
+        raise IdentityError(f"a certificate for {name!r}, which is not in the roster")
+    require(certificate, roster[name])
+    return name
+
+
+def require(certificate: bytes, member: Member) -> None:
+    """Raise `IdentityError` unless a certificate (DER) has the name and the fingerprint of a member."""
+    name, fingerprint = name_of(certificate), hashlib.sha256(certificate).hexdigest()
+    if name != member.name:
+        raise IdentityError(f"{member.address} should be {member.name} but is {name!r}")
+    if fingerprint != member.fingerprint:
+        raise IdentityError(
+            f"{name} shows a certificate with fingerprint {fingerprint}, but the roster says {member.fingerprint}; "
+            "update the roster if it was renewed"
+        )
+
+
+def name_of(certificate: bytes) -> str:
+    """Return the name in a certificate (DER)."""
+    try:
+        return describe_pem(ssl.DER_cert_to_PEM_cert(certificate).encode()).name
+    except ValueError:
+        raise IdentityError("no readable certificate") from None

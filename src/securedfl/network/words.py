@@ -1,0 +1,97 @@
+"""What the core tells, in words for logs and people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from securedfl.network.core.entries import (
+    Abandon,
+    Add,
+    Admit,
+    Begin,
+    Commit,
+    Done,
+    End,
+    Entry,
+    Move,
+    Peer,
+    Remove,
+    Renew,
+    Settings,
+    Start,
+    Void,
+    Without,
+)
+from securedfl.network.core.events import Tell
+
+
+def names_of(numbers: Iterable[int], roster: Iterable[Peer]) -> tuple[str, ...]:
+    """Return the names of peers."""
+    known = {peer.number: peer.name for peer in roster}
+    return tuple(known.get(number, f"peer {number}") for number in numbers)
+
+
+def in_words(tell: Tell, roster: Iterable[Peer]) -> str:
+    """Return what is told as a sentence."""
+    names = names_of(tell.peers, roster)
+    listed = ", ".join(names)
+    match tell.what:
+        case "decided":
+            return "" if tell.entry is None else entry_in_words(tell.entry, roster)
+        case "waiting":
+            return f"waiting: {tell.detail} ({listed})" if tell.detail else "nobody is waited for any more"
+        case "lost":
+            return f"{listed} is lost: nothing is heard from it"
+        case "back":
+            return f"{listed} is there"
+        case "apart":
+            pairs = ", ".join(f"{one} and {other}" for one, other in zip(names[::2], names[1::2], strict=True))
+            return (
+                f"no link between {pairs}; `securedfl check` says why"
+                if pairs
+                else "all peers that are there hear each other"
+            )
+        case "refused":
+            return f"refused from {listed}: {tell.detail}"
+        case "unable":
+            return f"what was asked for is not possible: {tell.detail}"
+        case "stranger":
+            return f"{listed} came with another state folder; it takes part once the others have admitted it"
+
+
+def entry_in_words(entry: Entry, roster: Iterable[Peer]) -> str:
+    """Return an entry of the log as a sentence."""
+    known = tuple(roster)
+
+    def listed(*numbers: int) -> str:
+        return ", ".join(names_of(numbers, known))
+
+    match entry:
+        case Start():
+            return "the log begins: all peers were there"
+        case Begin(round, attempt, members):
+            return f"round {round}, attempt {attempt} begins with {listed(*members)}"
+        case Commit(round, attempt):
+            return f"round {round}, attempt {attempt}: all have shared, sums may be opened"
+        case Without(round, _, lost):
+            return f"round {round}: finishing without {listed(*lost)}"
+        case Done(round, _, _):
+            return f"round {round} is done"
+        case Abandon(round, attempt):
+            return f"round {round}, attempt {attempt} is given up"
+        case Void(round):
+            return f"round {round} is void: it gives no average, and the model stays"
+        case Settings():
+            return f"settings changed: {entry.rounds} averages, deadlines {entry.train:g}, {entry.average:g} and more"
+        case End(reason):
+            return f"an operator ended the run: {reason}"
+        case Add(peer):
+            return f"{peer.name} joins the roster"
+        case Remove(number):
+            return f"{listed(number)} leaves the roster"
+        case Move(number, address):
+            return f"{listed(number)} is at {address} now"
+        case Renew(number, _):
+            return f"{listed(number)} has a new key"
+        case Admit(number, _):
+            return f"{listed(number)} is admitted with a new state folder"

@@ -1,0 +1,89 @@
+"""``securedfl certs`` and ``securedfl relay``: keys made at the sites, and a relay as a process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from securedfl.cli.certs import certs
+from securedfl.errors import ConfigError
+from securedfl.network.wire import keys
+
+
+def run(*arguments):
+    result = CliRunner().invoke(certs, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def authority(tmp_path):
+    run("init", "--dir", tmp_path / "keys")
+    return tmp_path / "keys"
+
+
+def test_a_site_makes_its_own_key_and_the_authority_signs(authority, tmp_path):
+    site = tmp_path / "site"
+    assert "certs sign hospital-a.csr" in run("request", "hospital-a", "--host", "a.example.org", "--dir", site)
+    assert stat.S_IMODE((site / "hospital-a.key").stat().st_mode) == 0o600
+    output = run("sign", site / "hospital-a.csr", "--dir", authority)
+    certificate = authority / "hospital-a.crt"
+    info = keys.check_pair(keys.KeyFiles(site / "hospital-a.key", certificate, authority / "ca.crt"))
+    assert info.hosts == ("hospital-a", "a.example.org")
+    assert f'address = "a.example.org:7443"\nfingerprint = "{info.fingerprint}"' in output
+    assert not (authority / "hospital-a.key").exists()
+    with pytest.raises(ConfigError, match="--renew"):
+        run("sign", site / "hospital-a.csr", "--dir", authority)
+    run("sign", site / "hospital-a.csr", "--dir", authority, "--renew")
+    assert keys.describe(certificate).fingerprint != info.fingerprint
+
+
+def test_requests_that_are_not_signed(authority, tmp_path):
+    with pytest.raises(ConfigError, match="cannot be a peer's name"):
+        run("request", "../up", "--dir", tmp_path)
+    (tmp_path / "x.csr").write_text("no request")
+    with pytest.raises(ConfigError, match="not a request"):
+        run("sign", tmp_path / "x.csr", "--dir", authority)
+    with pytest.raises(ConfigError, match="cannot read"):
+        run("sign", tmp_path / "none.csr", "--dir", authority)
+    run("request", "a", "--dir", tmp_path)
+    with pytest.raises(ConfigError, match="--renew"):
+        run("request", "a", "--dir", tmp_path)
+    with pytest.raises(ConfigError, match="holds no authority"):
+        run("sign", tmp_path / "a.csr", "--dir", tmp_path / "nowhere")
+
+
+def test_show_gives_whole_fingerprints_on_narrow_terminals_and_as_json(authority):
+    run("issue", "hospital-a", "--host", "127.0.0.1", "--dir", authority)
+    fingerprint = keys.describe(authority / "hospital-a.crt").fingerprint
+    assert fingerprint in run("show", "--dir", authority)
+    rows = json.loads(run("show", "--dir", authority, "--json"))
+    assert [row["name"] for row in rows] == ["SecureD-FL federation authority", "hospital-a"]
+    assert rows[1]["fingerprint"] == fingerprint
+    assert rows[1]["hosts"] == ["hospital-a", "127.0.0.1"]
+    assert rows[1]["warning"] == ""
+
+
+def test_a_relay_starts_says_where_it_listens_and_stops_on_sigterm(authority):
+    run("issue", "relay-a", "--dir", authority)
+    files = ["--key", "relay-a.key", "--certificate", "relay-a.crt", "--authority", "ca.crt"]
+    program = "from securedfl.cli import main; main()"
+    command = [sys.executable, "-c", program, "relay", "--listen", "127.0.0.1:0", *files]
+    with subprocess.Popen(command, cwd=authority, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline()
+            port = int(line.split("127.0.0.1:")[1].split(",")[0])
+            assert keys.describe(authority / "relay-a.crt").fingerprint in line
+            socket.create_connection(("127.0.0.1", port), timeout=10).close()
+            process.send_signal(signal.SIGTERM)
+            assert "0 bytes were passed on" in process.communicate(timeout=20)[0]
+            assert process.returncode == 0
+        finally:
+            process.kill()

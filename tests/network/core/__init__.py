@@ -1,0 +1,1 @@
+"""The core of the log, piece by piece."""

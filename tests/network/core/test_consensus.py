@@ -1,0 +1,198 @@
+"""One index of the log: the rules of Tendermint (arXiv 1807.04938, algorithm 1)."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from securedfl.network.core.consensus import MOST_BALLOTS, Consensus
+from securedfl.network.core.entries import End, Entry
+from securedfl.network.core.messages import PRECOMMIT, PREVOTE, Promise, Proposal, Vote
+
+NIL = b""
+MINE, OTHER = End("mine"), End("other")
+
+
+class Judge:
+    """Wants one thing, agrees with everything unless told not to."""
+
+    def __init__(self, wanted: Entry | None = None) -> None:
+        self.wanted, self.agreeable = wanted, True
+
+    def want(self):
+        return self.wanted
+
+    def allows(self, entry):
+        return entry.reason != "forbidden"
+
+    def agrees(self, entry):
+        return self.agreeable
+
+    def value(self, entry):
+        return entry.reason.encode()
+
+    def sign_vote(self, vote):
+        return replace(vote, signature=b"signed")
+
+    def sign_proposal(self, proposal):
+        return replace(proposal, signature=b"signed")
+
+
+def one(judge: Judge, me: int = 3, lying: int = 1, votes: bool = True) -> Consensus:
+    """Return one of four voters; peer 0 proposes in ballot 0, peer 1 in ballot 1."""
+    return Consensus(0, range(4), 3, lying, me, votes, judge, lambda ballot, peer: 1.0)
+
+
+def prevotes(value: bytes, ballot: int, *peers: int) -> list[Vote]:
+    return [Vote(peer, 0, ballot, PREVOTE, value) for peer in peers]
+
+
+def cast(consensus: Consensus) -> list[tuple[int, int, bytes]]:
+    return [(v.ballot, v.kind, v.value) for v in consensus.news if isinstance(v, Vote)]
+
+
+def locked(judge: Judge) -> Consensus:
+    """Return a peer that locked on "mine" in ballot 0, and is in ballot 1."""
+    consensus = one(judge)
+    consensus.add_proposal(Proposal(0, 0, 0, MINE))
+    for vote in prevotes(b"mine", 0, 0, 1):
+        consensus.add_vote(vote)
+    consensus.advance(0.0)
+    assert cast(consensus) == [(0, PREVOTE, b"mine"), (0, PRECOMMIT, b"mine")]
+    for peer in (0, 1):
+        consensus.add_vote(Vote(peer, 0, 0, PRECOMMIT, NIL))
+    consensus.advance(0.0)
+    consensus.advance(1.0)
+    assert consensus.ballot == 1
+    consensus.news = []
+    return consensus
+
+
+def test_nobody_votes_while_nobody_wants_anything():
+    consensus = one(Judge(), me=0)
+    consensus.advance(0.0)
+    consensus.advance(100.0)
+    assert consensus.news == []
+    assert consensus.due == []
+
+
+def test_whoever_wants_something_waits_for_the_proposer_then_votes_nil():
+    consensus = one(Judge(MINE))
+    consensus.advance(0.0)
+    assert consensus.due == [1.0]
+    consensus.advance(1.0)
+    assert cast(consensus) == [(0, PREVOTE, NIL)]
+
+
+def test_the_proposer_proposes_what_it_wants_and_votes_for_it():
+    consensus = one(Judge(MINE), me=0)
+    consensus.advance(0.0)
+    assert isinstance(consensus.news[0], Proposal)
+    assert cast(consensus) == [(0, PREVOTE, b"mine")]
+
+
+def test_a_quorum_decides():
+    consensus = one(Judge())
+    consensus.add_proposal(Proposal(0, 0, 0, MINE))
+    for peer in (0, 1, 2):
+        assert consensus.decision is None
+        consensus.add_vote(Vote(peer, 0, 0, PRECOMMIT, b"mine"))
+        consensus.advance(0.0)
+    assert consensus.decision.entry == MINE
+    assert [vote.peer for vote in consensus.decision.votes] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("values", [(b"mine", b"mine"), (b"mine", b"mine", NIL), (b"mine", b"mine", b"other")])
+def test_less_than_a_quorum_decides_nothing(values):
+    consensus = one(Judge(), votes=False)
+    consensus.add_proposal(Proposal(0, 0, 0, MINE))
+    for peer, value in enumerate(values):
+        consensus.add_vote(Vote(peer, 0, 0, PRECOMMIT, value))
+    consensus.advance(0.0)
+    assert consensus.decision is None
+
+
+def test_a_locked_peer_votes_against_anything_else():
+    consensus = locked(Judge())
+    consensus.add_proposal(Proposal(1, 0, 1, OTHER))
+    consensus.advance(1.0)
+    assert cast(consensus) == [(1, PREVOTE, NIL)]
+
+
+def test_a_locked_peer_votes_for_the_same_again():
+    consensus = locked(Judge())
+    consensus.add_proposal(Proposal(1, 0, 1, MINE))
+    consensus.advance(1.0)
+    assert cast(consensus) == [(1, PREVOTE, b"mine")]
+
+
+def test_a_later_quorum_of_prevotes_unlocks():
+    consensus = locked(Judge())
+    consensus.add_vote(Vote(0, 0, 2, PREVOTE, NIL))
+    consensus.add_vote(Vote(1, 0, 2, PREVOTE, NIL))
+    consensus.add_proposal(Proposal(2, 0, 2, OTHER, 1, tuple(prevotes(b"other", 1, 0, 1, 2))))
+    consensus.advance(1.0)
+    assert cast(consensus) == [(2, PREVOTE, b"other")]
+
+
+def test_an_entry_with_a_quorum_of_prevotes_is_proposed_again_whatever_its_proposer_wants_now():
+    judge = Judge()
+    consensus = locked(judge)
+    consensus.me = 1
+    judge.wanted = OTHER
+    consensus.advance(1.0)
+    again = consensus.news[0]
+    assert (again.entry, again.valid) == (MINE, 0)
+    assert {vote.value for vote in again.polka} == {b"mine"}
+
+
+def test_a_fresh_proposal_that_makes_no_sense_yet_is_waited_on():
+    judge = Judge()
+    judge.agreeable = False
+    consensus = one(judge)
+    consensus.add_proposal(Proposal(0, 0, 0, MINE))
+    consensus.advance(0.0)
+    assert cast(consensus) == []
+    judge.agreeable = True
+    consensus.advance(0.5)
+    assert cast(consensus) == [(0, PREVOTE, b"mine")]
+
+
+def test_what_the_log_forbids_gets_nil_at_once():
+    consensus = one(Judge())
+    consensus.add_proposal(Proposal(0, 0, 0, End("forbidden")))
+    consensus.advance(0.0)
+    assert cast(consensus) == [(0, PREVOTE, NIL)]
+
+
+def test_one_liar_cannot_lead_into_a_later_ballot_but_two_peers_can():
+    consensus = one(Judge())
+    consensus.add_vote(Vote(0, 0, 7, PREVOTE, NIL))
+    consensus.advance(0.0)
+    assert consensus.ballot == 0
+    consensus.add_vote(Vote(1, 0, 5, PREVOTE, NIL))
+    consensus.advance(0.0)
+    assert consensus.ballot == 5
+
+
+def test_the_first_vote_in_its_place_counts_and_old_ballots_are_dropped():
+    consensus = one(Judge(), votes=False)
+    assert consensus.add_vote(Vote(0, 0, 0, PREVOTE, b"mine"))
+    assert not consensus.add_vote(Vote(0, 0, 0, PREVOTE, b"other"))
+    for ballot in range(1000):
+        consensus.add_vote(Vote(0, 0, ballot, PREVOTE, NIL))
+    assert sum(0 in place for place in consensus.votes.values()) == MOST_BALLOTS
+
+
+def test_a_restored_peer_votes_as_it_did():
+    first = locked(Judge())
+    first.add_proposal(Proposal(1, 0, 1, OTHER))
+    first.advance(1.0)
+    promise = first.promise
+    assert isinstance(promise, Promise)
+    again = one(Judge())
+    again.restore(promise)
+    again.add_proposal(Proposal(1, 0, 1, MINE))
+    again.advance(5.0)
+    assert cast(again) == [], "it voted in this ballot before"
+    assert again.locked.entry == MINE

@@ -1,0 +1,167 @@
+"""The core alone: what it writes before it speaks, what it refuses, how it comes back."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from securedfl.errors import RunFolderError
+from securedfl.network.core import events as ev
+from securedfl.network.core.core import Core
+from securedfl.network.core.entries import End, Peer, Settings
+from securedfl.network.core.messages import (
+    Boot,
+    Decided,
+    Gossip,
+    Promise,
+    Status,
+    Vote,
+    decode,
+    decode_record,
+    encode,
+)
+from securedfl.network.core.state import Rules, State
+
+GENESIS = State("run", tuple(Peer(k, f"p{k}", f"h{k}:1", b"key%d" % k) for k in range(3)), Settings(rounds=2))
+
+
+class Signer:
+    def sign(self, key: bytes, data: bytes) -> bytes:
+        return b"signed by " + key
+
+    def verify(self, key: bytes, data: bytes, signature: bytes) -> bool:
+        return signature == b"signed by " + key
+
+
+def core(me: int, records=(), incarnation: str = "") -> Core:
+    return Core.restore(
+        records,
+        me=me,
+        genesis=GENESIS,
+        rules=Rules(),
+        signer=Signer(),
+        incarnation=incarnation or f"folder {me}",
+        now=0.0,
+    )
+
+
+class Three:
+    """Three peers with perfect links, and what each wrote."""
+
+    def __init__(self) -> None:
+        self.cores = [core(k) for k in range(3)]
+        self.records = [[], [], []]
+        self.done = []
+        for k in range(3):
+            for other in range(3):
+                if other != k:
+                    self.happen(k, ev.LinkUp(other))
+
+    def happen(self, k: int, event, now: float = 0.0) -> None:
+        todo = [(k, event)]
+        while todo:
+            me, event = todo.pop(0)
+            for action in self.cores[me].step(event, now):
+                if isinstance(action, ev.Write):
+                    self.records[me].append(action.record)
+                elif isinstance(action, ev.Send):
+                    todo += [(peer, ev.Received(me, action.message)) for peer in action.peers]
+                else:
+                    self.done.append((me, action))
+
+
+def test_three_peers_begin_as_soon_as_they_hear_each_other():
+    three = Three()
+    assert [one.state.phase for one in three.cores] == ["begun"] * 3
+    assert [one.log[1].entry.members for one in three.cores] == [(0, 1, 2)] * 3
+    assert (0, ev.Train(0)) in three.done
+
+
+def test_a_round_among_three():
+    three = Three()
+    for k in range(3):
+        three.happen(k, ev.Ready(0))
+        assert (k, ev.Share(0, 0, (0, 1, 2))) in three.done
+    for k in range(3):
+        assert not any(isinstance(action, ev.Open) for _, action in three.done)
+        three.happen(k, ev.Shared(0, 0))
+    assert {k for k, action in three.done if isinstance(action, ev.Open)} == {0, 1, 2}
+    three.happen(0, ev.Holds(0, 0, b"digest"))
+    three.happen(1, ev.Holds(0, 0, b"digest"))
+    assert {k for k, action in three.done if action == ev.Apply(0, b"digest")} == {0, 1}
+    # peer 2 is told to get it once its own part had its time
+    three.happen(2, ev.Tick(), now=1.0)
+    three.happen(2, ev.Tick(), now=5.0)
+    assert (2, ev.Fetch(0, 0, b"digest", (0, 1))) in three.done
+
+
+def test_a_restored_core_knows_what_it_wrote():
+    three = Three()
+    again = core(1, three.records[1])
+    assert again.state == three.cores[1].state
+    first = again.step(ev.Tick(), 0.0)[0]
+    assert first == ev.Write(Boot("run", "folder 1", 2))
+
+
+def test_a_core_never_begins_an_attempt_twice():
+    three = Three()
+    three.happen(1, ev.Ready(0))
+    again = core(1, three.records[1])
+    again.step(ev.LinkUp(0), 0.0)
+    actions = again.step(ev.Ready(0), 0.0)
+    assert not any(isinstance(action, ev.Share) for action in actions)
+    status = next(action.message.statuses[0] for action in actions if isinstance(action, ev.Send))
+    assert (status.failed.round, status.failed.attempt, status.failed.peers) == (0, 0, ())
+
+
+def test_records_of_another_peer_or_run_are_refused():
+    three = Three()
+    with pytest.raises(RunFolderError, match="another run or peer"):
+        core(1, three.records[1], incarnation="another")
+    entries = [record for record in three.records[1] if isinstance(record, Decided)]
+    with pytest.raises(RunFolderError, match="damaged"):
+        core(1, entries[1:])
+
+
+def test_votes_are_written_before_they_are_sent():
+    one, writes = core(0), []
+    for peer in (1, 2):
+        status = Status(peer, f"folder {peer}", 1, 1, reaches=(0, 1, 2), signature=b"signed by key%d" % peer)
+        for action in one.step(ev.Received(peer, Gossip("run", (status,))), 0.0):
+            if isinstance(action, ev.Write) and isinstance(action.record, Promise):
+                writes += action.record.votes
+            if isinstance(action, ev.Send):
+                assert set(action.message.votes) <= set(writes)
+    assert writes
+
+
+def test_forged_items_count_as_refused_and_change_nothing():
+    three = Three()
+    one = three.cores[0]
+    before = one.state
+    own = Vote(1, before.length, 0, 1, one.value(End("mine")), b"signed by key1")
+    forged = Vote(2, before.length, 0, 1, one.value(End("mine")), b"signed by key1")
+    for votes in ((own,), (own, own), (own, forged)):
+        one.step(ev.Received(1, Gossip("run", decided=(Decided(before.length, End("mine"), votes),))), 0.0)
+    one.step(ev.Received(1, Gossip("run", votes=(forged,))), 0.0)
+    one.step(ev.Received(1, Gossip("another run")), 0.0)
+    assert one.state == before
+    assert one.refused == {1: 5}
+
+
+def test_bytes_that_are_no_message_are_none():
+    rng = random.Random(0)
+    three = Three()
+    messages = [encode(Gossip("run", decided=tuple(three.cores[0].log)))]
+    messages += [encode(record) for record in three.records[0]]
+    for data in messages:
+        for _ in range(300):
+            changed = bytearray(data)
+            for _ in range(rng.randrange(1, 4)):
+                changed[rng.randrange(len(changed))] = rng.randrange(256)
+            cut = bytes(changed[: rng.randrange(len(changed) + 1)])
+            for read in (decode, decode_record):
+                found = read(cut)
+                assert found is None or encode(found)
+    assert decode(encode(Gossip("run", version=2))) is None

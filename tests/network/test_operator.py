@@ -1,0 +1,77 @@
+"""What operators change while peers run: more rounds, the end, and the roster; each by a command at one site."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from securedfl.federation.peers.local import COMMAND
+from securedfl.network.wire import keys as certificates
+from tests.network.peer_processes import free_ports
+from tests.network.test_peers import check_equal
+
+
+def command(made, *arguments):
+    line = [sys.executable, "-c", COMMAND, *arguments]
+    return subprocess.run(line, cwd=made.folder, capture_output=True, text=True, timeout=90, check=False)
+
+
+def test_more_rounds(federation):
+    made = federation(3, protocol="shares", group_size=2, rounds=2, data={0: {"slow_round": 2, "slow_seconds": 20}})
+    processes = made.start_all()
+    processes[0].wait_for(event="phase", phase="training", round=2)
+    done = command(made, "extend", "p1.toml", "--rounds", "4", "--train", "90")
+    assert done.returncode == 0, done.stderr
+    assert "settings changed" in done.stdout
+    assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
+    check_equal(made)
+    assert [row["round"] for row in made.rows(0)] == [0, 1, 2, 3, 4]
+    again = command(made, "extend", "p1.toml", "--rounds", "1", "--wait", "1")
+    assert again.returncode == 7
+    assert "the wish stands" in again.stderr
+
+
+def test_an_operator_ends_the_run(federation):
+    made = federation(3, protocol="grouped", allow_exposure=True, rounds=100_000)
+    processes = made.start_all()
+    processes[2].wait_for(event="round", round=1)
+    done = command(made, "stop", "p2.toml", "--reason", "enough")
+    assert done.returncode == 0, done.stderr
+    assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
+    assert all("enough" in process.wait_for(event="ended")["reason"] for process in processes)
+    assert command(made, "stop", "p2.toml", "--wait", "0.1").returncode == 7
+
+
+def test_the_roster_changes(federation):
+    """A site joins, another renews its key, a third leaves; nothing is promised that the protocol cannot keep."""
+    made = federation(4, protocol="shares", group_size=2, rounds=100_000)
+    processes = made.start_all()
+    processes[0].wait_for(event="round", round=1)
+    made.names.append("p4")
+    files = certificates.issue(made.keys, "p4", ["127.0.0.1"])
+    entry = {
+        "name": "p4",
+        "address": f"127.0.0.1:{free_ports(1)[0]}",
+        "fingerprint": certificates.describe(files.certificate).fingerprint,
+        "added": True,
+    }
+    made.write("five.toml", peers=[*made.values["peers"], entry])
+    made.write_peer(4, files, federation="five.toml")
+    at = ("--address", entry["address"])
+    added = command(made, "roster", "add", "p0.toml", "--certificate", str(files.certificate), *at)
+    assert added.returncode == 0, added.stderr
+    fifth = made.start(4)
+    fifth.wait_for(event="round")
+    renewed = certificates.issue(made.keys, "p1", ["127.0.0.1"], renew=True)
+    changed = command(made, "roster", "renew", "p2.toml", "--certificate", str(renewed.certificate))
+    assert changed.returncode == 0, changed.stderr
+    unknown = command(made, "roster", "remove", "p0.toml", "nobody")
+    assert (unknown.returncode, "is not in the roster" in unknown.stderr) == (4, True)
+    removed = command(made, "roster", "remove", "p0.toml", "p3")
+    assert removed.returncode == 0, removed.stderr
+    assert "removed from the roster" in processes[3].wait_for(event="ended")["reason"]
+    last = made.rows(0)[-1]["round"] + 200
+    assert command(made, "extend", "p0.toml", "--rounds", str(last)).returncode == 0
+    assert [process.end() for process in (*processes, fifth)] == [0] * 5, [p.errors for p in (*processes, fifth)]
+    check_equal(made, [0, 1, 2, 4])
+    assert made.rows(0)[-1]["members"] == ["p0", "p1", "p2", "p4"]

@@ -1,0 +1,103 @@
+"""Links between real sockets: how they come about, what they carry, and how they end."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from securedfl.errors import PeerLostError
+from securedfl.network.wire import pursuit
+from securedfl.network.wire.values import LinkDown, LinkUp, Reach
+
+
+def test_everybody_is_linked_once_with_everybody(world):
+    peers = world.start(4)
+    for peer in peers:
+        peer.linked(*(other.name for other in peers if other is not peer))
+    for peer in peers:
+        assert peer.links.reaches() == {other.name: Reach(True) for other in peers if other is not peer}
+        for other in peers:
+            if other is not peer:
+                assert peer.links.send(other.name, b"from " + peer.name.encode())
+    for peer in peers:
+        for other in peers:
+            if other is not peer:
+                peer.heard(other.name, b"from " + other.name.encode())
+
+
+def test_arrays_travel_in_both_directions_at_once(world):
+    first, second = world.start(2)
+    first.linked("p1")
+    second.linked("p0")
+    sent = [np.random.default_rng(k).integers(0, 255, 30_000_000, dtype=np.uint8) for k in range(2)]
+    got = [np.zeros_like(array) for array in sent]
+    threads = [
+        threading.Thread(target=first.links.send_array, args=("p1", b"there", sent[0])),
+        threading.Thread(target=second.links.send_array, args=("p0", b"back", sent[1])),
+    ]
+    for thread in threads:
+        thread.start()
+    first.links.receive_array("p1", b"back", got[1])
+    second.links.receive_array("p0", b"there", got[0])
+    for thread in threads:
+        thread.join(20)
+    np.testing.assert_array_equal(sent[0], got[0])
+    np.testing.assert_array_equal(sent[1], got[1])
+
+
+def test_a_stopped_peer_is_a_lost_link_and_comes_back(world):
+    first, second = world.start(2)
+    first.linked("p1")
+    second.links.close()
+    first.until(lambda: first.all_of(LinkDown), "lost link")
+    assert not first.links.send("p1", b"x")
+    with pytest.raises(PeerLostError, match="no link to p1"):
+        first.links.open("p1", b"key")
+    again = world.peer("p1", world.roster(["p0", "p1"]))
+    again.linked("p0")
+    first.until(lambda: len(first.all_of(LinkUp)) == 2, "new link")
+
+
+def test_when_both_dial_at_once_one_connection_survives_on_both_sides(world, monkeypatch):
+    monkeypatch.setattr(pursuit, "POLITENESS", 0.0)
+    for _ in range(5):
+        first, second = world.start(2)
+        first.linked("p1")
+        second.linked("p0")
+        ends = [peer.links._hub.links[other] for peer, other in ((first, "p1"), (second, "p0"))]
+        names = [(end._sock.getsockname(), end._sock.getpeername()) for end in ends]
+        assert names[0] == names[1][::-1]
+        assert first.links.send("p1", b"hello")
+        second.heard("p0", b"hello")
+        world.close()
+
+
+def test_a_direct_way_replaces_a_relayed_one(world, monkeypatch):
+    monkeypatch.setattr(pursuit, "RELAYED_PAUSE", 0.5)
+    relays = [world.relay("relay-a")]
+    roster = world.roster(["p0", "p1"])
+    first, second = (world.peer(name, roster, listen=None, relays=relays) for name in ("p0", "p1"))
+    first.linked("p1", through="relay-a")
+    second.links.close()
+    second = world.peer("p1", roster, relays=relays)
+    first.until(lambda: first.links.reaches()["p1"] == Reach(True), "direct link")
+    second.linked("p0")
+
+
+def test_nothing_is_left_behind_after_many_links(world):
+    (first,) = [world.peer("p0", world.roster(["p0", "p1"]))]
+    before = None
+    for turn in range(12):
+        second = world.peer("p1", world.roster(["p0", "p1"]))
+        second.linked("p0")
+        first.until(lambda turn=turn: len(first.all_of(LinkUp)) > turn, "link")
+        second.links.close()
+        first.until(lambda turn=turn: len(first.all_of(LinkDown)) > turn, "lost link")
+        if turn == 4:
+            before = (threading.active_count(), len(os.listdir("/proc/self/fd")))
+    assert threading.active_count() <= before[0]
+    assert len(os.listdir("/proc/self/fd")) <= before[1] + 1
+    assert not first.links._hub.site.connections

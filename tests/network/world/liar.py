@@ -1,0 +1,195 @@
+"""A peer that lies: it runs an honest core, and then says other things than that, each to whom it likes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from securedfl.network.core.entries import Abandon, Begin, Commit, Done, End, Entry, Remove, Void
+from securedfl.network.core.messages import (
+    PRECOMMIT,
+    PREVOTE,
+    Decided,
+    Failure,
+    Gossip,
+    Proposal,
+    Result,
+    Status,
+    Try,
+    Vote,
+    signed_part,
+)
+from tests.network.world.schedule import HEALED
+
+if TYPE_CHECKING:
+    from tests.network.world.site import Site
+
+LIES = ("silent", "votes", "both votes", "status", "decided", "proposal", "polka", "other's vote", "old", "wish")
+
+
+class Liar:
+    """Changes what its site sends.
+
+    Parameters
+    ----------
+    site
+        Whose core is honest.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site, self._rng = site, site.rng
+        self._kept: list[Gossip] = []
+        # some lie on when the faults are over, as far as that leaves the others a quorum
+        self._goes_on = self._rng.random() < 0.5
+
+    def send(self, peers: tuple[int, ...], message: Gossip) -> None:
+        """Send something to each."""
+        world = self._site.world
+        over = world.now >= HEALED and not self._goes_on
+        self._kept = [*self._kept[-20:], message]
+        for peer in peers:
+            lie = "honest" if over or self._rng.random() < 0.5 else self._rng.choice(LIES)
+            if lie != "honest":
+                world.counts[f"lie: {lie}"] += 1
+            changed = self._changed(lie, message)
+            if changed is not None:
+                world.send(self._site.number, peer, changed)
+
+    def _changed(self, lie: str, message: Gossip) -> Gossip | None:
+        match lie:
+            case "silent":
+                return None
+            case "votes":
+                return replace(message, votes=tuple(self._other_vote(vote) for vote in message.votes))
+            case "both votes":
+                return replace(message, votes=(*message.votes, *self._votes_for_anything()))
+            case "status":
+                return replace(message, statuses=tuple(self._other_status(status) for status in message.statuses))
+            case "decided":
+                return replace(message, decided=(self._forged(),))
+            case "proposal" | "polka":
+                return replace(message, proposals=(self._proposal(polka=lie == "polka"),))
+            case "other's vote":
+                return replace(message, votes=tuple(replace(vote, value=b"") for vote in message.votes))
+            case "old":
+                return self._rng.choice(self._kept)
+            case "wish":
+                return replace(message, statuses=tuple(self._wish(status) for status in message.statuses))
+            case _:
+                return message
+
+    def _signed(self, item: Vote | Proposal | Status) -> bytes:
+        core = self._site.core
+        assert core is not None
+        peer = core.state.peer(self._site.number)
+        incarnation = self._site.disk.incarnation if isinstance(item, Status) or peer is None else peer.incarnation
+        key = peer.key if peer else self._site.world.peer(self._site.number).key
+        return self._site.world.sign(key, signed_part(core.state.run, incarnation, item))
+
+    def _sign_vote(self, vote: Vote) -> Vote:
+        return replace(vote, signature=self._signed(vote))
+
+    def _other_vote(self, vote: Vote) -> Vote:
+        if vote.peer != self._site.number:
+            return vote
+        return self._sign_vote(replace(vote, value=b"" if vote.value else self._value()))
+
+    def _value(self) -> bytes:
+        core = self._site.core
+        assert core is not None
+        proposals = [*core.consensus.proposals.values()]
+        return core.value(self._rng.choice(proposals).entry if proposals else self._entry())
+
+    def _votes_for_anything(self) -> tuple[Vote, ...]:
+        """Votes of both kinds, for what is proposed and for nothing, in this ballot and far ahead."""
+        core = self._site.core
+        assert core is not None
+        ballot = core.consensus.ballot + self._rng.choice((0, 0, 1, 1000))
+        value = self._rng.choice((b"", self._value()))
+        votes = (Vote(self._site.number, core.state.length, ballot, kind, value) for kind in (PREVOTE, PRECOMMIT))
+        return tuple(self._sign_vote(vote) for vote in votes)
+
+    def _entry(self) -> Entry:
+        core = self._site.core
+        assert core is not None
+        state, rng = core.state, self._rng
+        now = (state.round, state.attempt)
+        numbers = tuple(peer.number for peer in state.roster)
+        some = tuple(sorted(rng.sample(numbers, rng.randrange(1, len(numbers) + 1))))
+        forged = bytes(rng.randrange(256) for _ in range(16))
+        return rng.choice(
+            [
+                Begin(*now, some),
+                Begin(*now, numbers),
+                Commit(*now),
+                Done(*now, forged),
+                Abandon(*now),
+                Void(state.round),
+                End("because I say so"),
+                Remove(rng.choice(numbers)),
+            ]
+        )
+
+    def _forged(self) -> Decided:
+        """An entry with too few votes: its own, and signatures that are not the others'."""
+        core = self._site.core
+        assert core is not None
+        entry = self._entry()
+        value, index = core.value(entry), core.state.length
+        own = self._sign_vote(Vote(self._site.number, index, 0, PRECOMMIT, value))
+        others = tuple(Vote(peer, index, 0, PRECOMMIT, value, own.signature) for peer in core.consensus.voters)
+        return Decided(index, entry, self._rng.choice([(own,), (own,) * len(others), others]))
+
+    def _proposal(self, *, polka: bool) -> Proposal:
+        core = self._site.core
+        assert core is not None
+        ballot = core.consensus.ballot + self._rng.choice((0, 0, 1, 2))
+        made = Proposal(self._site.number, core.state.length, ballot, self._entry())
+        if polka:
+            valid = max(0, ballot - 1)
+            vote = Vote(self._site.number, core.state.length, valid, PREVOTE, core.value(made.entry))
+            made = replace(made, valid=valid, polka=(self._sign_vote(vote),) * core.consensus.quorum)
+        return replace(made, signature=self._signed(made))
+
+    def _other_status(self, status: Status) -> Status:
+        """Lies about what it did; the sequence is that of the true status, so that only one of the two counts."""
+        if status.peer != self._site.number:
+            return status
+        core, rng = self._site.core, self._rng
+        assert core is not None
+        now = (core.state.round, core.state.attempt)
+        forged = bytes(rng.randrange(256) for _ in range(16))
+        numbers = tuple(peer.number for peer in core.state.roster)
+        lies = [
+            replace(status, shared=Try(*now)),
+            replace(status, holds=Result(*now, forged)),
+            replace(status, ready=core.state.round),
+            replace(status, reaches=numbers),
+            replace(status, length=status.length + 5),
+        ]
+        if self._site.world.now < HEALED:
+            # with these it can keep the data plane from ever getting done, which nothing here promises to prevent
+            lies += [
+                replace(status, failed=Failure(*now, (), tuple(p for p in numbers if p != status.peer)[:2])),
+                replace(status, reaches=()),
+                replace(status, forgot=core.state.round),
+                replace(status, leaving=True),
+                replace(status, incarnation="forged folder"),
+            ]
+        made = rng.choice(lies)
+        return replace(made, signature=self._signed_as(made))
+
+    def _signed_as(self, status: Status) -> bytes:
+        core = self._site.core
+        assert core is not None
+        peer = core.state.peer(self._site.number)
+        key = peer.key if peer else self._site.world.peer(self._site.number).key
+        unsigned = replace(status, signature=b"")
+        return self._site.world.sign(key, signed_part(core.state.run, status.incarnation, unsigned))
+
+    def _wish(self, status: Status) -> Status:
+        if status.peer != self._site.number:
+            return status
+        made = replace(status, asks=self._rng.choice([End("because I say so"), Remove(0), Remove(1)]), signature=b"")
+        return replace(made, signature=self._signed_as(made))

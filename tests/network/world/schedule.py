@@ -1,0 +1,140 @@
+"""What happens in one run of the world: everything follows from the seed, and faults can be left out one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+PROTOCOLS = ("resilient", "shares", "resilient", "shares", "grouped", "plain", "classic")
+HEALED = 25.0
+"""Virtual seconds after which no fault begins, and all that are there end."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong, or that an operator does.
+
+    Attributes
+    ----------
+    at, lasts
+        Virtual seconds.
+    kind
+        One of `KINDS`.
+    peer, other
+        Whom it concerns.
+    choice
+        A random number for the details.
+    """
+
+    at: float
+    kind: str
+    peer: int
+    other: int = 0
+    lasts: float = 0.0
+    choice: float = 0.0
+
+    def __str__(self) -> str:
+        other = f" and {self.other}" if self.kind.startswith("cut") else ""
+        return f"{self.at:7.2f} s  {self.kind} of peer {self.peer}{other}, {self.lasts:.1f} s ({self.choice:.3f})"
+
+
+KINDS = {
+    "crash": 10,
+    "crash, write lost": 4,
+    "crash, write torn": 4,
+    "leave": 3,
+    "cut": 6,
+    "cut one way": 5,
+    "isolation": 4,
+    "split": 3,
+    "slow links": 3,
+    "bad links": 4,
+    "disk full": 3,
+    "disk lost": 3,
+    "update damaged": 1,
+    "slow training": 3,
+    "restart of all": 1,
+    "gone for good": 2,
+    "extend": 1,
+    "deadlines": 1,
+    "add": 1,
+    "remove": 1,
+    "move": 1,
+    "renew": 1,
+}
+"""Kinds of faults and changes, and how often each is drawn."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A world and what happens in it.
+
+    Attributes
+    ----------
+    seed
+        Of everything that is random and not written here.
+    peers, protocol, rounds
+        Of the federation.
+    liars
+        Peers that lie; the log is sized for as many.
+    drop, duplicate, delay
+        Of messages: how many are lost, how many come twice, and the usual delay in seconds.
+    skew
+        How much clocks differ in speed.
+    encoded
+        Whether every message and record goes through its bytes.
+    faults
+        What happens.
+    """
+
+    seed: int
+    peers: int
+    protocol: str
+    rounds: int
+    liars: tuple[int, ...] = ()
+    drop: float = 0.0
+    duplicate: float = 0.0
+    delay: float = 0.02
+    skew: float = 0.0
+    encoded: bool = False
+    faults: tuple[Fault, ...] = field(default=())
+
+    @property
+    def lying(self) -> int:
+        """How many may lie."""
+        return len(self.liars)
+
+    def __str__(self) -> str:
+        who = f", of which {', '.join(map(str, self.liars))} lies" if self.liars else ""
+        weather = f"{self.drop:.1%} lost, {self.duplicate:.1%} twice, {self.delay * 1000:.0f} ms, skew {self.skew:.0%}"
+        head = f"seed {self.seed}: {self.peers} peers{who}; {self.protocol}, {self.rounds} rounds; messages: {weather}"
+        return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
+
+
+def draw(seed: int) -> Schedule:
+    """Return the schedule of a seed."""
+    rng = Random(f"schedule {seed}")
+    peers = rng.choice((3, 3, 4, 4, 5, 5, 6, 7, 8, 9))
+    protocol = rng.choice(PROTOCOLS)
+    liars = (rng.randrange(peers),) if peers >= 4 and rng.random() < 0.3 else ()
+    faults = []
+    for _ in range(rng.choice((0, 1, 2, 3, 4, 6, 8, 12))):
+        kind = rng.choices(list(KINDS), weights=list(KINDS.values()))[0]
+        peer = rng.randrange(peers)
+        other = rng.choice([k for k in range(peers) if k != peer])
+        lasts = rng.choice((0.1, 1.0, 3.0, 8.0, 15.0, 40.0)) * (0.5 + rng.random())
+        faults.append(Fault(rng.uniform(0.5, HEALED), kind, peer, other, lasts, rng.random()))
+    bad = rng.random() < 0.4
+    return Schedule(
+        seed=seed,
+        peers=peers,
+        protocol=protocol,
+        rounds=rng.randrange(2, 6),
+        liars=liars,
+        drop=rng.choice((0.0, 0.01, 0.05)) if bad else 0.0,
+        duplicate=rng.choice((0.0, 0.02, 0.1)) if bad else 0.0,
+        delay=rng.choice((0.005, 0.02, 0.1)),
+        skew=rng.choice((0.0, 0.0, 0.05, 0.2)),
+        encoded=rng.random() < 0.05,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+    )

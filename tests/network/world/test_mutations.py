@@ -1,0 +1,146 @@
+"""The world finds broken cores: each of these breaks one line, and some schedule shows it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from securedfl.network.core import state
+from securedfl.network.core.conduct import Conduct
+from securedfl.network.core.consensus import Consensus
+from securedfl.network.core.core import Core
+from securedfl.network.core.entries import Abandon, Commit
+from securedfl.network.core.proofs import Proofs
+from securedfl.network.core.sense import Sense
+from tests.network.world.runs import run
+from tests.network.world.schedule import draw
+
+SEEDS = 400
+"""From which the schedules are taken that have the faults to show it."""
+
+
+def quorum_too_small(patch):
+    patch.setattr(state, "quorum", lambda n, lying: (n + lying) // 2)
+
+
+def votes_not_written(patch):
+    patch.setattr(Core, "_write_promise", lambda core: None)
+
+
+def votes_forgotten(patch):
+    # written, but not read again after a restart
+    patch.setattr(Consensus, "restore", lambda consensus, promise: None)
+
+
+def commit_at_once(patch):
+    patch.setattr(Sense, "_commit", lambda self: Commit(self.state.round, self.state.attempt))
+
+
+def signatures_not_checked(patch):
+    patch.setattr(Proofs, "said", lambda proofs, item, incarnation: True)
+
+
+def new_folder_votes(patch):
+    made = Core._index
+
+    def index(core):
+        made(core)
+        core.consensus._may_vote = core.state.peer(core.me) is not None
+
+    patch.setattr(Core, "_index", index)
+
+
+def new_folder_shares(patch):
+    made = Conduct.next
+
+    def next_actions(conduct, state, views):
+        peer = state.peer(conduct.me)
+        conduct._incarnation = peer.incarnation if peer else ""
+        return made(conduct, state, views)
+
+    patch.setattr(Conduct, "next", next_actions)
+
+
+def attempts_begun_again(patch):
+    made = Core.restore.__func__
+
+    def restore(cls, *args, **options):
+        core = made(cls, *args, **options)
+        core.conduct.started = (-1, -1)
+        return core
+
+    patch.setattr(Core, "restore", classmethod(restore))
+
+
+def not_bound(patch):
+    made = state.reduce
+
+    def reduce(before, entry, rules):
+        after = made(before, entry, rules)
+        return replace(after, bound=()) if isinstance(entry, Abandon) else after
+
+    patch.setattr("securedfl.network.core.core.reduce", reduce)
+    patch.setattr("tests.network.world.world.reduce", reduce)
+
+
+def nothing_repeated(patch):
+    patch.setattr(Consensus, "known", lambda self: ((), ()))
+
+
+def never_abandoned(patch):
+    patch.setattr(Sense, "_abandon", lambda self: None)
+
+
+def ballots_never_end(patch):
+    patch.setattr("securedfl.network.core.core.timeout", lambda views, state, ballot, peer: 1e9)
+
+
+def nobody_fetches(patch):
+    made = Conduct._result
+
+    def result(conduct, state, views, done):
+        found = []
+        made(conduct, state, views, found)
+        done += [action for action in found if type(action).__name__ != "Fetch"]
+
+    patch.setattr(Conduct, "_result", result)
+
+
+BROKEN = {
+    quorum_too_small: {"too few votes", "fork"},
+    votes_not_written: {"vote not on disk"},
+    votes_forgotten: {"two votes", "fork"},
+    commit_at_once: {"opened too early"},
+    signatures_not_checked: {
+        *("fork", "strange voters", "too few votes", "not agreed", "two outcomes", "stuck", "opened too early"),
+    },
+    new_folder_votes: {"strange voters", "two votes", "fork"},
+    new_folder_shares: {"begun twice"},
+    attempts_begun_again: {"begun twice"},
+    not_bound: {"two totals"},
+    nothing_repeated: {"stuck"},
+    never_abandoned: {"stuck"},
+    ballots_never_end: {"stuck"},
+    nobody_fetches: {"stuck"},
+}
+
+
+FAULTS = {
+    new_folder_votes: "disk lost",
+    new_folder_shares: "disk lost",
+    votes_forgotten: "crash",
+}
+"""What a schedule must have to show it, where that is not every one."""
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_the_world_finds_a_broken_core(broken, monkeypatch):
+    broken(monkeypatch)
+    for schedule in map(draw, range(SEEDS)):
+        if FAULTS.get(broken, "") not in {"", *(fault.kind for fault in schedule.faults)}:
+            continue
+        outcome = run(schedule)
+        if outcome.kind:
+            assert outcome.kind in BROKEN[broken], outcome.what
+            return
+    pytest.fail(f"the schedules of {SEEDS} seeds did not show it")

@@ -1,0 +1,62 @@
+"""Schedules of the simulated world; `make simulate` runs more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.network.world.runs import options, run, run_seed, shrink
+from tests.network.world.schedule import KINDS, Fault, Schedule, draw
+
+SCHEDULES, PARTS = 200, 20
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_violated(part):
+    for seed in range(part, SCHEDULES, PARTS):
+        outcome = run_seed(seed)
+        assert not outcome.kind, f"{outcome.what}\nreplay: python -m tests.network.world --replay {seed}"
+
+
+def test_a_seed_replays_bit_for_bit():
+    one, again = list[str](), list[str]()
+    run(draw(5), one.append)
+    run(draw(5), again.append)
+    assert one == again
+    assert len(one) > 20
+
+
+def test_every_kind_of_fault_is_drawn():
+    drawn = {fault.kind for seed in range(SCHEDULES) for fault in draw(seed).faults}
+    assert drawn == set(KINDS)
+
+
+@pytest.mark.parametrize("protocol", ["shares", "resilient"])
+def test_a_link_that_stays_down_leaves_one_of_the_two_out(protocol):
+    told: list[str] = []
+    cut = Fault(0.6, "cut", 1, 3, lasts=100.0, choice=0.9)
+    outcome = run(Schedule(seed=1, peers=5, protocol=protocol, rounds=3, faults=(cut,)), told.append)
+    assert not outcome.kind, outcome.what
+    assert any("Begin" in line and len(_members(line)) == 4 for line in told)
+
+
+def _members(line: str) -> list[str]:
+    return line.partition("members=(")[2].partition(")")[0].split(", ")
+
+
+def test_a_dead_proposer_costs_no_timeout():
+    told: list[str] = []
+    crash = Fault(3.0, "crash", 2, lasts=30.0, choice=0.0)
+    outcome = run(Schedule(seed=2, peers=5, protocol="resilient", rounds=4, faults=(crash,)), told.append)
+    assert not outcome.kind, outcome.what
+    assert outcome.counts["averages checked"] >= 16
+
+
+def test_a_violation_is_shrunk_and_can_be_replayed(monkeypatch):
+    from securedfl.network.core.conduct import Conduct
+
+    monkeypatch.setattr(Conduct, "_leave", lambda *args: None)
+    found = next(outcome for outcome in map(run_seed, range(40)) if outcome.kind and len(outcome.schedule.faults) > 1)
+    small = shrink(found)
+    assert small.kind == found.kind
+    assert len(small.schedule.faults) <= len(found.schedule.faults)
+    assert options(small.schedule).startswith(f"--replay {found.schedule.seed}")
