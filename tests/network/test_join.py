@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from rich.console import Console
+from securedfl.network.core.session import Session
 from typer.testing import CliRunner
 
 import securedfl
@@ -30,7 +31,6 @@ from securedfl.federation.peers.learner import EntryLearner
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
-from securedfl.network.core.session import Session
 from securedfl.network.driver import Attempt
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -28,6 +29,8 @@ def peer(
         from securedfl.federation.peers.run import run_peer
         from securedfl.network.memory import share_one_heap
     share_one_heap()
+    # what a peer writes is for its owner alone
+    os.umask(0o077)
     # leave as after Ctrl-C: with a word to the others
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(highlight=False)

@@ -100,6 +100,11 @@ class Bringing:
             vector, left = _rounded(vector, residual, limit, self._step, draw)
         return Brought(weigh(vector, weight, self.unit) if self.weighted else vector, left, clipped)
 
+    def check(self, vector: Array) -> None:
+        """Raise `UnencodableError` for what cannot travel, before anything is kept or sent."""
+        if self._codec is not None:
+            self._codec.encode(vector, self.averaging.n)
+
     def model(self, mean: Array, base: Array | None) -> Array:
         """Return what all peers hold after the average: the model moved by the mean difference."""
         if self.weighted:

@@ -74,7 +74,9 @@ class Membership:
         # rounds differ in nothing but their partitions, which are no matter here; the first model has wider options
         how = bringing(federation.training, METHOD, self.site.design, w.dtype.name)(0 if base is None else 1)
         start = base if federation.training.differences else None
-        return how(w, start, draw=secret_uniform, weight=weight / largest, residual=residual)
+        brought = how(w, start, draw=secret_uniform, weight=weight / largest, residual=residual)
+        how.check(brought.vector)
+        return brought
 
 
 @contextmanager
