@@ -77,7 +77,7 @@ def test_numbers_travel_in_as_many_bits_as_settings_say(federation, protocol, bi
         rows = made.rows(k)
         for round in (1, 2):
             sent = run(averaging.at(round), [np.zeros(size + 3)] * 3).sent[k]
-            assert rows[round]["bytes_out"] - rows[round - 1]["bytes_out"] == pytest.approx(sent, rel=0.02)
+            assert rows[round]["bytes_out"] - rows[round - 1]["bytes_out"] == pytest.approx(sent, abs=30_000)
             assert sent * 8 >= size * bits
         out = made.folder / f"out-p{k}"
         assert stat.S_IMODE(out.stat().st_mode) == 0o700

