@@ -52,6 +52,22 @@ def test_crash_for_good_with_shares(federation, place):
     assert [row["void"] for row in made.rows(0)] == [False, False, place == "committed", False]
 
 
+def test_a_lost_peer_takes_its_block_along(federation):
+    """Seven peers, one colluder: two more stay out with the lost one, so that no two totals tell one peer's update."""
+    made = shares(federation, n=7, rounds=3)
+    processes = made.start_all({6: ("half-way through sending", 2)})
+    assert processes[6].end() == -signal.SIGKILL
+    assert ends(processes[:6]) == [0] * 6, [process.errors for process in processes[:6]]
+    check_equal(made, range(6))
+    members = [row["members"] for row in made.rows(0)]
+    assert [len(row) for row in members] == [7, 7, 4, 4]
+    assert members[2] == members[3]
+    ledger = json.loads((made.folder / "out-p0" / "ledger.json").read_text())
+    assert len(ledger["smallest_sum_over_rounds"]) >= 2
+    certificate = json.loads((made.folder / "out-p0" / "certificate.json").read_text())
+    assert "blocks of at least 3" in certificate["sentence"]
+
+
 def test_crash_and_return_at_every_place_with_shares(federation):
     """A peer is killed at another place in every round, and started again at once; all end with the same model."""
     made = shares(federation, n=5, rounds=len(CRASHES), deadlines={"absent": 90})
