@@ -57,7 +57,8 @@ class PrimeWords:
         prime, mask = (like.dtype.type(value) for value in (self.prime, (1 << self.prime.bit_length()) - 1))
         drawn = draw(like)
         drawn &= mask
-        while (beyond := drawn >= prime).any():
+        while drawn.size and drawn.max() >= prime:
+            beyond = drawn >= prime
             drawn[beyond] = draw(drawn[beyond]) & mask
         return drawn
 

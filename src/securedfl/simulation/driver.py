@@ -26,8 +26,8 @@ from securedfl.simulation.transcript import Transcript
 Draws = Callable[[int, int], Draw]
 """Gives the draw of a peer for the chunk that starts at an offset."""
 
-CHUNK = 1 << 17
-"""Parameters per chunk: 512 KiB of float32. Fewer fit a core's cache better, but each peer and chunk costs a fixed
+CHUNK = 1 << 18
+"""Parameters per chunk: 1 MiB of float32. Fewer fit a core's cache better, but each peer and chunk costs a fixed
 50 to 100 microseconds of Python and key set-up, and short operations make threads wait for each other."""
 
 SLICED_CHUNK = 1 << 19
