@@ -171,8 +171,10 @@ class Exchange:
                 self._stream(channel).on_end()
                 self._forget_ended(channel)
             case Kind.RESET:
-                self._stream(channel).broke_off("the sender gave it up")
-                self._forget_ended(channel)
+                # a sender may give up while the confirmation of the end is on its way to it
+                if channel in self._incoming:
+                    self._incoming[channel].broke_off("the sender gave it up")
+                    self._forget_ended(channel)
             case Kind.CREDIT | Kind.DONE | Kind.STOP:
                 self._answered(kind, self._outgoing.get(channel), payload)
             case Kind.PING:
