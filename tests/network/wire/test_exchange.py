@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from securedfl.errors import PeerLostError
 from securedfl.network.fuzz import fuzz
 from securedfl.network.wire import frames
 from securedfl.network.wire.exchange import Exchange
@@ -68,6 +70,21 @@ def talk(first, second):
         there += sum(len(buffer) for buffer in to_second)
         second.hear(to_second)
         first.hear(to_first)
+
+
+def test_a_reset_that_crosses_the_confirmation_of_the_end_is_no_offence():
+    first, second = End(), End([b"key"])
+    stream = stream_from(first)
+    stream.put(b"", b"data")
+    with pytest.raises(PeerLostError, match="did not confirm"):
+        stream.finish(timeout=0)
+    # all of it arrives, but the sender gives up before it hears so
+    while buffers := first.exchange.pull():
+        second.hear(buffers)
+    stream.cancel()
+    assert first.exchange.send(b"more")
+    talk(first, second)
+    assert (second.messages, second.control) == ([(b"", b"data")], [b"more"])
 
 
 def test_control_goes_before_bulk():
