@@ -17,7 +17,7 @@ from securedfl.cli.audit import check_collusion, chosen, write
 from securedfl.errors import ConfigError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import readable_json
-from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint
+from securedfl.protocols.fixedpoint import FixedPoint
 from securedfl.protocols.protocol import PAPER
 from securedfl.protocols.steps import Array
 
@@ -107,8 +107,7 @@ def _attack(audit: Audit, members: tuple[int, ...], vectors: list[Array]) -> Loo
         return solve(held, attacked, attacked.n)
     row = attacked.protocol
     on_symbols = partial(row.generator, design=attacked.design, **{**attacked.options, **row.symbolic})
-    codec = FieldPoint if row.arithmetic == "field" else FixedPoint
-    return solve_ring(held, on_symbols, attacked.n, codec(bits=attacked.options.get("bits")), audit.ring)
+    return solve_ring(held, on_symbols, attacked.n, attacked.codec or FixedPoint(), audit.ring)
 
 
 def _result(

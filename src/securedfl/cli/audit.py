@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from securedfl.cli.options import read_rho
 from securedfl.designs import Design
 from securedfl.designs.best import withstanding
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
@@ -169,16 +170,9 @@ def chosen(
 
 
 def parse_rho(text: str) -> float | Schedule:
-    """Read a number, or START,DECAY,PERIOD."""
-    try:
-        if "," not in text:
-            return Schedule(start=float(text)).start  # type: ignore[no-any-return]
-        start, decay, period = text.split(",")
-        return Schedule(start=float(start), decay=float(decay), period=int(period))
-    except ConfigError:
-        raise
-    except ValueError:
-        raise ConfigError(f"--rho {text}: give a number, or START,DECAY,PERIOD such as 3,3e-4,1") from None
+    """Read a number, or START,DECAY,PERIOD, as protocols take it."""
+    read = read_rho(text)
+    return Schedule(**read) if isinstance(read, dict) else float(Schedule(start=read).start)
 
 
 def write(path: Path, text: str) -> None:

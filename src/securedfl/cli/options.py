@@ -78,7 +78,7 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     """Turn what the command line gave into what a TOML file would hold."""
     values = {name: value for name, value in given.items() if value is not None}
     if "rho" in values:
-        values["rho"] = _rho(values["rho"])
+        values["rho"] = read_rho(values["rho"])
     for name, number in NUMBERS.items():
         with suppress(ValueError):
             if name in values:
@@ -86,7 +86,8 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _rho(text: str) -> Any:
+def read_rho(text: str) -> Any:
+    """Read a number, or START,DECAY,PERIOD as a table."""
     parts = text.split(",")
     try:
         if len(parts) == 1:

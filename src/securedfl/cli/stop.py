@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from securedfl.network.operator import Wish
 
 PeerFile = Annotated[Path, typer.Argument(metavar="PEER.toml", help="This site's settings; its peer runs.")]
 Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for the decision.")]
@@ -27,10 +30,9 @@ def stop(
     typer.echo(wanted(config, Wish("stop", reason=reason), wait))
 
 
-def wanted(config: Path, wish: object, wait: float) -> str:
+def wanted(config: Path, wish: Wish, wait: float) -> str:
     """Ask this site's running peer for a change, and return what became of it."""
     from securedfl.federation.peers.config import PeerConfig
-    from securedfl.network.operator import Wish, want
+    from securedfl.network.operator import want
 
-    assert isinstance(wish, Wish)  # noqa: S101 - imported late, for the type checker
     return want(PeerConfig.load(config).out / "state", wish, wait)

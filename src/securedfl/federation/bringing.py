@@ -14,7 +14,6 @@ import numpy as np
 
 from securedfl.errors import ConfigError
 from securedfl.parameters import WEIGHT_STEPS, Array, remove_weight, weigh
-from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint
 from securedfl.protocols.protocol import Averaging
 from securedfl.protocols.steps import Draw
 
@@ -66,7 +65,7 @@ class Bringing:
     beyond: Beyond = "error"
 
     def __post_init__(self) -> None:
-        if self.weighted and self._codec is not None and self._step * WEIGHT_STEPS > self.unit:
+        if self.weighted and self._step * WEIGHT_STEPS > self.unit:
             raise ConfigError(
                 f"{self._bits} bits are too few for the weights of {self.averaging.n} peers; use more bits"
             )
@@ -88,7 +87,8 @@ class Bringing:
             What was rounded off in the round before.
         """
         vector = w.copy() if base is None else w - base
-        limit = None if self._codec is None else self._codec.limit(self._bits)
+        codec = self.averaging.codec
+        limit = None if codec is None else codec.limit(self._bits)
         clipped = 0
         if limit is not None and self.beyond == "clip":
             clipped = int(np.count_nonzero(np.abs(vector) > limit))
@@ -96,14 +96,15 @@ class Bringing:
         if self.weighted:
             vector *= vector.dtype.type(weight)
         left = None
-        if self._codec is not None and limit is not None and base is not None and self._bits == RANDOMLY_ROUNDED:
+        if limit is not None and base is not None and self._bits == RANDOMLY_ROUNDED:
             vector, left = _rounded(vector, residual, limit, self._step, draw)
         return Brought(weigh(vector, weight, self.unit) if self.weighted else vector, left, clipped)
 
     def check(self, vector: Array) -> None:
         """Raise `UnencodableError` for what cannot travel, before anything is kept or sent."""
-        if self._codec is not None:
-            self._codec.encode(vector, self.averaging.n)
+        codec = self.averaging.codec
+        if codec is not None:
+            codec.encode(vector, self.averaging.n)
 
     def model(self, mean: Array, base: Array | None) -> Array:
         """Return what all peers hold after the average: the model moved by the mean difference."""
@@ -114,24 +115,18 @@ class Bringing:
     @property
     def unit(self) -> float:
         """What the largest weight is sent as: one, or what the range allows."""
-        return 1.0 if self._codec is None else min(1.0, self._codec.limit(self._bits))
-
-    @property
-    def _codec(self) -> FixedPoint | None:
-        """How values become elements; None for floats."""
-        options, arithmetic = self.averaging.options, self.averaging.protocol.arithmetic
-        if arithmetic == "reals" or options.get("codec") is not None:
-            return None
-        kind = FieldPoint if arithmetic == "field" else FixedPoint
-        return kind(bits=options.get("bits"), range=options.get("range"))
+        codec = self.averaging.codec
+        return 1.0 if codec is None else min(1.0, codec.limit(self._bits))
 
     @property
     def _bits(self) -> int:
-        return self._codec.width(np.empty(0, dtype=self.dtype)) if self._codec is not None else 0
+        codec = self.averaging.codec
+        return 0 if codec is None else codec.width(np.empty(0, dtype=self.dtype))
 
     @property
     def _step(self) -> float:
-        return self._codec.step(np.empty(0, dtype=self.dtype), self.averaging.n) if self._codec is not None else 0.0
+        codec = self.averaging.codec
+        return 0.0 if codec is None else codec.step(np.empty(0, dtype=self.dtype), self.averaging.n)
 
 
 def _rounded(vector: Array, residual: Array | None, limit: float, step: float, draw: Draw) -> tuple[Array, Array]:

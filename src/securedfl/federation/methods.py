@@ -83,9 +83,14 @@ def protocol_of(config: TrainConfig, name: str) -> Protocol | None:
     return None if chosen is None else by_name(chosen(config))
 
 
+def _rows(config: TrainConfig) -> list[Protocol]:
+    """Return the protocols of the methods that communicate."""
+    return [row for name in config.methods if (row := protocol_of(config, name)) is not None]
+
+
 def check_settings(config: TrainConfig) -> None:
     """Refuse settings of protocols that no method of the run takes: they would do nothing, and say nothing."""
-    rows = [row for name in config.methods if (row := protocol_of(config, name)) is not None]
+    rows = _rows(config)
     taken = {option for row in rows for option in row.options}
     for key in ("iterations", "finish", "rho", "bits", "range"):
         if key not in taken and getattr(config, key) != TrainConfig.model_fields[key].default:
@@ -139,7 +144,7 @@ def choose_design(config: TrainConfig) -> Design:
 
     ``group_size = "auto"`` takes what withstands ``collusion`` peers, or comes nearest; the certificate judges it.
     """
-    rows = [row for name in config.methods if (row := protocol_of(config, name)) is not None]
+    rows = _rows(config)
     make = MAKERS.get(config.design)
     if make is None and any(row.in_groups for row in rows):
         design = Design.load(config.design)

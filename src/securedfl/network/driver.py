@@ -86,11 +86,6 @@ class Plan:
         known = {length: find_routes(protocol, self.n, length, self.dtype)[self.me] for length in set(lengths)}
         return tuple(known[length] for length in lengths)
 
-    @property
-    def bytes_to_send(self) -> int:
-        """What the protocol itself sends from this peer, in bytes."""
-        return sum(sum(routes.sent) for routes in self.routes)
-
 
 @dataclass(frozen=True)
 class _Chunk:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -215,10 +216,19 @@ def _round_up(value: Fraction) -> int:
     return -int(-value // 1)
 
 
-def codec_of(codec: Codec | None, *, bits: int | None, range: float | None) -> Codec:  # noqa: A002
-    """Return the codec, or fixed point with these settings; giving both is a contradiction."""
+C = TypeVar("C", bound=Codec)
+
+
+def codec_of(
+    codec: C | None,
+    fixed_point: Callable[..., C],
+    *,
+    bits: int | None,
+    range: float | None,  # noqa: A002
+) -> C:
+    """Return the codec, or fixed point of a kind with these settings; giving both is a contradiction."""
     if codec is None:
-        return FixedPoint(bits=bits, range=range)
+        return fixed_point(bits=bits, range=range)
     if bits is not None or range is not None:
         raise ConfigError("give either a codec or bits and range, not both")
     return codec

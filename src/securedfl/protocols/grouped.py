@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from securedfl.designs.design import Design
 from securedfl.protocols.admm import check_iterations, collect, relay, turns
-from securedfl.protocols.fixedpoint import FieldCodec, FieldPoint
+from securedfl.protocols.fixedpoint import FieldCodec, FieldPoint, codec_of
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, Options, Settled, Steps
 
@@ -42,7 +42,7 @@ def grouped(
     round, draw
         Of federated learning, because partitions go on with the rounds; and where masks come from.
     """
-    code = codec or FieldPoint(bits=bits, range=range)
+    code: FieldCodec = codec_of(codec, FieldPoint, bits=bits, range=range)
     field, n = code.field(w), design.n
     x = code.encode(w, n)
     # u = lam / rho, the scaled dual variable; no z yet

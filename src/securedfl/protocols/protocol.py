@@ -21,7 +21,7 @@ from securedfl.designs.known import best
 from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.plugins import find
 from securedfl.protocols import admm
-from securedfl.protocols.fixedpoint import Symbols
+from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, Symbols
 from securedfl.protocols.grouped import grouped
 from securedfl.protocols.grouped import settle as settle_grouped
 from securedfl.protocols.plain import plain
@@ -170,6 +170,14 @@ class Averaging:
     def options(self) -> Options:
         """The options, checked and completed."""
         return self.settled.options
+
+    @property
+    def codec(self) -> FixedPoint | None:
+        """How values become elements of its ring or field; None for floats, and for a codec of the caller's own."""
+        if self.protocol.arithmetic == "reals" or self.options.get("codec") is not None:
+            return None
+        kind = FieldPoint if self.protocol.arithmetic == "field" else FixedPoint
+        return kind(bits=self.options.get("bits"), range=self.options.get("range"))
 
     @property
     def rotation(self) -> int | None:

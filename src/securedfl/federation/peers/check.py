@@ -135,4 +135,4 @@ def _look(subject: str, work: Callable[[], str]) -> Finding:
 
 
 def _promise(federation: FederationConfig, design: Design) -> str:
-    return str(pass_gate(federation.training, design).get("sentence", "certified"))
+    return str(pass_gate(federation.training, design, federation.missing).get("sentence", "certified"))

@@ -12,7 +12,7 @@ import numpy as np
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.federation.bringing import Brought
+from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import bringing, check_settings, choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
@@ -63,6 +63,7 @@ class Membership:
 
     site: Site
     peer: Peer
+    bringing: Callable[[int], Bringing]
 
     def bring(self, w: Array, base: Array | None, weight: float = 1.0, residual: Array | None = None) -> Brought:
         """Return what this site brings to the average of the round after ``base``, the model; see `Bringing`."""
@@ -74,7 +75,7 @@ class Membership:
                 f"{largest:g}"
             )
         # rounds differ in nothing but their partitions, which are no matter here; the first model has wider options
-        how = bringing(federation.training, METHOD, self.site.design, w.dtype.name)(0 if base is None else 1)
+        how = self.bringing(0 if base is None else 1)
         start = base if federation.training.differences else None
         brought = how(w, start, draw=secret_uniform, weight=weight / largest, residual=residual)
         if np.isfinite(brought.vector).all():
@@ -123,7 +124,7 @@ def membership(
             server = serve_metrics(config.metrics, lambda: peer_metrics(peer))
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
-        yield Membership(site, peer)
+        yield Membership(site, peer, bringing(federation.training, METHOD, site.design, schema.dtype))
 
 
 def check_keys(files: KeyFiles, name: str) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from securedfl.designs.best import strength_for
 from securedfl.designs.design import Design
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.protocols.fixedpoint import Codec, codec_of
+from securedfl.protocols.fixedpoint import Codec, FixedPoint, codec_of
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.shares.layout import Interval, Layout, Reduction, layout_for
@@ -103,7 +103,7 @@ class Shared:
 
 def begin(w: Array, design: Design, round: int, **options: Any) -> tuple[Array, Layout, Decode]:
     """Return the encoded parameters, who owns what in this round, and how a segment's total becomes its mean."""
-    codec = codec_of(options.get("codec"), bits=options.get("bits"), range=options.get("range"))
+    codec: Codec = codec_of(options.get("codec"), FixedPoint, bits=options.get("bits"), range=options.get("range"))
     m, n = check_strength(design, options.get("strength"), options.get("collusion")), design.n
     layout = layout_for(design, round * m % design.gap, m, len(w))
     return codec.encode(w, n), layout, partial(codec.decode, n=n, like=w[:0])
