@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -193,8 +194,11 @@ def test_a_handshake_that_does_not_go_on_is_ended(world):
 )
 def test_malformed_frames_end_the_link_and_say_why(world, alone, data, text):
     member = ByHand(world.ports["p0"], world.keys["p1"]).link()
-    member.tls.sendall(data)
-    assert text in member.until(Kind.CLOSE)[2].decode()
+    # The other side hangs up in the middle of long data: then the sender may see a broken connection before the reason.
+    with contextlib.suppress(OSError):
+        member.tls.sendall(data)
+    told = member.until(Kind.CLOSE)
+    assert text in told[2].decode() if told else len(data) > frames.PIECE
     alone.until(lambda: alone.all_of(LinkDown), "lost link")
     assert text in alone.all_of(LinkDown)[0].reason
     assert alone.links.counters["refused: malformed"] == 1
