@@ -40,8 +40,8 @@ def make_averages(federation: FederationConfig, design: Design, schema: Schema) 
         )
     bring = bringing(config, METHOD, design, schema.dtype)
 
-    def model(mean: Array, turn: int, before: Array | None) -> Array:
-        return bring(turn).model(mean, before if config.differences and turn else None)
+    def model(mean: Array, turn: int, before: Callable[[], Array | None]) -> Array:
+        return bring(turn).model(mean, before() if config.differences and turn else None)
 
     return Averages(
         protocol=_protocols(lambda turn: bring(turn).averaging),
