@@ -205,7 +205,7 @@ def test_settings_that_do_nothing_are_refused(tmp_path):
 
 def test_federated_methods_agree_and_beat_local(tmp_path):
     summary = run(tmp_path / "run", methods="local,fedavg,secured", model="cnn-small", optimizer="rmsprop",
-                  learning_rate=0.002, rounds=8)  # fmt: skip
+                  learning_rate=0.002, rounds=8, workers=1)  # fmt: skip
     best = {name: result.best_accuracy for name, result in summary.methods.items()}
     assert abs(best["secured"] - best["fedavg"]) <= 0.02
     assert min(best["secured"], best["fedavg"]) > best["local"]
@@ -330,7 +330,7 @@ def test_bad_data_is_refused_before_anything_is_written(tmp_path, monkeypatch):
 
 def test_divergence_leaves_a_run_folder_that_says_so(tmp_path):
     with pytest.raises(InvalidInputError, match="lower learning_rate"):
-        run(tmp_path / "run", optimizer="sgd", model="cnn-small", learning_rate=1e6, epochs=4)
+        run(tmp_path / "run", optimizer="sgd", model="cnn-small", learning_rate=1e6, epochs=4, workers=1)
     assert json.loads((tmp_path / "run/summary.json").read_text())["finished"] is False
 
 
