@@ -18,6 +18,7 @@ from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyEr
 from securedfl.federation.config import TrainConfig, read_toml
 from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder import checkpoint
+from securedfl.federation.run_folder.files import read_ledger
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.run_folder.reader import read_run
@@ -219,6 +220,16 @@ def test_a_run_is_never_overwritten(whole):
     with pytest.raises(RunFolderError, match=r"already holds a run; continue it with --resume .*another --out"):
         run(whole)
     assert numbers(whole) == before
+
+
+def test_a_ledger_is_read_or_told_to_be_none(whole, tmp_path):
+    with pytest.raises(RunFolderError, match=r"has no ledger\.json"):
+        read_ledger(tmp_path)
+    for text in ("{", "[]", "{}", '{"secured": 1}', "3"):
+        (tmp_path / "ledger.json").write_text(text)
+        with pytest.raises(RunFolderError, match=r"ledger\.json is damaged"):
+            read_ledger(tmp_path)
+    assert read_ledger(whole)["attempts"] == 4
 
 
 def test_a_missing_folder_or_a_file_is_an_error(tmp_path):

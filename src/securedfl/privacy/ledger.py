@@ -7,22 +7,18 @@ parameters stood still.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs.coalitions import components
-from securedfl.errors import RunFolderError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
 from securedfl.privacy.symbolic.sums import computable_sums
 
-FILE = "ledger.json"
 _MOST_PEERS_LISTED = 64
 
 
@@ -208,26 +204,3 @@ class Ledger:
         basis = reduce(np.vstack(rows), ring)
         single = basis[(basis != 0).sum(axis=1) == 1]
         return {int(np.flatnonzero(row)[0]) // coordinates for row in single}
-
-
-def load(folder: str | Path) -> Mapping[str, Any]:
-    """Read the ledger.json of a run folder: one ledger, or one per method."""
-    path = Path(folder) / FILE
-    data = read_object(path)
-    ledgers = [data] if "attempts" in data else list(data.values())
-    if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
-        raise RunFolderError(f"{path} is not a ledger")
-    return data
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a run folder that holds an object."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}; was this run made by securedfl train?") from None
-    except ValueError as error:
-        raise RunFolderError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise RunFolderError(f"{path} does not hold a JSON object; was this run made by securedfl train?")
-    return data
