@@ -57,17 +57,7 @@ class PerUser:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """Everything about a data set, for JSON and for people.
-
-    Attributes
-    ----------
-    samples
-        How many there are: ``all``, and those to ``train`` and to ``test`` with.
-    labels
-        How often each class occurs.
-    paper
-        What the paper used.
-    """
+    """All about a data set, for JSON and for people; ``labels`` count the samples of each class."""
 
     name: str
     about: str
