@@ -21,7 +21,7 @@ from tests.network.peer_processes import Federation, Process
 PATIENCE = 300.0
 """Seconds after the last fault within which all must have finished."""
 DEADLINES = {"train": 60, "average": 8, "absent": 15, "heartbeat": 0.5}
-ENDS = {0: "finished", 8: "disk full", 130: "left", -signal.SIGKILL: "killed"}
+ENDS = {0: "finished", 8: "disk full", 130: "left", -signal.SIGTERM: "left at once", -signal.SIGKILL: "killed"}
 """Exit codes that a schedule explains."""
 
 
