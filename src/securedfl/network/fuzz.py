@@ -167,7 +167,7 @@ def _said() -> tuple[bytes, ...]:
     head, _ = parcels.pack(
         parcels.Place(b"r" * 16, 1, 0, 2, 3), parcels.message_of(parcels.Spec("<f4", 0), memoryview(b""))
     )
-    return (*said, *map(letters.pack, others), b"P" + head)
+    return (*said, *(letters.pack(other) for other in others), b"P" + head)
 
 
 def _broken(data: bytes, source: random.Random) -> bytes:

@@ -24,7 +24,7 @@ from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, 
 from securedfl.federation.peers.learner import Learner, make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
-from securedfl.federation.peers.telemetry import PHASES, log_to
+from securedfl.federation.peers.telemetry import log_to
 from securedfl.federation.peers.update import AGAIN, Update, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, to_line
@@ -37,6 +37,9 @@ from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, write_arrays
 
 log = logging.getLogger("securedfl.peer")
+
+PHASES = {"idle": "training", "begun": "sharing", "committed": "finishing"}
+"""What peers do while the log is in a phase."""
 
 
 def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int], Draw] | None = None) -> Path:

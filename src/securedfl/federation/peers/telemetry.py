@@ -22,9 +22,6 @@ from securedfl.storage import cannot_write
 LARGEST_LOG = 10_000_000
 """Bytes after which a log is put aside; three such are kept."""
 
-PHASES = {"idle": "training", "begun": "sharing", "committed": "finishing"}
-"""What peers do while the log is in a phase."""
-
 
 class JsonLines(logging.Formatter):
     """One JSON object per record: time, level, logger, text."""
@@ -128,16 +125,12 @@ def peer_metrics(peer: Peer) -> list[Metric]:
     relayed = {name: int(reach.linked and reach.through is not None) for name, reach in reaches.items()}
     present = {line.name: int(line.number in now.present) for line in roster}
     ready = {line.name: int(line.number in now.ready) for line in roster}
-    phases = {name: int(phase == now.state.phase) for phase, name in PHASES.items()}
     expiry = describe(peer.settings.files.certificate).not_after.timestamp()
     return [
         Metric("round", "gauge", "Round that the log is in.", now.state.round),
         Metric("finished_round", "gauge", "Last round of which this peer has the result.", now.applied.round),
         Metric("log_entries", "gauge", "Entries of the log.", now.state.length),
         Metric("rounds", "gauge", "Rounds of the run, without round 0.", now.state.settings.rounds - 1),
-        Metric(
-            "phase", "gauge", "What the log waits for: 1 for one of training, sharing and finishing.", phases, "phase"
-        ),
         Metric("peers", "gauge", "Peers of the roster.", len(roster)),
         Metric("peers_present", "gauge", "Peers that are there, this one included.", len(now.present)),
         Metric("peer_present", "gauge", "Whether each peer is there.", present, "peer"),
