@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
 from securedfl.network.core.entries import Ask
-from securedfl.network.core.messages import Result, Status
+from securedfl.network.core.events import Send
+from securedfl.network.core.messages import MOST_ENTRIES, Decided, Gossip, Result, Status
 from securedfl.network.core.state import State
 
 SILENCE = 4
@@ -153,6 +154,25 @@ class Views:
         )
         counts = {result: len(self.holders(result, state)) for result in found}
         return sorted((r for r in found if counts[r] > lying), key=lambda r: (-counts[r], r.digest))
+
+
+class Supply:
+    """Decided entries for those that lack them: how long the logs of others are, and what was sent to them."""
+
+    def __init__(self) -> None:
+        self.lengths: dict[int, int] = {}
+        self._sent: dict[int, tuple[int, float]] = {}
+
+    def next(self, peers: Iterable[int], state: State, log: Sequence[Decided], now: float) -> list[Send]:
+        """Return the next entries for each of these peers; the same ones again only after a heartbeat."""
+        sends = []
+        for peer in sorted(peers):
+            length = self.lengths.get(peer, state.length)
+            sent, at = self._sent.get(peer, (-1, now))
+            if length < state.length and (length != sent or now - at >= state.settings.heartbeat):
+                self._sent[peer] = (length, now)
+                sends.append(Send((peer,), Gossip(state.run, decided=tuple(log[length : length + MOST_ENTRIES]))))
+        return sends
 
 
 def cover(pairs: Iterable[Pair]) -> list[int]:
