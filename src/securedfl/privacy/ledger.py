@@ -8,8 +8,10 @@ parameters stood still.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement, islice
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,12 @@ from securedfl.designs.coalitions import components
 from securedfl.errors import RunFolderError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
-from securedfl.privacy.symbolic.sums import computable_sums
+from securedfl.privacy.symbolic.sums import MOST_ROWS, computable_sums
 
 FILE = "ledger.json"
 _MOST_PEERS_LISTED = 64
+_MOST_COALITIONS = 100
+"""How many coalitions are tried on all rounds together; those among the fewest peers first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +101,46 @@ class Ledger:
         """Return the fewest honest peers whose sum follows from all averages so far, if parameters stood still."""
         members = tuple(sorted(set(coalition)))
         n, ring = self.audit.n, self.audit.ring
-        rows = [np.zeros((0, n), dtype=ring.dtype)]
-        for attempt in dict.fromkeys(replace(a, round=self._rotation(a.round), parameters=0) for a in self.attempts):
-            if attempt.opened:
-                rows.append(self._sums_of(attempt, members))
-        found = computable_sums([(np.arange(n), reduce(np.vstack(rows), ring))], 1, ring)
-        return min(found, key=len, default=())
+        rows = [np.zeros((0, n), dtype=ring.dtype), *(self._sums_of(attempt, members) for attempt in self._opened())]
+        basis = reduce(np.vstack(rows), ring)
+        if len(basis) > MOST_ROWS:
+            # too many to try all combinations; but peers with equal columns are in the same sums
+            same = [(basis == column[:, None]).all(axis=0) for column in basis.T if column.any()]
+            return min((tuple(np.flatnonzero(peers).tolist()) for peers in same), key=len)
+        return min(computable_sums([(np.arange(n), basis)], 1, ring), key=len, default=())
+
+    def worst_over_rounds(self, coalition: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the coalition, of as many as the given one, that computes the smallest sum; and that sum.
+
+        Who was left out of an average subtracts its own update from that of the others that were. Peers that were in
+        the same averages are alike as far as averages tell their total only, so one of them is tried for all.
+        """
+        given = tuple(sorted(set(coalition)))
+        worst, smallest = given, self.smallest_sum(given)
+        for other in self._coalitions(len(given)):
+            if len(smallest) == 1:
+                break
+            found = self.smallest_sum(other)
+            if found and (not smallest or len(found) < len(smallest)):
+                worst, smallest = other, found
+        return worst, smallest
+
+    def _coalitions(self, size: int) -> Iterator[tuple[int, ...]]:
+        """Yield coalitions of a size that differ in how many of them were in which averages."""
+        alike: dict[tuple[bool, ...], list[int]] = {}
+        opened = self._opened()
+        for peer in range(self.audit.n):
+            alike.setdefault(tuple(a.members is None or peer in a.members for a in opened), []).append(peer)
+        classes = sorted(alike.values(), key=len)
+        for chosen in islice(combinations_with_replacement(range(len(classes)), size), _MOST_COALITIONS):
+            counts = Counter(chosen)
+            if all(count <= len(classes[at]) for at, count in counts.items()):
+                yield tuple(sorted(peer for at, count in counts.items() for peer in classes[at][:count]))
+
+    def _opened(self) -> list[Attempt]:
+        """Return the averages whose sums may have been seen; those with the same partitions and members once."""
+        seen = (replace(a, round=self._rotation(a.round), parameters=0) for a in self.attempts if a.opened)
+        return list(dict.fromkeys(seen))
 
     def _sums_of(self, attempt: Attempt, coalition: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return what one average gave, as rows with one column per peer; the coalition's own parameters are known."""
@@ -138,7 +176,7 @@ class Ledger:
         """
         members = tuple(coalition) if coalition is not None else (0,)
         row, widths = self.audit.averaging.protocol, self.audit.averaging.settled.widths
-        met = self.meetings
+        met, (worst, smallest) = self.meetings, self.worst_over_rounds(members)
         most = int(met.max()) if met.size else 0
         off_diagonal = met[np.triu_indices(len(met), 1)]
         times, pairs = np.unique(off_diagonal, return_counts=True)
@@ -155,7 +193,8 @@ class Ledger:
             "pairs_by_meetings": {str(t): int(p) for t, p in zip(times, pairs, strict=True)},
             "coalition": list(members),
             "exposed_so_far": list(self.exposed(members)),
-            "smallest_sum_over_rounds": list(self.smallest_sum(members)),
+            "coalition_over_rounds": list(worst),
+            "smallest_sum_over_rounds": list(smallest),
             "mask_width": widths[0] if widths else None,
             "interval_after_one_message": self.interval(1),
             "interval_after_all_meetings": self.interval(most),
