@@ -151,6 +151,12 @@ class TestLedger:
         )
         assert len(ledger.smallest_sum((0,))) == 1
 
+    def test_a_large_federation_without_one_peer_is_accounted_for(self):
+        """By one column per peer: a column per peer and slice would not fit into memory."""
+        ledger = Ledger(audit("resilient", best_design(99, collusion=1)))
+        told = ledger.add(Attempt(round=1), Attempt(round=1, members=tuple(range(98)))).to_dict((0,))
+        assert (told["exposed_so_far"], told["smallest_sum_over_rounds"]) == ([98], [98])
+
     def test_a_void_round_counts_if_it_was_opened(self):
         """After it everybody trains again from the same model, so the next total without a peer tells its update."""
         ledger = Ledger(audit("shares", best_design(9, collusion=1)))

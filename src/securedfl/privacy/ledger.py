@@ -100,14 +100,13 @@ class Ledger:
     def smallest_sum(self, coalition: Iterable[int]) -> tuple[int, ...]:
         """Return the fewest honest peers whose sum follows from all averages so far, if parameters stood still."""
         members = tuple(sorted(set(coalition)))
-        n, ring = self.audit.n, self.audit.ring
-        rows = [np.zeros((0, n), dtype=ring.dtype), *(self._sums_of(attempt, members) for attempt in self._opened())]
-        basis = reduce(np.vstack(rows), ring)
+        basis = self._basis(self._opened(), members)
         if len(basis) > MOST_ROWS:
             # too many to try all combinations; but peers with equal columns are in the same sums
             same = [(basis == column[:, None]).all(axis=0) for column in basis.T if column.any()]
             return min((tuple(np.flatnonzero(peers).tolist()) for peers in same), key=len)
-        return min(computable_sums([(np.arange(n), basis)], 1, ring), key=len, default=())
+        found = computable_sums([(np.arange(self.audit.n), basis)], 1, self.audit.ring)
+        return min(found, key=len, default=())
 
     def worst_over_rounds(self, coalition: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the coalition, of as many as the given one, that computes the smallest sum; and that sum.
@@ -141,6 +140,11 @@ class Ledger:
         """Return the averages whose sums may have been seen; those with the same partitions and members once."""
         seen = (replace(a, round=self._rotation(a.round), parameters=0) for a in self.attempts if a.opened)
         return list(dict.fromkeys(seen))
+
+    def _basis(self, attempts: Iterable[Attempt], coalition: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Return a basis of what averages gave together, with one column per peer."""
+        nothing = np.zeros((0, self.audit.n), dtype=self.audit.ring.dtype)
+        return reduce(np.vstack([nothing, *(self._sums_of(one, coalition) for one in attempts)]), self.audit.ring)
 
     def _sums_of(self, attempt: Attempt, coalition: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return what one average gave, as rows with one column per peer; the coalition's own parameters are known."""
@@ -229,6 +233,8 @@ class Ledger:
         if self.audit.averaging.protocol.masks == "perfect":
             # Until its commit an attempt gives nothing that its graph does not, and the same graph twice gives no more.
             attempts = list(dict.fromkeys(a for a in attempts if a.opened))
+            if self.audit.joined:
+                return _single(self._basis(attempts, members))
         if len(attempts) == 1 and attempts[0].steps is None and attempts[0].members is None:
             return set(self.audit.learns(members, attempts[0].round).exposed)
         n, coordinates = self.audit.n, self.audit.places
@@ -244,9 +250,12 @@ class Ledger:
             elif attempt.steps is None:  # the total of fewer peers, which differs from the total of all
                 inside = np.isin(np.arange(n), attempt.members) & ~np.isin(np.arange(n), members)
                 rows.append(np.kron(inside, np.eye(coordinates)).astype(ring.dtype))
-        basis = reduce(np.vstack(rows), ring)
-        single = basis[(basis != 0).sum(axis=1) == 1]
-        return {int(np.flatnonzero(row)[0]) // coordinates for row in single}
+        return {place // coordinates for place in _single(reduce(np.vstack(rows), ring))}
+
+
+def _single(basis: npt.NDArray[Any]) -> set[int]:
+    """Return the columns of a basis that can be solved for."""
+    return {int(np.flatnonzero(row)[0]) for row in basis[(basis != 0).sum(axis=1) == 1]}
 
 
 def load(folder: str | Path) -> Mapping[str, Any]:
