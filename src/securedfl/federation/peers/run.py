@@ -25,7 +25,7 @@ from securedfl.federation.peers.learner import Learner, make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
-from securedfl.federation.peers.update import AGAIN, Update, find_update, save_update
+from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, to_line
 from securedfl.learning.training.task import Score
@@ -125,8 +125,8 @@ class RealPeer:
         self._residual: Array | None = None
         self._clipped = 0
         if self._saved is not None:
+            # what an earlier round rounded off is not added: whether the rest of it was averaged is not known here
             learner.restore(self._saved.state)
-            self._residual = self._saved.residual
 
     def initialise(self) -> None:
         """Begin with the learner's own parameters."""
@@ -148,6 +148,7 @@ class RealPeer:
         peer, vector = self._member.peer, self._vector
         outcome = peer.forget(round) if vector is None else peer.average(vector, round)
         self._vector, self._model = None, outcome.vector if outcome.vector.size else None
+        self._residual = carried(self._residual, outcome, round, self._member.site.me)
         return replace(outcome, vector=np.empty(0))
 
     def evaluate(self) -> Sequence[Score]:
