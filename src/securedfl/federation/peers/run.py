@@ -224,13 +224,15 @@ def _save_account(member: Membership) -> None:
     first, attempts = range(site.federation.training.peers), member.peer.attempts
     # the audit is of the roster that the run began with
     known = {r: tried for r, tried in attempts.items() if all(set(t.members) <= set(first) for t in tried)}
-    if len(known) < len(attempts):
-        log.warning("%d rounds with peers that were added are not in the ledger", len(attempts) - len(known))
+    uncounted = len(attempts) - len(known)
+    if uncounted:
+        log.warning("%d rounds with peers that were added are not in the ledger", uncounted)
     rows = [
         Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
         for round, tried in known.items()
     ]
     try:
-        save_account(site.config.out, site.federation.training, site.design, rows, site.federation.missing)
+        federation = site.federation
+        save_account(site.config.out, federation.training, site.design, rows, federation.missing, uncounted=uncounted)
     except SecuredFLError as error:  # must not hide why the run ended
         log.warning("cannot write the ledger: %s", error)
