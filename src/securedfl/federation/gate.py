@@ -136,7 +136,7 @@ def _plain(config: TrainConfig, design: Design, absence: Absence) -> dict[str, A
 def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence) -> str:
     """Return what holds over rounds, in words."""
     partial = (
-        "The sums over fewer peers that an average tells, too, can be subtracted from those of other rounds; if updates "
+        "The sums over fewer peers that an average tells can be subtracted from those of other rounds, too; if updates "
         "stood still, that may tell a single peer's update."
     )
     weights = (
