@@ -13,7 +13,7 @@ from securedfl.errors import InvalidInputError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import put, replace, schema_of, tree_of
 from securedfl.federation.peers.membership import Membership, Site, membership
-from securedfl.federation.peers.update import Update, find_update, save_update
+from securedfl.federation.peers.update import Update, carried, find_update, save_update
 from securedfl.network.data.averages import Averaged
 from securedfl.parameters import Array, Schema, Tree
 
@@ -40,6 +40,7 @@ class JoinedPeer:
         self.last: Averaged | None = None
         self._saved: Update | None = None
         self._base: Array | None = None
+        self._residual: Array | None = None
 
     def average_(self, model: Tree, weight: float = 1.0) -> Any:
         """Replace the parameters of a model by their average over all peers, and return the model.
@@ -61,6 +62,8 @@ class JoinedPeer:
         tree = tree_of(model)
         vector = self._same_again(np.array(schema.flatten(tree)), weight, schema.at_home(tree))
         self.last = member.peer.forget(self.round) if vector is None else member.peer.average(vector, self.round)
+        left = None if self._saved is None else self._saved.residual
+        self._residual = carried(left, self.last, self.round, member.site.me)
         self.round = self.last.round + 1
         if self.last.vector.size:
             put(schema, self.last.vector, model)
@@ -77,8 +80,7 @@ class JoinedPeer:
         if saved is None or saved.round != self.round:
             if (task := self._member.peer.progress.todo) is not None and task.again and task.round == self.round:
                 return None
-            residual = None if saved is None else saved.residual
-            brought = self._member.bring(w, self._base, weight, residual)
+            brought = self._member.bring(w, self._base, weight, self._residual)
             saved = Update(self.round, brought.vector, home, None, brought.residual, brought.clipped)
             save_update(self._member.site.config.out, saved)
             self._saved = saved
