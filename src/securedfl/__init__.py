@@ -38,7 +38,7 @@ _LOADED_WHEN_USED = {
     "join": "securedfl.federation.peers.join",
     "train": "securedfl.federation.train",
 }
-"""What needs more than numpy: PyTorch, or gRPC."""
+"""What needs more than numpy: PyTorch, or TLS."""
 
 
 def __getattr__(name: str) -> Any:

@@ -19,9 +19,9 @@ from typing import Self
 import numpy as np
 
 from securedfl.errors import RunFolderError
-from securedfl.network.averages import Averaged, RunEndedError, Tried, attempts_of, check_own, members_of
 from securedfl.network.core import events as ev
 from securedfl.network.core.entries import Ask
+from securedfl.network.data.averages import Averaged, RunEndedError, Tried, attempts_of, check_own, members_of
 from securedfl.network.progress import PeerSettings, Progress, Task
 from securedfl.network.shell import Shell, Told
 from securedfl.network.wire.links import Links

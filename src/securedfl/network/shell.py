@@ -15,21 +15,21 @@ from dataclasses import replace
 from typing import Any
 
 from securedfl.errors import ConfigError
-from securedfl.network.averages import RunEndedError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Ask, Entry
 from securedfl.network.core.messages import Gossip, Record, Result
 from securedfl.network.core.views import GRACE, SILENCE
-from securedfl.network.handing import Handing
+from securedfl.network.data.averages import RunEndedError
+from securedfl.network.data.handing import Handing
+from securedfl.network.data.parcels import Place
+from securedfl.network.data.results import Results
+from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, differences, pack, unpack
 from securedfl.network.operator import Desk, ask_of
-from securedfl.network.parcels import Place
 from securedfl.network.progress import PeerSettings, Progress, Task, members_of
-from securedfl.network.results import Results
 from securedfl.network.signing import Keyring
-from securedfl.network.trial import Trial, Work
 from securedfl.network.wire import values as wire
 from securedfl.network.wire.links import Links
 from securedfl.network.words import in_words, names_of

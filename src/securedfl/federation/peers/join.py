@@ -14,7 +14,7 @@ from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import put, replace, schema_of, tree_of
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, find_update, save_update
-from securedfl.network.averages import Averaged
+from securedfl.network.data.averages import Averaged
 from securedfl.parameters import Array, Schema, Tree
 
 

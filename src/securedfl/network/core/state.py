@@ -265,6 +265,8 @@ def _refused_roster(state: State, entry: Add | Remove | Move | Renew | Admit, ru
         if isinstance(entry, Admit) and entry.incarnation in ("", peer.incarnation):
             return "it is admitted already"
     after = reduce(state, entry, rules)
+    if after.roster == state.roster:
+        return "it is so already"
     if isinstance(entry, Remove):
         try:
             quorum(len(voters(after)), rules.lying)
