@@ -57,13 +57,13 @@ class KnownLearner:
         # sums in another order give other bits
         torch.set_num_threads(1)
         self._me = config.position(federation)
-        task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir}))
+        task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device}))
         self._trainer = LocalTrainer.of(task, [self._me])
         self.schema = self._trainer.model.schema
         self.samples = task.samples[self._me]
 
     def initial(self) -> Array:
-        """Return w_k^0, which differs from peer to peer."""
+        """Return w_k^0."""
         row = np.zeros(self.schema.size, dtype=np.float32)
         self._trainer.initialise(self._me, row)
         return row
