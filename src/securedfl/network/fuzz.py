@@ -16,12 +16,13 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-from securedfl.network import letters, parcels
+from securedfl.network import letters
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import End, Peer, Settings
 from securedfl.network.core.messages import Gossip, decode_record, encode
 from securedfl.network.core.state import Rules, State
+from securedfl.network.data import parcels
 from securedfl.network.wire import frames
 from securedfl.network.wire.exchange import Exchange
 from securedfl.network.wire.frames import Kind, frame
