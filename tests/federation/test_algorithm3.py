@@ -140,6 +140,17 @@ def test_beyond_the_range_is_an_error_or_a_clip_that_is_counted():
     np.testing.assert_allclose(rows[0], [0.1, 1.8 / 9, -0.2 / 9, 0.1], atol=1e-6)
 
 
+@pytest.mark.parametrize("bits", [16, 32, 64])
+@pytest.mark.parametrize("weights", [None, [1.0] * 9])
+def test_a_clip_fits_a_range_that_float32_cannot_hold(weights, bits):
+    """float32's nearest number to 0.1 is beyond it."""
+    aggregate = aggregation(given={"range": 0.1, "bits": bits}, beyond="clip", weights=weights)
+    aggregate.restore(np.zeros(2, np.float32), None)
+    rows = np.array([[5.0, -5.0]] * 9, np.float32)
+    assert aggregate(rows, 1).clipped == 18
+    np.testing.assert_allclose(rows, [[0.1, -0.1]] * 9, atol=1e-4)
+
+
 @pytest.mark.parametrize("weights", [None, [1.0] * 8 + [3.0]])
 def test_sixteen_bits_lose_nothing_over_rounds(weights):
     """What is rounded off comes again, so the sum over rounds is off by less than a step, not by a step per round."""
