@@ -14,6 +14,7 @@ from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import put, replace, schema_of, tree_of
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, find_update, save_update
+from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged
 from securedfl.parameters import Array, Schema, Tree
 
@@ -60,7 +61,7 @@ class JoinedPeer:
         member, schema = self._joined(model)
         tree = tree_of(model)
         vector = self._same_again(np.array(schema.flatten(tree)), weight, schema.at_home(tree))
-        self.last = member.peer.forget(self.round) if vector is None else member.peer.average(vector, self.round)
+        self.last = member.average(vector, self.round)
         self.round = self.last.round + 1
         if self.last.vector.size:
             put(schema, self.last.vector, model)
@@ -112,10 +113,11 @@ class JoinedPeer:
         if self._member is None or self._schema is None:
             site = Site.of(PeerConfig.load(self._path))
             self._schema = _described(model, site)
-            self._member = self._stack.enter_context(membership(site, self._schema))
+            buffers = buffers_of(self._schema, model)
+            self._member = self._stack.enter_context(membership(site, self._schema, buffers=buffers))
             task = self._member.peer.begin()
             self.round = self._member.peer.progress.state.round if task is None else task.round
-            self._base = self._member.peer.model()
+            self._base = self._member.model()
             self._saved = find_update(site.config.out)
         elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
