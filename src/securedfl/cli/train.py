@@ -25,7 +25,7 @@ def train(
     config: ConfigFile = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Continue the run in this folder from its last finished round."),
+        typer.Option(metavar="DIR", help="Continue the run in this folder; with --rounds, extend it."),
     ] = None,
     as_json: AsJson = False,
     *,
@@ -40,7 +40,7 @@ def train(
     - `securedfl train` : digits, 9 peers, 20 rounds, Local-Only, FedAvg and SecureD-FL
     - `securedfl train --peers 15 --dealing dirichlet --alpha 0.3 --out runs/uneven`
     - `securedfl train my.toml --seed 1 --json > summary.json`
-    - `securedfl train --resume runs/uneven`
+    - `securedfl train --resume runs/uneven --rounds 50` : 30 rounds more
     """
     console = Console(stderr=as_json, highlight=False)
     values = merged(config, settings)

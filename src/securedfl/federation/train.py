@@ -101,14 +101,15 @@ def train(config: TrainConfig | None = None, *, observer: Observer | None = None
 
 
 def resume(path: Path, *, changes: Mapping[str, Any] | None = None, observer: Observer | None = None) -> Summary:
-    """Continue a run that was stopped or killed; the numbers are those of an uninterrupted one.
+    """Continue a run that was stopped or killed, or extend one; the numbers are those of an uninterrupted one.
 
     Parameters
     ----------
     path
         The run folder.
     changes
-        Settings given again. Only those that change no number may differ (workers, for instance).
+        Settings given again. Only those that change no number may differ (workers, for instance), and ``rounds`` may
+        be more than before.
     observer
         Told about progress.
     """
@@ -117,7 +118,10 @@ def resume(path: Path, *, changes: Mapping[str, Any] | None = None, observer: Ob
         stack.callback(folder.close)
         certificate = pass_gate(folder.config, folder.design)
         observer = observer or Observer()
-        return _run(folder, make_task(folder.config, observer.preparing), certificate, observer)
+        task = make_task(folder.config, observer.preparing)
+        if "rounds" in (changes or {}):
+            folder.keep_settings()
+        return _run(folder, task, certificate, observer)
 
 
 def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer: Observer) -> Summary:
@@ -151,7 +155,7 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
         if not path.exists():
             continue
         point = checkpoints.load(path)
-        if point.method != method or point.identity != folder.identity:
+        if point.method != method or not folder.holds(point):
             raise RunFolderError(
                 f"the checkpoint {path} belongs to other settings or another design than config.toml and design.json; "
                 "put those back, or start a new run with another --out"
@@ -185,7 +189,7 @@ def _train_method(
             raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
         team.restore(point.parameters, point.states)
         if aggregation is not None:
-            aggregation.restore(team.parameters[0], point.residuals)
+            aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
     observer.method_started(method, after)
     with ExitStack() as stack:
         save = stack.enter_context(checkpoints.in_background(folder.save))
@@ -206,8 +210,17 @@ def _train_method(
             folder.append(row)
             if row.round % config.checkpoint_every == 0 or row.round == config.rounds:
                 saved = checkpoints.snapshot(team.parameters)
-                residuals = None if aggregation is None else aggregation.residuals
-                save(Checkpoint(method, row.round, folder.identity, saved, team.states(), residuals))
+                save(
+                    Checkpoint(
+                        method,
+                        row.round,
+                        folder.identity,
+                        saved,
+                        team.states(),
+                        None if aggregation is None else aggregation.residuals,
+                        None if aggregation is None or config.common_optimizer == "none" else aggregation.held,
+                    )
+                )
             if events is not None:
                 events.add(row)
             observer.round_finished(row)
@@ -232,6 +245,7 @@ def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> Secu
         rounding=lambda round, peer: InsecureSeededDraw(config.seed, peer=-1 - peer, round=round),
         differences=averages_differences(config, method),
         weights=[float(count) for count in task.samples] if config.weighted else None,
+        optimizer=config.common(team.buffers),
         name_at=team.schema.name_at,
     )
 

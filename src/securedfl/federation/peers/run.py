@@ -65,7 +65,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         site = Site.of(config)
         say(Certified(str(site.certificate.get("sentence", ""))))
         learner = make_learner(site.federation, config, path.resolve().parent)
-        member = stack.enter_context(membership(site, learner.schema, draws=draws, tell=say))
+        member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
         stack.callback(_save_account, member)
@@ -97,7 +97,7 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
 
 
 def _leave_model(member: Membership, learner: Learner) -> None:
-    model = member.peer.model()
+    model = member.model()
     if model is not None:
         write_arrays(member.site.config.out / "model.npz", learner.whole(model), AGAIN)
 
@@ -117,7 +117,7 @@ class RealPeer:
         task = member.peer.begin()
         next_round = member.peer.progress.state.round if task is None else task.round
         self.done = next_round - 1 if next_round else None
-        self._model = member.peer.model()
+        self._model = member.model()
         self._vector: Array | None = None
         if self.done is not None:
             tell(Resumed(self.done))
@@ -145,8 +145,7 @@ class RealPeer:
     def average(self, round: int) -> Averaged:
         """Average with the others; the outcome comes without the vector, so that it is in memory once."""
         self._tell(Phase("averaging", round))
-        peer, vector = self._member.peer, self._vector
-        outcome = peer.forget(round) if vector is None else peer.average(vector, round)
+        outcome = self._member.average(self._vector, round)
         self._vector, self._model = None, outcome.vector if outcome.vector.size else None
         self._residual = carried(self._residual, outcome, round, self._member.site.me)
         return replace(outcome, vector=np.empty(0))

@@ -22,6 +22,7 @@ import torch
 
 from securedfl import errors
 from securedfl.errors import SecuredFLError
+from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.task import PeerData, Task, TrainingOptions
 from securedfl.learning.training.team import COMMANDS, Report, Team
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
@@ -69,7 +70,8 @@ class ProcessTeam(Team):
 
     def __init__(self, task: Task, workers: int) -> None:
         with one_thread():
-            self.schema = LocalTrainer.of(task, []).model.schema
+            model = LocalTrainer.of(task, []).model
+        self.schema, self.buffers = model.schema, buffers_of(model.schema, model.module)
         rows = (task.peers, self.schema.size)
         self._memory = SharedMemory(create=True, size=4 * rows[0] * rows[1])
         self._workers: list[_Worker] = []

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.task import Score, Task
 from securedfl.learning.training.trainer import LocalTrainer, State, one_thread
 from securedfl.parameters import Array, Schema
@@ -25,14 +26,15 @@ class Team(AbstractContextManager["Team"], ABC):
     ----------
     parameters
         One flat float32 row per peer, of what is averaged, which `initialise` and `update` write in place.
-    schema
-        Of a row.
+    schema, buffers
+        Of a row, and which parts of it are no trained parameters.
     workers
         The number of processes.
     """
 
     parameters: Array
     schema: Schema
+    buffers: tuple[slice, ...]
     workers: int
 
     def initialise(self) -> None:
@@ -80,6 +82,7 @@ class InProcessTeam(Team):
             stack.enter_context(one_thread())
             self._trainer = LocalTrainer.of(task, range(task.peers))
             self.schema = self._trainer.model.schema
+            self.buffers = buffers_of(self.schema, self._trainer.model.module)
             self.parameters = np.zeros((task.peers, self.schema.size), dtype=np.float32)
             self._settings = stack.pop_all()
 
