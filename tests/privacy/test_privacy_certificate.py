@@ -58,7 +58,8 @@ class TestCertificate:
         more = audit("paper", AFFINE, {"rho": 1 / 999, "iterations": 4}).certificate()
         assert "Several messages together narrow it further" in more.sentence
         perfect = audit("shares", AFFINE, {"strength": 3}).certificate(collusion=2)
-        assert perfect.sentence.startswith("Any 2 peers who pool what they received learn the total")
+        assert perfect.sentence.startswith("From one average any 2 peers who pool what they received learn the")
+        assert "as far as AES-256 is as good as random" in perfect.sentence
         exposed = audit("classic", AFFINE).certificate()
         assert "do not protect" in exposed.sentence
 
