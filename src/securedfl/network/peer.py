@@ -54,6 +54,12 @@ class Peer:
         return self._shell.progress
 
     @property
+    def trouble(self) -> str:
+        """What ended this peer's part in the log, while its owner may still train; empty if it goes on."""
+        failure = self._shell.failure
+        return "" if failure is None else str(failure) or type(failure).__name__
+
+    @property
     def attempts(self) -> dict[int, tuple[Tried, ...]]:
         """All attempts of every round, from the log."""
         return attempts_of(self._shell.entries, self.settings.rules.can_lose)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -22,6 +23,7 @@ def main() -> int:
     parser.add_argument("--peers", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where to keep what failed; by default a temporary folder")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="campaign-"))
     counts, failed, worst, began = Counter[str](), 0, 0.0, time.monotonic()
     for seed in range(given.seed, given.seed + given.schedules):

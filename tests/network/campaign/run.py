@@ -20,8 +20,10 @@ from tests.network.peer_processes import Federation, Process
 
 PATIENCE = 300.0
 """Seconds after the last fault within which all must have finished."""
+ALONE = 10.0
+"""Seconds after which the operator of a peer that came back too late asks another one to start again."""
 DEADLINES = {"train": 60, "average": 8, "absent": 15, "heartbeat": 0.5}
-ENDS = {0: "finished", 8: "disk full", 130: "left", -signal.SIGKILL: "killed"}
+ENDS = {0: "finished", 8: "disk full", 130: "left", -signal.SIGTERM: "left at once", -signal.SIGKILL: "killed"}
 """Exit codes that a schedule explains."""
 
 
@@ -61,7 +63,7 @@ class Run:
         self._processes: list[Process] = []
         self._absent: dict[int, float] = {}
         self._full: set[int] = set()
-        self._began = time.monotonic()
+        self._began = self._alone = time.monotonic()
 
     def close(self) -> None:
         """End every process."""
@@ -85,7 +87,7 @@ class Run:
             while todo and todo[0][0] <= now:
                 _, what, fault = todo.pop(0)
                 (self._begin if what == "begin" else self._end)(fault)
-            self._start_again(now)
+            self._start_again()
             time.sleep(0.1)
         return self._check()
 
@@ -133,18 +135,25 @@ class Run:
         there, back = (fault.peer, fault.other), (fault.other, fault.peer)
         return [there] if fault.kind == "cut one way" else [there, back]
 
-    def _start_again(self, now: float) -> None:
-        """Start peers whose absence is over; if others had finished without one, they give it the last model."""
+    def _start_again(self) -> None:
+        """Start peers whose absence is over; one that came back after all others had finished needs one of them."""
+        now = time.monotonic()
         for k, process in enumerate(self._processes):
             code = process.popen.poll()
-            if code is None or code == 0:
-                continue
-            self._explained(k, process.end())
-            if time.monotonic() >= self._absent.get(k, 0.0):
-                for other, one in enumerate(self._processes):
-                    if other == k or one.popen.poll() == 0:
-                        self._processes[other] = self._made.start(other)
-                        self._say(f"p{other} starts again")
+            if code not in (None, 0):
+                self._explained(k, process.end())
+                if now >= self._absent.get(k, 0.0):
+                    self._start(k)
+        finished = [k for k, process in enumerate(self._processes) if process.popen.poll() == 0]
+        if len(finished) < self.schedule.peers - 1 or len(finished) == self.schedule.peers:
+            self._alone = now
+        elif now - self._alone > ALONE:
+            self._start(finished[0])
+            self._alone = now
+
+    def _start(self, k: int) -> None:
+        self._say(f"p{k} starts again")
+        self._processes[k] = self._made.start(k)
 
     def _explained(self, k: int, code: int) -> None:
         errors = self._processes[k].errors

@@ -138,10 +138,10 @@ class FederationConfig(Settings):
                 f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(members)} peers, so "
                 "that a cut network never gives two averages"
             )
-        if self.min_peers is not None and self.min_peers < LEAST_PEERS:
+        if self.min_peers is not None and self.min_peers < self.least:
             raise ConfigError(
-                f"min_peers = {self.min_peers} in {where}: at least {LEAST_PEERS} peers must take part, because of two "
-                "each could subtract its own parameters from the average"
+                f"min_peers = {self.min_peers} in {where}: at least {self.least} peers must take part, because "
+                "colluders subtract their own parameters from the average, and two others must be left"
             )
 
     @cached_property
@@ -183,6 +183,11 @@ class FederationConfig(Settings):
             can_lose=by_name(self.training.protocol).can_lose,
             window=self.window,
         )
+
+    @property
+    def least(self) -> int:
+        """The fewest peers of an average in which two are left beside the colluders."""
+        return min(max(LEAST_PEERS, self.training.collusion + 2), len(self.first))
 
     @cached_property
     def told(self) -> dict[str, str]:

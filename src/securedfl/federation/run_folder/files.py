@@ -47,6 +47,15 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
     return found
 
 
+def read_ledger(folder: Path) -> dict[str, Any]:
+    """Read the ledger of a run, or its ledgers by method."""
+    found = read_object(folder, LEDGER)
+    ledgers = [found] if "attempts" in found else list(found.values())
+    if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
+        raise damaged(folder, LEDGER, "not a ledger")
+    return found
+
+
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read the settings of a run as they stand in its file, by the names that they have today.
 
