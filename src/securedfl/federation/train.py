@@ -18,6 +18,7 @@ from securedfl.federation.methods import (
     bringing,
     check_settings,
     choose_design,
+    private,
 )
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder, leave_results
@@ -26,6 +27,7 @@ from securedfl.federation.run_folder.checkpoint import Checkpoint
 from securedfl.federation.run_folder.files import updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.tensorboard import Events
 from securedfl.federation.simulated import (
@@ -39,7 +41,7 @@ from securedfl.federation.task import make_task
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import Task
 from securedfl.learning.training.team import Team
-from securedfl.learning.training.trainer import find_device
+from securedfl.learning.training.trainer import HOME, find_device
 from securedfl.learning.training.worker_count import make_team
 from securedfl.parameters import Array
 from securedfl.protocols import InsecureSeededDraw
@@ -207,6 +209,9 @@ def _train_method(
                 train_seconds=outcome.train_seconds,
                 average_seconds=outcome.average.seconds,
             )
+            if row.round == config.rounds and (aggregation is None or config.local):
+                scores = team.evaluate_on(task.tests())
+                row = replace(row, common_accuracy=tuple(score.correct / score.count for score in scores))
             folder.append(row)
             if row.round % config.checkpoint_every == 0 or row.round == config.rounds:
                 saved = checkpoints.snapshot(team.parameters)
@@ -224,7 +229,29 @@ def _train_method(
             if events is not None:
                 events.add(row)
             observer.round_finished(row)
+    if aggregation is not None:
+        _leave_model(folder, task, team, method)
     observer.method_finished(method)
+
+
+def _leave_model(folder: RunFolder, task: Task, team: Team, method: str) -> None:
+    """Write the common model by name."""
+    config = folder.config
+    homes = [
+        {name.removeprefix(HOME): value for name, value in state.items() if name.startswith(HOME)}
+        for state in team.states()
+    ]
+    about = About(
+        method=method,
+        round=config.rounds,
+        model=config.model,
+        shape=task.dataset.shape,
+        classes=task.dataset.classes,
+        width=config.width,
+        personal=personal_parts(homes),
+    )
+    path = model_file(folder.path, method, main_method(config.methods, private(config)))
+    save_model(path, team.whole(0), about)
 
 
 def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> SecureAggregation | None:

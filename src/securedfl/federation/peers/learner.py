@@ -17,6 +17,8 @@ from securedfl.arrays import to_numpy
 from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.rules import METHOD
+from securedfl.federation.run_folder.model import About
 from securedfl.federation.task import make_task
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.task import Score
@@ -29,6 +31,7 @@ class Learner(Protocol):
     schema: Schema
     buffers: tuple[slice, ...]
     samples: int
+    about: About
 
     def initial(self) -> Array:
         """Return w^0 of this peer."""
@@ -66,6 +69,13 @@ class KnownLearner:
         self.schema = self._trainer.model.schema
         self.buffers = buffers_of(self.schema, self._trainer.model.module)
         self.samples = task.samples[self._me]
+        self.about = About(
+            method=METHOD,
+            model=federation.training.model,
+            shape=task.dataset.shape,
+            classes=task.dataset.classes,
+            width=federation.training.width,
+        )
 
     def initial(self) -> Array:
         """Return w_k^0."""
@@ -85,8 +95,7 @@ class KnownLearner:
 
     def whole(self, vector: Array) -> dict[str, Array]:
         """Return the model by name."""
-        self._trainer.load(self._me, np.array(vector))
-        return _as_numpy(self._trainer.model.module)
+        return self._trainer.whole(self._me, np.array(vector))
 
     def state(self) -> Any:
         """Return the optimiser's state and what stays at home."""
@@ -131,6 +140,7 @@ class EntryLearner:
         self.schema = self._describe(Container.of(self._model))
         self.buffers = buffers_of(self.schema, self._model)
         self.samples = len(self._data) if hasattr(self._data, "__len__") else 1
+        self.about = About(method=METHOD)
 
     def initial(self) -> Array:
         """Return the model's own first parameters."""

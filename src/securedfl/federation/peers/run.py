@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
-from securedfl.errors import SecuredFLError
+from securedfl.errors import MissingDependencyError, SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.gate import save_account
 from securedfl.federation.peers.config import PeerConfig
@@ -28,6 +28,7 @@ from securedfl.federation.peers.telemetry import log_to
 from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, to_line
+from securedfl.federation.run_folder.model import MODEL, save_model
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
@@ -97,9 +98,12 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
 
 
 def _leave_model(member: Membership, learner: Learner) -> None:
-    model = member.model()
+    model, out = member.model(), member.site.config.out
     if model is not None:
-        write_arrays(member.site.config.out / "model.npz", learner.whole(model), AGAIN)
+        whole = learner.whole(model)
+        write_arrays(out / "model.npz", whole, AGAIN)
+        with suppress(MissingDependencyError):  # peers without torch need not have it
+            save_model(out / MODEL, whole, replace(learner.about, round=member.peer.progress.state.model.round))
 
 
 class RealPeer:

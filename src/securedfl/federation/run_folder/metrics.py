@@ -41,6 +41,8 @@ class Row:
         Pooled over all peers' own test data. What is not finite, of a model that fails, is null on disk.
     peer_accuracy, peer_loss
         Of each peer on its own test data.
+    common_accuracy
+        Of each peer on the test data of all peers, after the last round, if peers hold different models.
     train_loss
         Mean over all training samples.
     error_mse, error_max
@@ -59,6 +61,7 @@ class Row:
     loss: float = math.nan
     peer_accuracy: tuple[float, ...] = ()
     peer_loss: tuple[float, ...] = ()
+    common_accuracy: tuple[float, ...] | None = None
     train_loss: float | None = None
     error_mse: float | None = None
     error_max: float | None = None
@@ -137,11 +140,11 @@ class PeerRow:
 
 R = TypeVar("R", Row, PeerRow)
 
-PER_PEER = ("peer_accuracy", "peer_loss")
+PER_PEER = ("peer_accuracy", "peer_loss", "common_accuracy")
 COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "tried"))
 """The columns of metrics.csv; all but method and round are numbers."""
 
-_LEFT_OUT = ("tried", "correct", "loss", "count", "clipped")
+_LEFT_OUT = ("tried", "common_accuracy", "correct", "loss", "count", "clipped")
 """Keys that are not written where they do not apply."""
 
 

@@ -21,7 +21,10 @@ from securedfl.storage import write_text
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSummary:
-    """What one method reached; errors, bytes and times are those of the rounds after the initial average."""
+    """What one method reached; errors, bytes and times are those of the rounds after the initial average.
+
+    ``common_accuracy`` is the mean over peers of the accuracy on all peers' test data, if peers hold different models.
+    """
 
     label: str = ""
     rounds: int | None = None
@@ -29,6 +32,7 @@ class MethodSummary:
     best_round: int | None = None
     final_accuracy: float | None = None
     final_loss: float | None = None
+    common_accuracy: float | None = None
     mean_error: float | None = None
     max_error: float | None = None
     bytes_per_peer_per_round: float | None = None
@@ -50,6 +54,7 @@ class MethodSummary:
             best_round=best.round,
             final_accuracy=rows[-1].accuracy,
             final_loss=finite(rows[-1].loss),
+            common_accuracy=float(np.mean(rows[-1].common_accuracy)) if rows[-1].common_accuracy else None,
             mean_error=float(np.mean(errors)) if errors else None,
             max_error=max((row.error_max for row in rows if row.error_max is not None), default=None),
             bytes_per_peer_per_round=float(np.mean([row.bytes_per_peer for row in trained])),

@@ -49,9 +49,19 @@ class Team(AbstractContextManager["Team"], ABC):
         """Score every peer's own model on its own test data."""
         return self._everybody("evaluate")
 
+    def evaluate_on(self, data: tuple[Array, Array]) -> list[Score]:
+        """Score every peer's own model on the same data."""
+        return self._everybody("evaluate", data)
+
     def states(self) -> list[State]:
         """Return copies of what each peer keeps besides its row: its optimiser's state, and what stays at home."""
         return self._everybody("state")
+
+    def whole(self, peer: int) -> State:
+        """Return one peer's whole model by name, what stays at home included."""
+        (found,) = self._everybody("whole", only=[peer])
+        model: State = found
+        return model
 
     def restore(self, parameters: Array, states: Sequence[State]) -> None:
         """Continue from saved parameters and what `states` gave."""
@@ -63,8 +73,10 @@ class Team(AbstractContextManager["Team"], ABC):
         """Give back processes, memory and settings; may be called twice."""
 
     @abstractmethod
-    def _everybody(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
-        """Carry one of `COMMANDS` out for every peer and return one answer per peer, in their order."""
+    def _everybody(
+        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        """Carry one of `COMMANDS` out for every peer, or ``only`` for some; return one answer per peer, in order."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -90,10 +102,12 @@ class InProcessTeam(Team):
         """Restore the caller's number of threads."""
         self._settings.close()
 
-    def _everybody(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
-        found = []
-        for peer, row in enumerate(self.parameters):
-            found.append(COMMANDS[command](self._trainer, peer, row, argument))
+    def _everybody(
+        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        found: list[Any] = []
+        for peer in range(len(self.parameters)) if only is None else only:
+            found.append(COMMANDS[command](self._trainer, peer, self.parameters[peer], argument))
             if report is not None:
                 report(len(found))
         return found
@@ -103,7 +117,8 @@ COMMANDS: Mapping[str, Callable[[LocalTrainer, int, Array, Any], Any]] = {
     "ready": lambda _trainer, _peer, _row, _nothing: None,
     "initialise": lambda trainer, peer, row, _nothing: trainer.initialise(peer, row),
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
-    "evaluate": lambda trainer, peer, row, _nothing: trainer.evaluate(peer, row),
+    "evaluate": lambda trainer, peer, row, data: trainer.evaluate(peer, row, data),
+    "whole": lambda trainer, peer, row, _nothing: trainer.whole(peer, row),
     "state": lambda trainer, peer, _row, _nothing: trainer.state(peer),
     "restore": lambda trainer, peer, _row, states: trainer.restore(peer, states[peer]),
 }
