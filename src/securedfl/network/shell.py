@@ -281,7 +281,8 @@ class Shell:
         turn = share.round if before.round >= 0 else 0
         names = dict(zip(share.members, names_of(share.members, state.roster), strict=True))
 
-        base = None if before.round < 0 else self.results.load(before.round, before.digest)
+        def base() -> Array | None:
+            return None if before.round < 0 else self.results.load(before.round, before.digest)
 
         def store(mean: Array) -> bytes:
             result = self.results.store(*now, averages.model(mean, turn, base))
