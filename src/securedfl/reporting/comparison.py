@@ -13,6 +13,8 @@ from securedfl.reporting.units import data_size, duration, percent, points, scie
 def result(run: Run) -> str:
     """Return the run's result in one sentence."""
     lead = _leading(run)
+    if lead is None and run.started:
+        return f"{run.peers} peers have averaged {run.rounds_done} rounds; no test data was there to measure accuracy."
     if lead is None:
         return f"No round has finished yet, so there is no result: {run.peers} peers, {run.rounds} rounds planned."
     where = f"{run.peers} peers" + (f" on {run.dataset}" if run.dataset else "")

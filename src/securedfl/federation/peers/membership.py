@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -25,7 +25,6 @@ from securedfl.network.data.averages import Averaged
 from securedfl.network.peer import Peer
 from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
-from securedfl.network.words import names_of
 from securedfl.parameters import Array, Schema
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
@@ -118,11 +117,10 @@ def membership(
         # a site that takes buffers for parameters would compute another model
         told["buffers"] = str([(part.start, part.stop) for part in buffers])
     genesis = federation.genesis(site.design.hash, schema.hash)
-    roster = genesis.roster
 
-    def say(told: CoreTell, _text: str) -> None:
+    def say(told: CoreTell, names: Sequence[str]) -> None:
         if told.what == "waiting":
-            tell(Waiting(names_of(told.peers, roster)))
+            tell(Waiting(tuple(names)))
 
     settings = PeerSettings(
         name=config.name,
