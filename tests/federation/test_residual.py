@@ -8,7 +8,7 @@ import pytest
 from securedfl.federation.bringing import Brought
 from securedfl.federation.peers.run import RealPeer
 from securedfl.federation.peers.update import Update, carried, find_update, save_update
-from securedfl.network.averages import Averaged
+from securedfl.network.data.averages import Averaged
 
 ME = 2
 LEFT = np.array([0.25])

@@ -15,13 +15,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
 import securedfl
 from securedfl.cli import app
 from securedfl.cli.up import table
-from securedfl.errors import ConfigError, InvalidInputError, PrivacyError
+from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, PrivacyError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.check import check
@@ -151,6 +152,37 @@ def test_parameters_that_cannot_be_averaged_are_not_kept(federation):
     in_threads(work, 3)
     for model in models:
         np.testing.assert_allclose(model["w"], 1, atol=1e-5)
+
+
+def test_an_optimiser_a_list_or_parameters_average_alike_until_the_run_is_done(federation):
+    made = federation(3, protocol="shares", group_size=2, rounds=2)
+    modules = [torch.nn.Linear(2, 1) for _ in range(3)]
+    for k, module in enumerate(modules):
+        torch.nn.init.constant_(module.weight, float(k))
+        torch.nn.init.constant_(module.bias, float(k))
+    handed = [
+        list(modules[0].parameters()),
+        [parameter.detach().numpy() for parameter in modules[1].parameters()],
+        [parameter.detach() for parameter in modules[2].parameters()],
+    ]
+
+    def work(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            assert not peer.done
+            peer.average_(handed[k])
+            peer.average_(modules[0].parameters() if k == 0 else handed[k])
+            assert not peer.done
+            peer.average_(handed[k])
+            assert peer.done
+            with pytest.raises(PeerLostError, match="all 3 averages of this run are done"):
+                peer.average_(handed[k])
+        with pytest.raises(ConfigError, match="has left the federation"):
+            peer.average_(handed[k])
+
+    in_threads(work, 3)
+    for module in modules:
+        torch.testing.assert_close(module.weight.detach(), torch.ones(1, 2), rtol=0, atol=1e-5)
+        torch.testing.assert_close(module.bias.detach(), torch.ones(1), rtol=0, atol=1e-5)
 
 
 def load_example(name):

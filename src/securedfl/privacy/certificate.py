@@ -63,6 +63,13 @@ class Certificate:
         In which the code was run.
     levels
         ``levels[i, u]``: the most that coalitions with member i learn about peer u; for pictures, not part of the JSON.
+
+    Examples
+    --------
+    >>> import securedfl
+    >>> certificate = securedfl.certify(9, protocol="shares", collusion=2)
+    >>> certificate.verdict, certificate.kind, certificate.exhaustive
+    ('only the total', 'perfect', True)
     """
 
     peers: int

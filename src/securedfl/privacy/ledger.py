@@ -7,24 +7,20 @@ parameters stood still.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs.coalitions import components
-from securedfl.errors import RunFolderError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
 from securedfl.privacy.symbolic.sums import MOST_ROWS, computable_sums
 
-FILE = "ledger.json"
 _MOST_PEERS_LISTED = 64
 _MOST_COALITIONS = 100
 """How many coalitions are tried on all rounds together; those among the fewest peers first."""
@@ -256,26 +252,3 @@ class Ledger:
 def _single(basis: npt.NDArray[Any]) -> set[int]:
     """Return the columns of a basis that can be solved for."""
     return {int(np.flatnonzero(row)[0]) for row in basis[(basis != 0).sum(axis=1) == 1]}
-
-
-def load(folder: str | Path) -> Mapping[str, Any]:
-    """Read the ledger.json of a run folder: one ledger, or one per method."""
-    path = Path(folder) / FILE
-    data = read_object(path)
-    ledgers = [data] if "attempts" in data else list(data.values())
-    if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
-        raise RunFolderError(f"{path} is not a ledger")
-    return data
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a run folder that holds an object."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}; was this run made by securedfl train?") from None
-    except ValueError as error:
-        raise RunFolderError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise RunFolderError(f"{path} does not hold a JSON object; was this run made by securedfl train?")
-    return data

@@ -22,7 +22,9 @@ from securedfl.network.wire.values import Member
 from securedfl.privacy.absence import Absence
 from securedfl.protocols.protocol import LEAST_PEERS, by_name
 
-NOT_SHARED = frozenset({"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks"})
+NOT_SHARED = frozenset(
+    {"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks", "device"}
+)
 """Settings of a simulation that make no sense for, or belong to, a single site."""
 
 DEFAULT_PROTOCOL = "resilient"
@@ -202,6 +204,8 @@ class FederationConfig(Settings):
         """Short content hash of what stays the same for the whole run: not rounds, deadlines, addresses or keys."""
         names = {entry.name for entry in self.first}
         changing = {"train.rounds", *(f"{name}.{what}" for name in names for what in ("address", "fingerprint"))}
+        # settings that came later do not change the runs that began without them
+        changing |= {f"train.{key}" for key in self.training.as_before - {"integers", "local"}}
         kept = {k: v for k, v in self.told.items() if k not in changing and not k.startswith("deadlines.")}
         text = json.dumps([kept, [entry.name for entry in self.first]], sort_keys=True)
         return hashlib.sha256(b"securedfl federation 2\0" + text.encode()).hexdigest()[:16]
@@ -232,6 +236,7 @@ class PeerConfig(Settings):
     listen: str | Literal[False] | None = Field(None, description="HOST:PORT; by default its address; false: none.")
     proxy: str | None = Field(None, description="http://HOST:PORT of a CONNECT proxy; by default HTTPS_PROXY.")
     data_dir: Path | None = None
+    device: str = Field("cpu", description="Where a known data set's model trains: cpu, cuda, cuda:1, mps.")
     data: dict[str, Any] = Field(default_factory=dict, description="Handed to the entry point as it is.")
     metrics: str | None = Field(None, description="HOST:PORT of a Prometheus endpoint; off by default.")
 

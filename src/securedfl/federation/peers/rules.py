@@ -10,11 +10,11 @@ from securedfl.errors import PrivacyError, SecuredFLError
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import averaging, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
-from securedfl.network.averages import Averages
 from securedfl.network.core.entries import Peer
 from securedfl.network.core.state import Rules, State
-from securedfl.network.driver import CHUNK, SLICED_CHUNK
-from securedfl.network.routes import recoverable
+from securedfl.network.data.averages import Averages
+from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
+from securedfl.network.data.routes import recoverable
 from securedfl.parameters import WEIGHT_NUMBERS, Array, Schema
 from securedfl.protocols.protocol import Averaging, by_name
 from securedfl.protocols.steps import PeerProtocol

@@ -29,7 +29,7 @@ from securedfl.federation.peers.update import AGAIN, Update, carried, find_updat
 from securedfl.federation.run_folder.files import METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, to_line
 from securedfl.learning.training.task import Score
-from securedfl.network.averages import Averaged, RunEndedError
+from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import ConfigError, RunFolderError
-from securedfl.network.averages import Averaged
+from securedfl.network.data.averages import Averaged
 from securedfl.parameters import Array
 from securedfl.storage import OWNER, damaged, read_arrays, write_arrays
 
