@@ -17,8 +17,8 @@ from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
 from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
-from securedfl.network.averages import check_own
 from securedfl.network.core.events import Tell as CoreTell
+from securedfl.network.data.averages import check_own
 from securedfl.network.peer import Peer
 from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
