@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import securedfl
 from securedfl.cli import app
 from securedfl.cli.up import table
-from securedfl.errors import ConfigError, PeerLostError, PrivacyError
+from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, PrivacyError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.check import check
@@ -133,6 +133,24 @@ def test_a_second_call_after_a_caught_error_brings_the_same_parameters(federatio
     (first, vector), (second, same) = brought
     assert first == second == 0
     np.testing.assert_array_equal(vector, same)
+    for model in models:
+        np.testing.assert_allclose(model["w"], 1, atol=1e-5)
+
+
+def test_parameters_that_cannot_be_averaged_are_not_kept(federation):
+    """The loop mends its model and goes on: nothing was shared, so nothing is brought again."""
+    made = federation(3, protocol="resilient", group_size=2, range=1e6)
+    models = [{"w": np.full(5, float(k))} for k in range(3)]
+
+    def work(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            for bad, text in (np.nan, "not finite"), (np.inf, "not finite"), (1e9, "beyond the range"):
+                if k == 1:
+                    with pytest.raises(InvalidInputError, match=text):
+                        peer.average_({"w": np.array([1.0, 1, bad, 1, 1])})
+            peer.average_(models[k])
+
+    in_threads(work, 3)
     for model in models:
         np.testing.assert_allclose(model["w"], 1, atol=1e-5)
 

@@ -8,8 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import numpy as np
-
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.bringing import Bringing, Brought
@@ -21,7 +19,7 @@ from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
 from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
-from securedfl.network.data.averages import Averaged
+from securedfl.network.data.averages import Averaged, check_own
 from securedfl.network.peer import Peer
 from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
@@ -90,8 +88,9 @@ class Membership:
         how = self.bringing(0 if base is None else 1)
         start = base if federation.training.differences else None
         brought = how(w, start, draw=secret_uniform, weight=weight / largest, residual=residual)
-        if np.isfinite(brought.vector).all():
-            how.check(brought.vector)
+        # before it is kept: what is kept for a round is brought again after a restart
+        check_own(brought.vector, self.site.config.name)
+        how.check(brought.vector)
         return brought
 
 
