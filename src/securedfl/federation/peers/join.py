@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,8 +15,12 @@ from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, find_update, save_update
-from securedfl.network.averages import Averaged
+from securedfl.network.averages import Averaged, RunEndedError
+from securedfl.network.peer import Peer
 from securedfl.parameters import Array, Schema, Tree
+
+ENDED_SECONDS = 5.0
+"""How long a peer that comes to an ended run waits for its last average."""
 
 
 class JoinedPeer:
@@ -118,7 +123,8 @@ class JoinedPeer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._member is not None:
-            self._member.peer.linger(0.0)
+            with suppress(RunEndedError):
+                self._member.peer.linger(0.0)
         self._left = True
         self._stack.__exit__(kind, error, trace)
 
@@ -132,13 +138,26 @@ class JoinedPeer:
             model.check_in_place(schema)
             self._schema = schema
             self._member = self._stack.enter_context(membership(site, self._schema))
-            task = self._member.peer.begin()
-            self.round = self._member.peer.progress.state.round if task is None else task.round
-            self._base = self._member.peer.model()
+            peer = self._member.peer
             self._saved = find_update(site.config.out)
+            try:
+                task = peer.begin()
+            except RunEndedError:
+                self._base = _last_of(peer)
+                raise
+            self._base = peer.model()
+            self.round = peer.progress.state.round if task is None else task.round
         elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._member, self._schema
+
+
+def _last_of(peer: Peer) -> Array | None:
+    """Return the last average of a run that an operator has ended, if it is here or comes soon."""
+    deadline = time.monotonic() + ENDED_SECONDS
+    while peer.progress.applied != peer.progress.state.model and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return peer.model()
 
 
 def _described(model: Container, site: Site) -> Schema:

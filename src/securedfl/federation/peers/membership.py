@@ -112,7 +112,7 @@ def membership(
         genesis=genesis,
         rules=make_rules(federation, site.design, averages),
         averages=averages,
-        shared={**federation.told, "design": site.design.hash, "model": schema.hash},
+        shared={**federation.told, "design": site.design.hash, "model": str(schema)},
         listen=config.listens_at(federation),
         relays=federation.relay_members,
         proxy=config.proxy,
