@@ -219,7 +219,9 @@ class Shell:
                 self.links.counters["malformed message"] += 1
             case Hello(settings, clock):
                 if found := differences(dict(self.settings.shared), settings):
-                    log.error("%s has other settings: %s; all sites need the same federation.toml", name, found)
+                    log.error(
+                        "%s has other settings: %s; all sites need the same federation.toml and model", name, found
+                    )
                 if abs(clock - time.time()) > CLOCK_SLACK:
                     log.warning("the clock of %s differs by %.0f s; set both by NTP", name, abs(clock - time.time()))
             case Cards(certificates):

@@ -111,7 +111,7 @@ def membership(
     config, federation = site.config, site.federation
     optimizer = federation.training.common(buffers)
     averages = make_averages(federation, site.design, schema, optimizer)
-    told = {**federation.told, "design": site.design.hash, "model": schema.hash}
+    told = {**federation.told, "design": site.design.hash, "model": str(schema)}
     if optimizer.kind != "none":
         # a site that takes buffers for parameters would compute another model
         told["buffers"] = str([(part.start, part.stop) for part in buffers])
