@@ -29,6 +29,7 @@ from securedfl.simulation.average import average, average_
 if TYPE_CHECKING:
     from securedfl.federation.config import TrainConfig
     from securedfl.federation.peers.join import join
+    from securedfl.federation.run_folder.model import load
     from securedfl.federation.train import train
 
 __version__ = version("securedfl")
@@ -36,6 +37,7 @@ __version__ = version("securedfl")
 _LOADED_WHEN_USED = {
     "TrainConfig": "securedfl.federation.config",
     "join": "securedfl.federation.peers.join",
+    "load": "securedfl.federation.run_folder.model",
     "train": "securedfl.federation.train",
 }
 """What needs more than numpy: PyTorch, or TLS."""
@@ -67,5 +69,6 @@ __all__ = [
     "best_design",
     "certify",
     "join",
+    "load",
     "train",
 ]

@@ -34,6 +34,9 @@ CHOICES = {
     "steps": "NUMBER",
     "learning_rate_period": "NUMBER",
     "gradient_norm": "NUMBER",
+    "common_learning_rate": "NUMBER",
+    "common_momentum": "NUMBER",
+    "common_adaptivity": "NUMBER",
     "device": "cpu|cuda|cuda:N|mps",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
@@ -44,6 +47,7 @@ CHOICES = {
 NUMBERS: Mapping[str, Callable[[str], float]] = {
     **dict.fromkeys(("workers", "group_size", "bits", "steps", "learning_rate_period"), int),
     **dict.fromkeys(("range", "gradient_norm"), float),
+    **dict.fromkeys(("common_learning_rate", "common_momentum", "common_adaptivity"), float),
 }
 """Options that are numbers, or a word, or nothing by default."""
 

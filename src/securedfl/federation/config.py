@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
 from securedfl.learning.data.datasets import source
+from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
 from securedfl.learning.training.rates import Schedule as Rate
 from securedfl.learning.training.task import Initial, Precision, TrainingOptions
 from securedfl.parameters import Integers
@@ -29,7 +30,7 @@ FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_update
 ADDED = frozenset(
     {
         *("integers", "local", "initial", "learning_rate_schedule", "learning_rate_decay", "warmup", "proximal"),
-        *("precision", "device"),
+        *("precision", "device", "common_optimizer"),
     }
 )
 """Settings that older run folders do not have; what they were then is not hashed, so that those go on."""
@@ -140,6 +141,15 @@ class TrainConfig(Settings):
         "cpu", description="Where peers train: cpu, cuda, cuda:1, mps."
     )
 
+    common_optimizer: Kind = Field("none", description="What the common model does with an average.")
+    common_learning_rate: float | None = Field(
+        None, gt=0, le=1e6, description="Of the common optimiser; the default depends on it."
+    )
+    common_momentum: float | None = Field(None, ge=0, lt=1, description="Of the common optimiser; 0.9 by default.")
+    common_adaptivity: float | None = Field(
+        None, gt=0, description="Of adam and yogi: small adapts much; 0.001 by default."
+    )
+
     group_size: Literal["auto"] | Annotated[int, Field(ge=2)] = Field(
         "auto", description="Peers per group; auto is 3 unless another size protects peers better."
     )
@@ -198,7 +208,17 @@ class TrainConfig(Settings):
             # from here on it stays, so that a run that is extended goes on as it was
             config = config.model_copy(update={"learning_rate_period": config.rounds})
         config.options()
+        config.common()
         return config
+
+    def common(self, buffers: tuple[slice, ...] = ()) -> CommonOptimizer:
+        """Return the optimiser of the common model; ``buffers`` are the parts that it leaves as averaged."""
+        kind = self.common_optimizer
+        names = ("learning_rate", "momentum", "adaptivity")
+        given = {f"common_{name}": getattr(self, f"common_{name}") for name in names}
+        check_common(kind, given)
+        values = {name: value for name in names if (value := given[f"common_{name}"]) is not None}
+        return CommonOptimizer(kind=kind, buffers=buffers, **{"learning_rate": RATES[kind], **values})
 
     def options(self) -> TrainingOptions:
         """Return how a peer trains; options that contradict each other are a `ConfigError`."""

@@ -9,8 +9,10 @@ from typing import Any
 
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import EVERYBODY, save_account
-from securedfl.federation.methods import METHODS
+from securedfl.federation.methods import METHODS, private
+from securedfl.federation.run_folder.card import write_card
 from securedfl.federation.run_folder.folder import RunFolder
+from securedfl.federation.run_folder.model import main_method
 from securedfl.federation.run_folder.summary import DesignSummary, MethodSummary, Samples, Summary, versions
 from securedfl.learning.training.task import Task
 from securedfl.privacy.absence import Absence
@@ -44,6 +46,7 @@ def leave_results(
         config=config.to_dict(),
     )
     folder.finish(summary)
+    write_card(folder.path, summary, rows, main_method(config.methods, private(config)))
     save_account(folder.path, config, design, rows, absence)
     return summary
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from securedfl.federation.bringing import Bringing, Brought
+from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
 from securedfl.learning.training.task import Score
 from securedfl.learning.training.team import Report, Team
 from securedfl.parameters import Array
@@ -79,11 +80,15 @@ class SecureAggregation:
         Whether differences are averaged from round 1 on.
     weights
         How much each peer counts; without, all count alike.
+    optimizer
+        What the common model does with an average.
     name_at
         Gives the parameter that an index belongs to, for messages.
 
     Attributes
     ----------
+    held
+        What all peers hold: the model, and the state of its optimiser; None before the first average.
     residuals
         What each peer rounded off and adds in the next round; None if nothing is kept.
     """
@@ -96,17 +101,19 @@ class SecureAggregation:
         rounding: Callable[[int, int], Draw],
         differences: bool = True,
         weights: Sequence[float] | None = None,
+        optimizer: CommonOptimizer = NO_OPTIMIZER,
         name_at: Callable[[int], str] | None = None,
     ) -> None:
         self._bringing, self._draws, self._rounding, self._name_at = bringing, draws, rounding, name_at
         self._differences = differences
         self._weights = None if weights is None else [weight / max(weights) for weight in weights]
-        self._base: Array | None = None
+        self._optimizer = optimizer
+        self.held: Array | None = None
         self.residuals: list[Array] | None = None
 
-    def restore(self, base: Array, residuals: Sequence[Array] | None) -> None:
-        """Go on from a model that all peers hold."""
-        self._base = base.copy() if self._differences else None
+    def restore(self, held: Array, residuals: Sequence[Array] | None) -> None:
+        """Go on from what all peers held."""
+        self.held = held.copy()
         self.residuals = None if residuals is None else list(residuals)
 
     def __call__(self, parameters: Array, round: int) -> SimulatedAverage:
@@ -124,12 +131,11 @@ class SecureAggregation:
         left = [one.residual for one in brought]
         self.residuals = None if left[0] is None else [one for one in left if one is not None]
         mean = bring.model(outcome.average, self._base)
+        self.held = self._optimizer.step(self.held, mean)
         seconds = time.perf_counter() - started
 
         difference = mean - true_mean(parameters, self._weights)
-        parameters[:] = mean
-        if self._differences:
-            self._base = mean
+        parameters[:] = self._optimizer.model(self.held)
         return SimulatedAverage(
             round=round,
             error_mse=float(np.square(difference).mean()),
@@ -138,6 +144,11 @@ class SecureAggregation:
             clipped=sum(one.clipped for one in brought) if bring.beyond == "clip" else None,
             seconds=seconds,
         )
+
+    @property
+    def _base(self) -> Array | None:
+        """The model from which peers bring differences."""
+        return None if self.held is None or not self._differences else self._optimizer.model(self.held)
 
     def _bring(self, bring: Bringing, row: Array, peer: int, round: int) -> Brought:
         return bring(

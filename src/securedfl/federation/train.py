@@ -18,6 +18,7 @@ from securedfl.federation.methods import (
     bringing,
     check_settings,
     choose_design,
+    private,
 )
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder, leave_results
@@ -26,6 +27,7 @@ from securedfl.federation.run_folder.checkpoint import Checkpoint
 from securedfl.federation.run_folder.files import updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.tensorboard import Events
 from securedfl.federation.simulated import (
@@ -39,7 +41,7 @@ from securedfl.federation.task import make_task
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import Task
 from securedfl.learning.training.team import Team
-from securedfl.learning.training.trainer import find_device
+from securedfl.learning.training.trainer import HOME, find_device
 from securedfl.learning.training.worker_count import make_team
 from securedfl.parameters import Array
 from securedfl.protocols import InsecureSeededDraw
@@ -101,14 +103,15 @@ def train(config: TrainConfig | None = None, *, observer: Observer | None = None
 
 
 def resume(path: Path, *, changes: Mapping[str, Any] | None = None, observer: Observer | None = None) -> Summary:
-    """Continue a run that was stopped or killed; the numbers are those of an uninterrupted one.
+    """Continue a run that was stopped or killed, or extend one; the numbers are those of an uninterrupted one.
 
     Parameters
     ----------
     path
         The run folder.
     changes
-        Settings given again. Only those that change no number may differ (workers, for instance).
+        Settings given again. Only those that change no number may differ (workers, for instance), and ``rounds`` may
+        be more than before.
     observer
         Told about progress.
     """
@@ -117,7 +120,10 @@ def resume(path: Path, *, changes: Mapping[str, Any] | None = None, observer: Ob
         stack.callback(folder.close)
         certificate = pass_gate(folder.config, folder.design)
         observer = observer or Observer()
-        return _run(folder, make_task(folder.config, observer.preparing), certificate, observer)
+        task = make_task(folder.config, observer.preparing)
+        if "rounds" in (changes or {}):
+            folder.keep_settings()
+        return _run(folder, task, certificate, observer)
 
 
 def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer: Observer) -> Summary:
@@ -151,7 +157,7 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
         if not path.exists():
             continue
         point = checkpoints.load(path)
-        if point.method != method or point.identity != folder.identity:
+        if point.method != method or not folder.holds(point):
             raise RunFolderError(
                 f"the checkpoint {path} belongs to other settings or another design than config.toml and design.json; "
                 "put those back, or start a new run with another --out"
@@ -185,7 +191,7 @@ def _train_method(
             raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
         team.restore(point.parameters, point.states)
         if aggregation is not None:
-            aggregation.restore(team.parameters[0], point.residuals)
+            aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
     observer.method_started(method, after)
     with ExitStack() as stack:
         save = stack.enter_context(checkpoints.in_background(folder.save))
@@ -203,15 +209,49 @@ def _train_method(
                 train_seconds=outcome.train_seconds,
                 average_seconds=outcome.average.seconds,
             )
+            if row.round == config.rounds and (aggregation is None or config.local):
+                scores = team.evaluate_on(task.tests())
+                row = replace(row, common_accuracy=tuple(score.correct / score.count for score in scores))
             folder.append(row)
             if row.round % config.checkpoint_every == 0 or row.round == config.rounds:
                 saved = checkpoints.snapshot(team.parameters)
-                residuals = None if aggregation is None else aggregation.residuals
-                save(Checkpoint(method, row.round, folder.identity, saved, team.states(), residuals))
+                save(
+                    Checkpoint(
+                        method,
+                        row.round,
+                        folder.identity,
+                        saved,
+                        team.states(),
+                        None if aggregation is None else aggregation.residuals,
+                        None if aggregation is None or config.common_optimizer == "none" else aggregation.held,
+                    )
+                )
             if events is not None:
                 events.add(row)
             observer.round_finished(row)
+    if aggregation is not None:
+        _leave_model(folder, task, team, method)
     observer.method_finished(method)
+
+
+def _leave_model(folder: RunFolder, task: Task, team: Team, method: str) -> None:
+    """Write the common model by name."""
+    config = folder.config
+    homes = [
+        {name.removeprefix(HOME): value for name, value in state.items() if name.startswith(HOME)}
+        for state in team.states()
+    ]
+    about = About(
+        method=method,
+        round=config.rounds,
+        model=config.model,
+        shape=task.dataset.shape,
+        classes=task.dataset.classes,
+        width=config.width,
+        personal=personal_parts(homes),
+    )
+    path = model_file(folder.path, method, main_method(config.methods, private(config)))
+    save_model(path, team.whole(0), about)
 
 
 def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> SecureAggregation | None:
@@ -232,6 +272,7 @@ def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> Secu
         rounding=lambda round, peer: InsecureSeededDraw(config.seed, peer=-1 - peer, round=round),
         differences=averages_differences(config, method),
         weights=[float(count) for count in task.samples] if config.weighted else None,
+        optimizer=config.common(team.buffers),
         name_at=team.schema.name_at,
     )
 

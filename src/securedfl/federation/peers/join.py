@@ -14,6 +14,7 @@ from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, carried, find_update, save_update
+from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged
 from securedfl.parameters import Array, Schema, Tree
 
@@ -64,7 +65,7 @@ class JoinedPeer:
         container = Container.of(model)
         member, schema = self._joined(container)
         vector = self._same_again(np.array(container.flatten(schema)), weight, container.at_home(schema))
-        self.last = member.peer.forget(self.round) if vector is None else member.peer.average(vector, self.round)
+        self.last = member.average(vector, self.round)
         left = None if self._saved is None else self._saved.residual
         self._residual = carried(left, self.last, self.round, member.site.me)
         self.round = self.last.round + 1
@@ -133,10 +134,11 @@ class JoinedPeer:
             schema = _described(model, site)
             model.check_in_place(schema)
             self._schema = schema
-            self._member = self._stack.enter_context(membership(site, self._schema))
+            buffers = buffers_of(schema, model.given)
+            self._member = self._stack.enter_context(membership(site, schema, buffers=buffers))
             task = self._member.peer.begin()
             self.round = self._member.peer.progress.state.round if task is None else task.round
-            self._base = self._member.peer.model()
+            self._base = self._member.model()
             self._saved = find_update(site.config.out)
         elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import random
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +17,10 @@ from securedfl.arrays import to_numpy
 from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.rules import METHOD
+from securedfl.federation.run_folder.model import About
 from securedfl.federation.task import make_task
+from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.task import Score
 from securedfl.parameters import Array, Integers, Schema
 
@@ -24,7 +29,9 @@ class Learner(Protocol):
     """One peer's model and data, seen as flat vectors."""
 
     schema: Schema
+    buffers: tuple[slice, ...]
     samples: int
+    about: About
 
     def initial(self) -> Array:
         """Return w^0 of this peer."""
@@ -60,7 +67,15 @@ class KnownLearner:
         task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device}))
         self._trainer = LocalTrainer.of(task, [self._me])
         self.schema = self._trainer.model.schema
+        self.buffers = buffers_of(self.schema, self._trainer.model.module)
         self.samples = task.samples[self._me]
+        self.about = About(
+            method=METHOD,
+            model=federation.training.model,
+            shape=task.dataset.shape,
+            classes=task.dataset.classes,
+            width=federation.training.width,
+        )
 
     def initial(self) -> Array:
         """Return w_k^0."""
@@ -80,8 +95,7 @@ class KnownLearner:
 
     def whole(self, vector: Array) -> dict[str, Array]:
         """Return the model by name."""
-        self._trainer.load(self._me, np.array(vector))
-        return _as_numpy(self._trainer.model.module)
+        return self._trainer.whole(self._me, np.array(vector))
 
     def state(self) -> Any:
         """Return the optimiser's state and what stays at home."""
@@ -99,7 +113,8 @@ class EntryLearner:
     how many test samples were right, and the summed loss. The model has a ``state_dict``, or is a dict of arrays.
     What ``update.state_dict()`` returns, if there is such a thing, is kept with every checkpoint, and handed to
     ``update.load_state_dict`` after a restart: the state of an optimiser, for instance. So is what stays at home of the
-    model: ``integers`` and ``local`` decide on that (see `Schema.of`).
+    model: ``integers`` and ``local`` decide on that (see `Schema.of`). What it draws while it is called comes from
+    ``seed``.
     """
 
     def __init__(
@@ -110,8 +125,11 @@ class EntryLearner:
         *,
         integers: Integers = "own",
         local: Iterable[str] = (),
+        seed: int = 0,
     ) -> None:
-        made = _load(entry, folder)(dict(settings))
+        make = _load(entry, folder)
+        with drawing_from(seed):
+            made = make(dict(settings))
         if not isinstance(made, tuple) or len(made) not in (3, 4):
             raise ConfigError(f"{entry} must return (model, data, update) or (model, data, update, evaluate)")
         self._model, self._data, self._update = made[:3]
@@ -120,7 +138,9 @@ class EntryLearner:
         self._evaluate = made[3] if len(made) == 4 else None
         self._describe = partial(Container.schema, integers=integers, local=tuple(local))
         self.schema = self._describe(Container.of(self._model))
+        self.buffers = buffers_of(self.schema, self._model)
         self.samples = len(self._data) if hasattr(self._data, "__len__") else 1
+        self.about = About(method=METHOD)
 
     def initial(self) -> Array:
         """Return the model's own first parameters."""
@@ -166,7 +186,29 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
         return KnownLearner(federation, config)
     data = {"name": config.name, "seed": federation.training.seed, **config.data}
     training = federation.training
-    return EntryLearner(federation.entry, data, folder, integers=training.integers, local=training.local)
+    # models that the entry point draws are common, or each site's own
+    whose = config.position(federation) + 1 if training.initial == "own" else 0
+    return EntryLearner(
+        federation.entry, data, folder, integers=training.integers, local=training.local, seed=training.seed + whose
+    )
+
+
+@contextmanager
+def drawing_from(seed: int) -> Iterator[None]:
+    """Let the global generators of Python, numpy and torch (if loaded) draw from a seed; give their state back."""
+    torch = sys.modules.get("torch")
+    before = random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - the caller's code may use it
+    if torch is not None:
+        torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(before[2])
 
 
 def _as_numpy(model: Any) -> dict[str, Array]:

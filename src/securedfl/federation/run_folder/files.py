@@ -79,8 +79,8 @@ def read_config(folder: Path) -> TrainConfig:
 def missing(folder: Path, name: str) -> RunFolderError:
     """Return the error for a run folder without a file that it should have."""
     return RunFolderError(
-        f"{folder} has no {name}, so it is not a complete run folder; give the folder that "
-        "`securedfl train --out` wrote, or continue the run with `securedfl train --resume`"
+        f"{folder} has no {name}, so it is not a complete run folder; give the folder that `securedfl train --out` "
+        "or a peer that has ended wrote, or continue the run with `securedfl train --resume`"
     )
 
 

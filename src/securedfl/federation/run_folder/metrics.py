@@ -41,6 +41,8 @@ class Row:
         Pooled over all peers' own test data. What is not finite, of a model that fails, is null on disk.
     peer_accuracy, peer_loss
         Of each peer on its own test data.
+    common_accuracy
+        Of each peer on the test data of all peers, after the last round, if peers hold different models.
     train_loss
         Mean over all training samples.
     error_mse, error_max
@@ -59,6 +61,7 @@ class Row:
     loss: float = math.nan
     peer_accuracy: tuple[float, ...] = ()
     peer_loss: tuple[float, ...] = ()
+    common_accuracy: tuple[float, ...] | None = None
     train_loss: float | None = None
     error_mse: float | None = None
     error_max: float | None = None
@@ -81,6 +84,27 @@ class Row:
             peer_accuracy=tuple(score.correct / score.count for score in scores),
             peer_loss=tuple(score.loss / score.count for score in scores),
             train_loss=float(np.average(means, weights=samples)) if losses else None,
+        )
+
+    @classmethod
+    def of_peer(cls, row: PeerRow, before: int) -> Self:
+        """Return what a real peer's row tells; ``before`` is how many bytes the peer had sent in the round before."""
+        score = row.score
+        accuracy, loss = (score.correct / score.count, score.loss / score.count) if score else (math.nan, math.nan)
+        return cls(
+            method=row.method,
+            round=row.round,
+            accuracy=accuracy,
+            loss=loss,
+            peer_accuracy=(accuracy,) if score else (),
+            peer_loss=(loss,) if score else (),
+            train_loss=row.train_loss,
+            # it counts anew when it is started again
+            bytes_per_peer=float(row.bytes_out - before if row.bytes_out >= before else row.bytes_out),
+            clipped=row.clipped,
+            train_seconds=row.train_seconds,
+            average_seconds=row.average_seconds,
+            tried=row.tried,
         )
 
 
@@ -137,11 +161,11 @@ class PeerRow:
 
 R = TypeVar("R", Row, PeerRow)
 
-PER_PEER = ("peer_accuracy", "peer_loss")
+PER_PEER = ("peer_accuracy", "peer_loss", "common_accuracy")
 COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "tried"))
 """The columns of metrics.csv; all but method and round are numbers."""
 
-_LEFT_OUT = ("tried", "correct", "loss", "count", "clipped")
+_LEFT_OUT = ("tried", "common_accuracy", "correct", "loss", "count", "clipped")
 """Keys that are not written where they do not apply."""
 
 
@@ -164,16 +188,24 @@ def finite(value: Any) -> Any:
 def read_rows(folder: Path, kind: type[R], *, torn: bool = True) -> list[R]:
     """Read the rows of a run, or those of one real peer; none if there is no file.
 
-    With ``torn`` off a last line that a kill cut short is an error; else it is left out.
+    The rows of a real peer can be read as those of a run, too. With ``torn`` off a last line that a kill cut short is
+    an error; else it is left out.
     """
-    rows = []
+    rows: list[R] = []
+    sent = 0
     for number, line in enumerate(read_lines(folder / METRICS, torn=torn), start=1):
         try:
             found = json.loads(line)
             if isinstance(found, dict):
                 for key in ("accuracy", "loss", *PER_PEER):
                     found |= {key: _numbers(found[key])} if key in found else {}
-            rows.append(msgspec.convert(found, kind))
+            if kind is Row and isinstance(found, dict) and "bytes_out" in found:
+                row = msgspec.convert(found, PeerRow)
+                made: Any = Row.of_peer(row, sent)
+                rows.append(made)
+                sent = row.bytes_out
+            else:
+                rows.append(msgspec.convert(found, kind))
         except ValueError as error:
             raise damaged(folder, METRICS, f"line {number}: {error}") from None
     return rows

@@ -22,6 +22,7 @@ import torch
 
 from securedfl import errors
 from securedfl.errors import SecuredFLError
+from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.task import PeerData, Task, TrainingOptions
 from securedfl.learning.training.team import COMMANDS, Report, Team
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
@@ -69,7 +70,8 @@ class ProcessTeam(Team):
 
     def __init__(self, task: Task, workers: int) -> None:
         with one_thread():
-            self.schema = LocalTrainer.of(task, []).model.schema
+            model = LocalTrainer.of(task, []).model
+        self.schema, self.buffers = model.schema, buffers_of(model.schema, model.module)
         rows = (task.peers, self.schema.size)
         self._memory = SharedMemory(create=True, size=4 * rows[0] * rows[1])
         self._workers: list[_Worker] = []
@@ -111,14 +113,18 @@ class ProcessTeam(Team):
         with suppress(FileNotFoundError):
             self._memory.unlink()
 
-    def _everybody(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
+    def _everybody(
+        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        wanted = sorted(peer for worker in self._workers for peer in worker.peers) if only is None else list(only)
+        hands = {worker.pipe: set(worker.peers).intersection(wanted) for worker in self._workers}
         for worker in self._workers:
             with suppress(OSError):  # a dead worker is reported below
-                worker.pipe.send((command, argument))
+                if hands[worker.pipe]:
+                    worker.pipe.send((command, argument, sorted(hands[worker.pipe])))
         answers: dict[int, Any] = {}
-        count = sum(len(worker.peers) for worker in self._workers)
-        while len(answers) < count:
-            waiting = {w.pipe: w for w in self._workers if not answers.keys() >= set(w.peers)}
+        while len(answers) < len(wanted):
+            waiting = {w.pipe: w for w in self._workers if not answers.keys() >= hands[w.pipe]}
             for ready in wait(list(waiting)):
                 worker = waiting[ready]  # type: ignore[index]
                 try:
@@ -130,7 +136,7 @@ class ProcessTeam(Team):
                 answers[peer] = answer
                 if report is not None:
                     report(len(answers))
-        return [answers[peer] for peer in range(count)]
+        return [answers[peer] for peer in wanted]
 
     def _lost(self, worker: _Worker) -> WorkerLostError:
         worker.process.join(PATIENCE)
@@ -180,8 +186,8 @@ def _work(job: _Job, pipe: Connection) -> None:
         parameters = _view(memory, job.rows)
         trainer = LocalTrainer(job.data, job.shape, job.classes, job.options)
         while True:
-            command, argument = pipe.recv()
-            for peer in job.data:
+            command, argument, peers = pipe.recv()
+            for peer in peers:
                 try:
                     answer = COMMANDS[command](trainer, peer, parameters[peer], argument)
                 except Exception as error:  # told to the parent, which raises it

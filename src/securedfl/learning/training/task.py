@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from securedfl.errors import ConfigError
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
@@ -113,6 +115,11 @@ class Task:
     def samples(self) -> list[int]:
         """The number of training samples of each peer."""
         return [len(dealt.train) for dealt in self.dealt]
+
+    def tests(self) -> tuple[Array, Array]:
+        """Return the test data of all peers together."""
+        at = np.concatenate([dealt.test for dealt in self.dealt])
+        return self.dataset.x[at], self.dataset.y[at]
 
     def data(self, peer: int) -> PeerData:
         """Return copies of one peer's samples."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.task import Score, Task
 from securedfl.learning.training.trainer import LocalTrainer, State, one_thread
 from securedfl.parameters import Array, Schema
@@ -25,14 +26,15 @@ class Team(AbstractContextManager["Team"], ABC):
     ----------
     parameters
         One flat float32 row per peer, of what is averaged, which `initialise` and `update` write in place.
-    schema
-        Of a row.
+    schema, buffers
+        Of a row, and which parts of it are no trained parameters.
     workers
         The number of processes.
     """
 
     parameters: Array
     schema: Schema
+    buffers: tuple[slice, ...]
     workers: int
 
     def initialise(self) -> None:
@@ -47,9 +49,19 @@ class Team(AbstractContextManager["Team"], ABC):
         """Score every peer's own model on its own test data."""
         return self._everybody("evaluate")
 
+    def evaluate_on(self, data: tuple[Array, Array]) -> list[Score]:
+        """Score every peer's own model on the same data."""
+        return self._everybody("evaluate", data)
+
     def states(self) -> list[State]:
         """Return copies of what each peer keeps besides its row: its optimiser's state, and what stays at home."""
         return self._everybody("state")
+
+    def whole(self, peer: int) -> State:
+        """Return one peer's whole model by name, what stays at home included."""
+        (found,) = self._everybody("whole", only=[peer])
+        model: State = found
+        return model
 
     def restore(self, parameters: Array, states: Sequence[State]) -> None:
         """Continue from saved parameters and what `states` gave."""
@@ -61,8 +73,10 @@ class Team(AbstractContextManager["Team"], ABC):
         """Give back processes, memory and settings; may be called twice."""
 
     @abstractmethod
-    def _everybody(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
-        """Carry one of `COMMANDS` out for every peer and return one answer per peer, in their order."""
+    def _everybody(
+        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        """Carry one of `COMMANDS` out for every peer, or ``only`` for some; return one answer per peer, in order."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -80,6 +94,7 @@ class InProcessTeam(Team):
             stack.enter_context(one_thread())
             self._trainer = LocalTrainer.of(task, range(task.peers))
             self.schema = self._trainer.model.schema
+            self.buffers = buffers_of(self.schema, self._trainer.model.module)
             self.parameters = np.zeros((task.peers, self.schema.size), dtype=np.float32)
             self._settings = stack.pop_all()
 
@@ -87,10 +102,12 @@ class InProcessTeam(Team):
         """Restore the caller's number of threads."""
         self._settings.close()
 
-    def _everybody(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
-        found = []
-        for peer, row in enumerate(self.parameters):
-            found.append(COMMANDS[command](self._trainer, peer, row, argument))
+    def _everybody(
+        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        found: list[Any] = []
+        for peer in range(len(self.parameters)) if only is None else only:
+            found.append(COMMANDS[command](self._trainer, peer, self.parameters[peer], argument))
             if report is not None:
                 report(len(found))
         return found
@@ -100,7 +117,8 @@ COMMANDS: Mapping[str, Callable[[LocalTrainer, int, Array, Any], Any]] = {
     "ready": lambda _trainer, _peer, _row, _nothing: None,
     "initialise": lambda trainer, peer, row, _nothing: trainer.initialise(peer, row),
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
-    "evaluate": lambda trainer, peer, row, _nothing: trainer.evaluate(peer, row),
+    "evaluate": lambda trainer, peer, row, data: trainer.evaluate(peer, row, data),
+    "whole": lambda trainer, peer, row, _nothing: trainer.whole(peer, row),
     "state": lambda trainer, peer, _row, _nothing: trainer.state(peer),
     "restore": lambda trainer, peer, _row, states: trainer.restore(peer, states[peer]),
 }

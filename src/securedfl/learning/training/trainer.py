@@ -164,9 +164,11 @@ class LocalTrainer:
         self._epoch(self._optimizers[peer], x, y)
         return (time.perf_counter() - started) / math.ceil(len(x) / self.options.batch_size)
 
-    def evaluate(self, peer: int, row: Array) -> Score:
-        """Score the parameters of a row, with what the peer has at home, on its test data."""
+    def evaluate(self, peer: int, row: Array, data: tuple[Array, Array] | None = None) -> Score:
+        """Score the parameters of a row, with what the peer has at home, on its test data, or on other ``data``."""
         _, _, x, y = self._data[peer]
+        if data is not None:
+            x, y = (canonical(array).to(self._device) for array in data)
         self.load(peer, row)
         module = self.model.module
         module.eval()
@@ -181,6 +183,11 @@ class LocalTrainer:
                 loss += float(self._total_loss(scores, labels))
                 count += len(labels)
         return Score(correct, loss, count)
+
+    def whole(self, peer: int, row: Array) -> State:
+        """Return the peer's whole model by name, what stays at home included."""
+        self.load(peer, row)
+        return {name: np.array(to_numpy(value)) for name, value in self.model.module.state_dict().items()}
 
     def state(self, peer: int) -> State:
         """Return a copy of what the peer keeps besides its row."""
