@@ -31,6 +31,7 @@ CHOICES = {
     "group_size": "auto|NUMBER",
     "bits": "16|32|64",
     "range": "NUMBER",
+    "peers_per_round": "NUMBER",
     "steps": "NUMBER",
     "learning_rate_period": "NUMBER",
     "gradient_norm": "NUMBER",
@@ -45,7 +46,7 @@ CHOICES = {
 
 
 NUMBERS: Mapping[str, Callable[[str], float]] = {
-    **dict.fromkeys(("workers", "group_size", "bits", "steps", "learning_rate_period"), int),
+    **dict.fromkeys(("workers", "group_size", "bits", "peers_per_round", "steps", "learning_rate_period"), int),
     **dict.fromkeys(("range", "gradient_norm"), float),
     **dict.fromkeys(("common_learning_rate", "common_momentum", "common_adaptivity"), float),
 }

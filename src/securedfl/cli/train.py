@@ -19,6 +19,9 @@ from securedfl.errors import ConfigError, needing
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.reporting.units import data_size, percent
 
+WIDTH = 100
+"""Columns of text that the table of results needs at most."""
+
 
 @with_settings
 def train(
@@ -90,7 +93,8 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
             _shown(method.train_seconds, "{:.1f} s".format),
             _shown(method.average_seconds if sent else None, "{:.2f} s".format),
         )
-    console.print(table)
+    # in logs and pipes, nothing limits the width
+    console.print(table, width=None if console.is_terminal else WIDTH)
     console.print(
         f"{summary.dataset}, {summary.peers} peers, {summary.samples.test} test samples. "
         "Best, Final: each peer's model on its own test data. "

@@ -102,6 +102,9 @@ class TrainConfig(Settings):
     dataset: str = Field("digits", description="Data set to train on.")
     data_dir: PathOption | None = Field(None, description="Folder of the data set, where it needs one.")
     peers: int = Field(9, ge=2, le=MOST_PEERS, description="Number of peers.")
+    peers_per_round: int | None = Field(
+        None, ge=3, description="Peers that a round draws to train and average, in blocks; by default all."
+    )
     rounds: int = Field(20, ge=1, description="Rounds of federated learning.")
     methods: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
         ("local", "fedavg", "secured"), min_length=1, description="Methods to compare, in this order."
@@ -204,12 +207,19 @@ class TrainConfig(Settings):
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
             raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
+        if config.members > config.peers:
+            raise ConfigError(f"peers_per_round = {config.members}, but there are {config.peers} peers; draw fewer")
         if config.learning_rate_schedule == "cosine" and config.learning_rate_period is None:
             # from here on it stays, so that a run that is extended goes on as it was
             config = config.model_copy(update={"learning_rate_period": config.rounds})
         config.options()
         config.common()
         return config
+
+    @property
+    def members(self) -> int:
+        """How many peers take part in an average."""
+        return self.peers_per_round or self.peers
 
     def common(self, buffers: tuple[slice, ...] = ()) -> CommonOptimizer:
         """Return the optimiser of the common model; ``buffers`` are the parts that it leaves as averaged."""

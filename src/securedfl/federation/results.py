@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import EVERYBODY, save_account
+from securedfl.federation.gate import save_account
 from securedfl.federation.methods import METHODS, private
 from securedfl.federation.run_folder.card import write_card
 from securedfl.federation.run_folder.folder import RunFolder
@@ -24,7 +24,7 @@ def leave_results(
     certificate: Mapping[str, Any],
     *,
     finished: bool,
-    absence: Absence = EVERYBODY,
+    absence: Absence | None = None,
 ) -> Summary:
     """Write summary, metrics.csv, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()

@@ -18,6 +18,7 @@ from securedfl.federation.methods import (
     bringing,
     check_settings,
     choose_design,
+    members,
     private,
 )
 from securedfl.federation.observer import Observer
@@ -26,12 +27,13 @@ from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.checkpoint import Checkpoint
 from securedfl.federation.run_folder.files import updates_file
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.metrics import Row, Tried
 from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.tensorboard import Events
 from securedfl.federation.simulated import (
     Aggregation,
+    Members,
     SecureAggregation,
     SimulatedAverage,
     SimulatedPeers,
@@ -185,7 +187,7 @@ def _train_method(
         return
     aggregation = _aggregation(folder, task, team, method)
     averaged = no_aggregation if aggregation is None else _keeping(aggregation, folder, method)
-    peers = SimulatedPeers(team, averaged, observer.peers_trained)
+    peers = SimulatedPeers(team, averaged, observer.peers_trained, _members(config))
     if point is not None:
         if point.parameters.shape[1] != team.schema.size or len(point.states) != task.peers:
             raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
@@ -199,7 +201,8 @@ def _train_method(
         if config.tensorboard:
             events = stack.enter_context(closing(Events(folder.path, method, (after or 0) + 1)))
         for outcome in algorithm3(peers, rounds=config.rounds, after=after):
-            losses = list(zip(outcome.losses, task.samples, strict=False))
+            who = members(config, outcome.number)
+            losses = list(zip(outcome.losses, [task.samples[peer] for peer in who], strict=False))
             row = replace(
                 Row.pooled(method, outcome.number, outcome.scores, losses),
                 error_mse=outcome.average.error_mse,
@@ -208,6 +211,7 @@ def _train_method(
                 clipped=outcome.average.clipped,
                 train_seconds=outcome.train_seconds,
                 average_seconds=outcome.average.seconds,
+                tried=None if aggregation is None or len(who) == config.peers else (Tried(0, 0, who, True),),
             )
             if row.round == config.rounds and (aggregation is None or config.local):
                 scores = team.evaluate_on(task.tests())
@@ -273,8 +277,14 @@ def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> Secu
         differences=averages_differences(config, method),
         weights=[float(count) for count in task.samples] if config.weighted else None,
         optimizer=config.common(team.buffers),
+        members=_members(config),
         name_at=team.schema.name_at,
     )
+
+
+def _members(config: TrainConfig) -> Members | None:
+    """Return who takes part in a round; None if everybody does in all of them."""
+    return None if config.members == config.peers else lambda round: members(config, round)
 
 
 def _keeping(aggregate: Aggregation, folder: RunFolder, method: str) -> Aggregation:
@@ -283,7 +293,8 @@ def _keeping(aggregate: Aggregation, folder: RunFolder, method: str) -> Aggregat
 
     def keep_and_aggregate(parameters: Array, round: int) -> SimulatedAverage:
         if round and round % every == 0:
-            checkpoints.save_parameters(updates_file(folder.path, method, round), parameters)
+            rows = parameters[list(members(folder.config, round))]
+            checkpoints.save_parameters(updates_file(folder.path, method, round), rows)
         return aggregate(parameters, round)
 
     return keep_and_aggregate if every else aggregate

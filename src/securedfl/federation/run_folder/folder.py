@@ -68,8 +68,8 @@ class RunFolder:
             design = Design.load(path / DESIGN)
         except DesignError as error:
             raise RunFolderError(f"the run in {path} cannot be read: {error}") from None
-        if design.n != config.peers:
-            raise RunFolderError(f"{DESIGN} in {path} is for {design.n} peers, but the run has {config.peers}")
+        if design.n != config.members:
+            raise RunFolderError(f"{DESIGN} in {path} is for {design.n} peers, but the run has {config.members}")
         folder = cls(path, config, design)
         folder._take("a run continues only where it can write")
         return folder

@@ -41,9 +41,9 @@ class Team(AbstractContextManager["Team"], ABC):
         """Write w_k^0 into every row and start all optimisers afresh."""
         self._everybody("initialise")
 
-    def update(self, round: int, report: Report | None = None) -> list[float]:
-        """Train every peer in place and return their mean training losses."""
-        return self._everybody("update", round, report=report)
+    def update(self, round: int, report: Report | None = None, only: Sequence[int] | None = None) -> list[float]:
+        """Train every peer, or ``only`` some, in place and return their mean training losses."""
+        return self._everybody("update", round, report=report, only=only)
 
     def evaluate(self) -> list[Score]:
         """Score every peer's own model on its own test data."""
