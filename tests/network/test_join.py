@@ -22,11 +22,12 @@ import securedfl
 from securedfl.cli import app
 from securedfl.cli.up import table
 from securedfl.errors import ConfigError
+from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.peers.check import check
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Status
-from securedfl.federation.peers.learner import EntryLearner
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
@@ -150,7 +151,7 @@ def test_example_of_ones_own_loop(federation, capsys):
 
 
 def test_example_of_an_entry_point():
-    learner = EntryLearner("entry_point:make", {"name": "site"}, EXAMPLES)
+    learner = AppLearner(Entry.of("entry_point:make", EXAMPLES).make({"name": "site"}, 0))
     vector = learner.initial()
     for round in (1, 2):
         vector, loss = learner.update(vector, round)

@@ -23,7 +23,7 @@ FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_update
 """Settings that change no number, so that a resumed run may have others."""
 
 
-ADDED = frozenset({"integers", "local"})
+ADDED = frozenset({"integers", "local", "entry", "data"})
 """Settings that older run folders do not have; their defaults are not hashed, so that those go on."""
 
 RENAMED = {"partition": "dealing"}
@@ -37,6 +37,13 @@ def _names(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def _pairs(value: Any) -> Any:
+    """Turn a table into pairs, which can be hashed as the rest of the settings can."""
+    if not isinstance(value, Mapping):
+        return value
+    return tuple((key, tuple(item) if isinstance(item, list) else item) for key, item in value.items())
+
+
 def _path(value: Any) -> Any:
     return Path(value).expanduser() if isinstance(value, str) else value
 
@@ -45,6 +52,12 @@ ProtocolOption = Annotated[
     str | Protocol, PlainSerializer(lambda given: getattr(given, "name", given), return_type=str)
 ]
 """The name of a protocol, or one of the user's own, which files know by its name."""
+
+Value = str | int | float | bool
+TableOption = Annotated[
+    tuple[tuple[str, Value | tuple[Value, ...]], ...], BeforeValidator(_pairs), PlainSerializer(dict, return_type=dict)
+]
+"""A table of texts, numbers, true, false, and lists of them."""
 
 PathOption = Annotated[Path, BeforeValidator(_path)]
 
@@ -89,6 +102,8 @@ class TrainConfig(Settings):
 
     dataset: str = Field("digits", description="Data set to train on.")
     data_dir: PathOption | None = Field(None, description="Folder of the data set, where it needs one.")
+    entry: str | None = Field(None, description="module:function that makes an app, instead of a data set and model.")
+    data: TableOption | None = Field(None, description="Handed to the app; {name} and {number} are those of the peer.")
     peers: int = Field(9, ge=2, le=MOST_PEERS, description="Number of peers.")
     rounds: int = Field(20, ge=1, description="Rounds of federated learning.")
     methods: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
@@ -158,14 +173,28 @@ class TrainConfig(Settings):
         rho = values.get("rho")
         if isinstance(rho, Mapping):
             check_keys(rho, RhoSchedule.model_fields, f"rho in {where}")
+        if values.get("entry") is not None:
+            for key in ("dataset", "data_dir", "model", "width", "fraction"):
+                if values.get(key, cls.model_fields[key].default) != cls.model_fields[key].default:
+                    raise ConfigError(
+                        f"{key} is set in {where}, but the app of entry has its own; leave one of them away"
+                    )
+        elif values.get("data"):
+            raise ConfigError(f"[data] is set in {where}, but without entry nothing takes it; leave it away")
         dataset = values.get("dataset", cls.model_fields["dataset"].default)
-        defaults = source(dataset).defaults if isinstance(dataset, str) else {}
+        known = isinstance(dataset, str) and values.get("entry") is None
+        defaults = source(dataset).defaults if known else {}
         check_keys(defaults, cls.model_fields, f"the defaults of the data set {dataset!r}")
         config = cls.checked({**defaults, **values}, where)
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
             raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
         return config
+
+    @property
+    def subject(self) -> str:
+        """What is trained, in a word: the app's name or the data set's."""
+        return self.entry or self.dataset
 
     def schedule(self) -> Schedule:
         """Return rho as the protocols take it."""

@@ -22,7 +22,9 @@ from securedfl.network.wire.values import Member
 from securedfl.privacy.absence import Absence
 from securedfl.protocols.protocol import LEAST_PEERS, by_name
 
-NOT_SHARED = frozenset({"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks"})
+NOT_SHARED = frozenset(
+    {"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks"}
+) | {"entry", "data"}
 """Settings of a simulation that make no sense for, or belong to, a single site."""
 
 DEFAULT_PROTOCOL = "resilient"
@@ -164,6 +166,7 @@ class FederationConfig(Settings):
             {
                 "protocol": DEFAULT_PROTOCOL,
                 **self.train,
+                **({} if self.entry is None else {"entry": self.entry}),
                 "peers": len(self.first),
                 "methods": ("secured",),
                 "masks": "secret",

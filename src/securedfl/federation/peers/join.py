@@ -10,8 +10,8 @@ from typing import Any, Self
 import numpy as np
 
 from securedfl.errors import InvalidInputError
+from securedfl.federation.apps.models import put, replace, schema_of, tree_of
 from securedfl.federation.peers.config import PeerConfig
-from securedfl.federation.peers.learner import put, replace, schema_of, tree_of
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, find_update, save_update
 from securedfl.network.averages import Averaged

@@ -18,10 +18,11 @@ import numpy as np
 
 from securedfl.errors import SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
+from securedfl.federation.apps.learner import Learner
 from securedfl.federation.gate import save_account
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
-from securedfl.federation.peers.learner import Learner, make_learner
+from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
@@ -159,7 +160,7 @@ class RealPeer:
         """Return what this peer did in a round."""
         average, peer = outcome.average, self._member.peer
         bytes_in, bytes_out = peer.links.traffic
-        score = asdict(outcome.scores[0]) if outcome.scores else {}
+        score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
             method="secured",
             round=average.round,

@@ -1,12 +1,15 @@
-"""What a federation trains and how, without torch: options, the samples of a peer, scores."""
+"""What a federation trains and how, without torch: options, the samples of a peer, scores, and who trains."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
-from securedfl.learning.data.dataset import Dataset
-from securedfl.learning.data.dealing import Dealt
-from securedfl.parameters import Array, Integers
+from securedfl.parameters import Array, Integers, Schema
+
+State = dict[str, Array]
+"""What a peer keeps from round to round besides its row: its optimiser's state, and what stays at home."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,25 +48,67 @@ class Score:
     count: int
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a federation trains: the data, who holds what, and how to train."""
+class Trainer(Protocol):
+    """Trains some of the peers of a federation, each from its flat row, and in place."""
 
-    dataset: Dataset
-    dealt: tuple[Dealt, ...]
-    options: TrainingOptions
+    @property
+    def schema(self) -> Schema:
+        """Of a row."""
+
+    def initialise(self, peer: int, row: Array) -> None:
+        """Write w_k^0, and start the peer afresh."""
+
+    def update(self, peer: int, round: int, row: Array) -> float | None:
+        """Train a round, and return the mean loss if it is known."""
+
+    def evaluate(self, peer: int, row: Array) -> Score | None:
+        """Score the parameters of a row on the peer's own test data, if it has any."""
+
+    def samples(self, peer: int) -> int:
+        """Return how many training samples the peer has."""
+
+    def state(self, peer: int) -> State:
+        """Return a copy of what the peer keeps besides its row."""
+
+    def restore(self, peer: int, state: State) -> None:
+        """Go on with what `state` gave."""
+
+
+class Part(Protocol):
+    """What is needed to train some peers, to be sent to another process."""
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """Those that are trained."""
+
+    def trainer(self) -> Trainer:
+        """Return what trains them."""
+
+
+class Task(Protocol):
+    """What a federation trains: a known data set and model, or an app of the user's."""
 
     @property
     def peers(self) -> int:
         """The number of peers."""
-        return len(self.dealt)
 
     @property
-    def samples(self) -> list[int]:
-        """The number of training samples of each peer."""
-        return [len(dealt.train) for dealt in self.dealt]
+    def loads(self) -> list[int]:
+        """About how much work each peer is, in a unit of its own."""
 
-    def data(self, peer: int) -> PeerData:
-        """Return copies of one peer's samples."""
-        d, own = self.dataset, self.dealt[peer]
-        return PeerData(d.x[own.train], d.y[own.train], d.x[own.test], d.y[own.test])
+    @property
+    def tests(self) -> int | None:
+        """The number of test samples of all peers; None if nothing but their scores tells."""
+
+    @property
+    def movable(self) -> bool:
+        """Whether other processes can train it."""
+
+    def part(self, peers: Iterable[int]) -> Part:
+        """Return what is needed to train some of the peers."""
+
+    def schema(self) -> Schema:
+        """Return what a row holds."""
+
+    def seconds(self) -> float:
+        """Estimate how long one update of all peers takes in one process; 0 if that cannot be known."""

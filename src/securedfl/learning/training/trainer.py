@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Self
 
 import numpy as np
 import torch
@@ -17,11 +16,8 @@ from securedfl.errors import InvalidInputError, unknown
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
 from securedfl.learning.seeds import torch_seed
-from securedfl.learning.training.task import PeerData, Score, Task, TrainingOptions
-from securedfl.parameters import Array
-
-State = dict[str, Array]
-"""What a peer keeps from round to round besides its row: its optimiser's state, and what stays at home."""
+from securedfl.learning.training.task import PeerData, Score, State, TrainingOptions
+from securedfl.parameters import Array, Schema
 
 HOME = "home."
 """Before the names of what stays at home, in a state."""
@@ -68,11 +64,14 @@ class LocalTrainer:
         self._optimizers = {peer: self._optimizer() for peer in self._data}
         self._home: dict[int, State] = {}
 
-    @classmethod
-    def of(cls, task: Task, peers: Iterable[int]) -> Self:
-        """Return a trainer for some of the peers of a task."""
-        data = {peer: task.data(peer) for peer in peers}
-        return cls(data, task.dataset.shape, task.dataset.classes, task.options)
+    @property
+    def schema(self) -> Schema:
+        """Of a row."""
+        return self.model.schema
+
+    def samples(self, peer: int) -> int:
+        """Return how many training samples the peer has."""
+        return len(self._data[peer][0])
 
     def initialise(self, peer: int, row: Array) -> None:
         """Write w_k^0, freshly drawn parameters that differ from peer to peer, and start the optimiser afresh."""
