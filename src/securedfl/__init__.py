@@ -24,7 +24,7 @@ from securedfl.errors import (
 )
 from securedfl.privacy import Certificate, certify
 from securedfl.protocols import Protocol, Schedule
-from securedfl.simulation.average import average
+from securedfl.simulation.average import average, average_
 
 if TYPE_CHECKING:
     from securedfl.federation.apps.app import App
@@ -40,7 +40,7 @@ _LOADED_WHEN_USED = {
     "join": "securedfl.federation.peers.join",
     "train": "securedfl.federation.train",
 }
-"""What needs more than numpy: PyTorch, or gRPC."""
+"""What needs more than numpy: PyTorch, or TLS."""
 
 
 def __getattr__(name: str) -> Any:
@@ -66,6 +66,7 @@ __all__ = [
     "TrainConfig",
     "__version__",
     "average",
+    "average_",
     "best_design",
     "certify",
     "join",

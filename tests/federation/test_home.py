@@ -141,7 +141,7 @@ def threads_restored():
 @pytest.mark.usefixtures("threads_restored")
 def test_a_real_peer_with_a_known_model_keeps_its_own(tmp_path):
     roster = [{"name": f"p{k}", "address": f"127.0.0.1:{9000 + k}", "fingerprint": f"{k}" * 64} for k in range(3)]
-    train = {"protocol": "shares", "group_size": 2, "local": ["12.*"]}
+    train = {"protocol": "shares", "group_size": 2, "local": ["12.*"], "initial": "own"}
     federation = FederationConfig.resolve({"peers": roster, "train": train})
     learners = [
         KnownLearner(federation, PeerConfig(name=f"p{k}", federation=tmp_path / "f.toml", out=tmp_path / f"p{k}"))

@@ -33,13 +33,20 @@ CHOICES = {
     "group_size": "auto|NUMBER",
     "bits": "16|32|64",
     "range": "NUMBER",
+    "steps": "NUMBER",
+    "learning_rate_period": "NUMBER",
+    "gradient_norm": "NUMBER",
+    "device": "cpu|cuda|cuda:N|mps",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
 }
 """What ``--help`` shows for values that are neither numbers nor one of a few words."""
 
 
-NUMBERS: Mapping[str, Callable[[str], float]] = {"workers": int, "group_size": int, "bits": int, "range": float}
+NUMBERS: Mapping[str, Callable[[str], float]] = {
+    **dict.fromkeys(("workers", "group_size", "bits", "steps", "learning_rate_period"), int),
+    **dict.fromkeys(("range", "gradient_norm"), float),
+}
 """Options that are numbers, or a word, or nothing by default."""
 
 

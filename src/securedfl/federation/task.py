@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 from securedfl.federation.apps.app import Entry, Make
@@ -13,7 +12,7 @@ from securedfl.learning.data.dealing import deal
 from securedfl.learning.data.hub import Report
 from securedfl.learning.seeds import stream
 from securedfl.learning.training.known import KnownTask
-from securedfl.learning.training.task import Task, TrainingOptions
+from securedfl.learning.training.task import Task
 
 
 def make_task(config: TrainConfig, report: Report | None = None) -> KnownTask:
@@ -21,8 +20,7 @@ def make_task(config: TrainConfig, report: Report | None = None) -> KnownTask:
     dataset = datasets.load(config.dataset, config.data_dir, report)
     dataset = dataset.fraction(config.fraction, stream(config.seed, "fraction"))
     dealt = deal(dataset, config.peers, dealing=config.dealing, alpha=config.alpha, seed=config.seed)
-    options = {field.name: getattr(config, field.name) for field in fields(TrainingOptions)}
-    return KnownTask(dataset, dealt, TrainingOptions(**options))
+    return KnownTask(dataset, dealt, config.options())
 
 
 def task_of(config: TrainConfig, app: Make | None = None, report: Report | None = None) -> Task:

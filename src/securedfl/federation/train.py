@@ -40,6 +40,7 @@ from securedfl.federation.task import task_of
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import Task
 from securedfl.learning.training.team import Team
+from securedfl.learning.training.trainer import find_device
 from securedfl.learning.training.worker_count import make_team
 from securedfl.parameters import Array
 from securedfl.protocols import InsecureSeededDraw
@@ -92,6 +93,7 @@ def train(
     config, app = _settled(what, settings)
     if config.entry is None:
         builder(config.model)
+        find_device(config.device)
     check_settings(config)
     design = choose_design(config)
     for method in config.methods:

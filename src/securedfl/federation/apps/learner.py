@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from securedfl.arrays import to_numpy
+from securedfl.containers import Container
 from securedfl.errors import InvalidInputError
 from securedfl.federation.apps.app import App
-from securedfl.federation.apps.models import as_numpy, put, replace, schema_of, tree_of
 from securedfl.learning.training.task import Score
 from securedfl.parameters import Array, Integers, Schema
 
@@ -49,46 +50,52 @@ class AppLearner:
 
     def __init__(self, app: App, *, integers: Integers = "own", local: Iterable[str] = ()) -> None:
         self._app, self._model = app, app.model
-        self._describe = partial(schema_of, integers=integers, local=tuple(local))
-        self.schema = self._describe(self._model)
+        self._describe = partial(Container.schema, integers=integers, local=tuple(local))
+        self.schema = self._describe(Container.of(self._model))
         self.samples = app.size
 
     def initial(self) -> Array:
         """Return the model's own first parameters."""
-        return np.array(self.schema.flatten(tree_of(self._model)))
+        return np.array(Container.of(self._model).flatten(self.schema))
 
     def update(self, vector: Array, round: int) -> tuple[Array, float | None]:
         """Load the parameters, let the app train, and return what it made of them."""
-        put(self.schema, vector, self._model)
+        Container.of(self._model).put(self.schema, vector)
         loss = self._app.update(self._model, self._app.data, round)
-        if self._describe(self._model) != self.schema:
+        trained = Container.of(self._model)
+        if self._describe(trained) != self.schema:
             raise InvalidInputError("the update changed the model's parameters in name, shape, dtype or what is frozen")
-        return np.array(self.schema.flatten(tree_of(self._model))), None if loss is None else float(loss)
+        return np.array(trained.flatten(self.schema)), None if loss is None else float(loss)
 
     def evaluate(self, vector: Array) -> Score | None:
         """Score by the app's function, if it has one."""
         if self._app.evaluate is None:
             return None
-        put(self.schema, vector, self._model)
+        Container.of(self._model).put(self.schema, vector)
         return _score(self._app.evaluate(self._model, self._app.data), "evaluate")
 
     def whole(self, vector: Array) -> dict[str, Array]:
         """Return the model by name."""
-        put(self.schema, vector, self._model)
+        Container.of(self._model).put(self.schema, vector)
         return as_numpy(self._model)
 
     def state(self) -> Any:
         """Return what the update function wants to keep, and what stays at home."""
         update: Any = self._app.update
         kept = update.state_dict() if hasattr(update, "state_dict") else {}
-        return {"update": kept, "home": self.schema.at_home(tree_of(self._model))}
+        return {"update": kept, "home": Container.of(self._model).at_home(self.schema)}
 
     def restore(self, state: Any) -> None:
         """Hand the update function what it wanted to keep, and the model what stayed at home."""
-        replace(self._model, state["home"])
+        Container.of(self._model).replace(state["home"])
         update: Any = self._app.update
         if hasattr(update, "load_state_dict"):
             update.load_state_dict(state["update"])
+
+
+def as_numpy(model: Any) -> dict[str, Array]:
+    """Return copies of all arrays of a model, by name."""
+    return {str(name): np.array(to_numpy(value)) for name, value in Container.of(model).tree.items()}
 
 
 def _score(found: Any, what: str) -> Score:

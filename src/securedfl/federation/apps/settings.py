@@ -63,5 +63,5 @@ def own_data(config: TrainConfig, number: int, name: str) -> dict[str, Any]:
 
 def start_seed(config: TrainConfig, number: int) -> int:
     """Return the seed that a peer's app is made with: one for all, so that all models begin alike; or each its own."""
-    common = getattr(config, "initial", "common") == "common"
+    common = config.initial == "common"
     return torch_seed(config.seed, "make", *(() if common else (number,)))

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.federation.apps.app import Entry
-from securedfl.federation.apps.learner import AppLearner, Learner
-from securedfl.federation.apps.models import as_numpy
+from securedfl.federation.apps.learner import AppLearner, Learner, as_numpy
 from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
@@ -29,13 +28,13 @@ class KnownLearner:
         # sums in another order give other bits
         torch.set_num_threads(1)
         self._me = config.position(federation)
-        task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir}))
+        task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device}))
         self._trainer = task.part([self._me]).trainer()
         self.schema = self._trainer.model.schema
         self.samples = task.samples[self._me]
 
     def initial(self) -> Array:
-        """Return w_k^0, which differs from peer to peer."""
+        """Return w_k^0."""
         row = np.zeros(self.schema.size, dtype=np.float32)
         self._trainer.initialise(self._me, row)
         return row
@@ -69,6 +68,7 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
     training = federation.training
     if federation.entry is None:
         return KnownLearner(federation, config)
+    training = training.model_copy(update={"device": config.device})
     settings = peer_settings(training, config.position(federation), name=config.name, data=config.data)
     app = Entry.of(federation.entry, folder).make(settings, start_seed(training, settings["number"]))
     # torch begins every process at the same known number; whoever knows it could repeat what training draws

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -93,9 +92,8 @@ class KnownTask:
         """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""
         from securedfl.learning.training.trainer import one_thread
 
-        batch = self.options.batch_size
         peer = int(np.argmax(self.samples))
         with one_thread():
             trainer = self.part([peer]).trainer()
             seconds = min(trainer.seconds_per_batch(peer, batches=PROBE_BATCHES) for _ in range(PROBES))
-        return seconds * sum(math.ceil(samples / batch) for samples in self.samples) * self.options.epochs
+        return seconds * sum(map(self.options.batches, self.samples))
