@@ -13,7 +13,8 @@ import typer
 from pydantic.fields import FieldInfo
 
 from securedfl.errors import ConfigError
-from securedfl.federation.config import TrainConfig, read_toml
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.settings import read_toml
 
 PANELS = {
     "dataset": "Run",
@@ -29,6 +30,7 @@ CHOICES = {
     "data": "KEY=VALUE,...",
     "methods": "NAME,...",
     "local": "PATTERN,...",
+    "features": "COLUMN,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
     "group_size": "auto|NUMBER",
     "bits": "16|32|64",

@@ -75,7 +75,8 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
         return
     table = Table(title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("Method", no_wrap=True)
-    for column in ("Best", "Final", "Error", "Sent", "Training", "Averaging"):
+    common = any(method.final_common_accuracy is not None for method in summary.methods.values())
+    for column in ("Best", "Final", *(["Common"] if common else []), "Error", "Sent", "Training", "Averaging"):
         table.add_column(column, justify="right", no_wrap=True)
     for method in summary.methods.values():
         sent = method.bytes_per_peer_per_round
@@ -83,6 +84,7 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
             method.label,
             _shown(method.best_accuracy, percent),
             _shown(method.final_accuracy, percent),
+            *([_shown(method.final_common_accuracy, percent)] if common else []),
             _shown(method.mean_error, "{:.1e}".format),
             _shown(sent or None, data_size),
             _shown(method.train_seconds, "{:.1f} s".format),
@@ -91,7 +93,7 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
     console.print(table)
     console.print(
         f"{summary.dataset}, {summary.peers} peers, {summary.samples.test} test samples. Error: mean squared, per "
-        "average. Sent: by a peer, per average.",
+        "average. Sent: by a peer, per average." + (" Common: final, on test data that no peer has." if common else ""),
         soft_wrap=True,
     )
     console.print(f"Report: {Path(summary.run_dir) / 'report.html'}", markup=False, soft_wrap=True)

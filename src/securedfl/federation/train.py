@@ -227,8 +227,12 @@ def _train_method(
             told = zip(outcome.losses, counts.train, strict=False)
             scores = [score for score in outcome.scores if score is not None]
             counts.score(scores)
+            losses = [(loss, n) for loss, n in told if loss is not None]
+            # where all hold the same model, one is scored for all
+            same = aggregation is not None and not config.local
+            common = team.evaluate_common((0,) if same else range(config.peers))
             row = replace(
-                Row.pooled(method, outcome.number, scores, [(loss, n) for loss, n in told if loss is not None]),
+                Row.pooled(method, outcome.number, scores, losses, common),
                 error_mse=outcome.average.error_mse,
                 error_max=outcome.average.error_max,
                 bytes_per_peer=outcome.average.bytes_per_peer,

@@ -31,6 +31,9 @@ class Learner(Protocol):
     def evaluate(self, vector: Array) -> Score | None:
         """Score parameters on this peer's own test data, if there are any."""
 
+    def evaluate_common(self, vector: Array) -> Score | None:
+        """Score parameters on test data that is the same for all peers, if there are any."""
+
     def whole(self, vector: Array) -> dict[str, Array]:
         """Return this peer's whole model by name, what stays at home included."""
 
@@ -73,6 +76,13 @@ class AppLearner:
             return None
         Container.of(self._model).put(self.schema, vector)
         return _score(self._app.evaluate(self._model, self._app.data), "evaluate")
+
+    def evaluate_common(self, vector: Array) -> Score | None:
+        """Score by the app's function, if it has one."""
+        if self._app.evaluate_common is None:
+            return None
+        Container.of(self._model).put(self.schema, vector)
+        return _score(self._app.evaluate_common(self._model), "evaluate_common")
 
     def whole(self, vector: Array) -> dict[str, Array]:
         """Return the model by name."""

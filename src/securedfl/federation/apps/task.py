@@ -78,6 +78,11 @@ class AppTrainer:
         with seeded(torch_seed(self._config.seed, "evaluate", peer)):
             return self._learners[peer].evaluate(row)
 
+    def evaluate_common(self, peer: int, row: Array) -> Score | None:
+        """Score them by the app's other function, if it has one."""
+        with seeded(torch_seed(self._config.seed, "evaluate", peer)):
+            return self._learners[peer].evaluate_common(row)
+
     def samples(self, peer: int) -> int:
         """Return how many training samples the peer has."""
         return self._learners[peer].samples

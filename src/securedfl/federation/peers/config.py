@@ -13,7 +13,8 @@ import tomli_w
 from pydantic import BeforeValidator, Field
 
 from securedfl.errors import ConfigError
-from securedfl.federation.config import Settings, TrainConfig, check_keys, read_toml
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.settings import Settings, check_keys, read_toml
 from securedfl.network.core.entries import Peer as Line
 from securedfl.network.core.entries import Settings as Changeable
 from securedfl.network.core.state import State, quorum

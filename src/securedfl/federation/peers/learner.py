@@ -49,6 +49,10 @@ class KnownLearner:
         """Score on this peer's test data."""
         return self._trainer.evaluate(self._me, np.array(vector))
 
+    def evaluate_common(self, vector: Array) -> Score | None:
+        """Score on the common test set; one peer is enough, because all of them hold the same model."""
+        return None if self._me else self._trainer.evaluate_common(self._me, np.array(vector))
+
     def whole(self, vector: Array) -> dict[str, Array]:
         """Return the model by name."""
         self._trainer.load(self._me, np.array(vector))

@@ -252,7 +252,7 @@ def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -
     losses = [(row.train_loss, row.samples) for row in values if row.train_loss is not None]
     sent = sum(row.bytes_out - before.get(name, 0) for name, row in rows.items())
     return replace(
-        Row.pooled("secured", round, scores, losses),
+        Row.pooled("secured", round, scores, losses, [row.common for row in values if row.common is not None]),
         bytes_per_peer=sent / len(rows),
         train_seconds=max(row.train_seconds for row in values),
         average_seconds=max(row.average_seconds for row in values),

@@ -178,6 +178,7 @@ class RealPeer:
             bytes_in=bytes_in,
             samples=self._learner.samples,
             clipped=self._clipped if self._member.site.federation.training.beyond == "clip" else None,
+            common=None if self._model is None else self._learner.evaluate_common(self._model),
             **score,
         )
 

@@ -41,6 +41,8 @@ class Row:
         Pooled over all peers' own test data. What is not finite, of a model that fails, is null on disk.
     peer_accuracy, peer_loss
         Of each peer on its own test data.
+    common_accuracy, common_loss
+        On the common test set, if there is one: of the common model, or the mean over peers whose models differ.
     train_loss
         Mean over all training samples.
     error_mse, error_max
@@ -66,12 +68,34 @@ class Row:
     clipped: int | None = None
     train_seconds: float = 0.0
     average_seconds: float = 0.0
+    common_accuracy: float | None = None
+    common_loss: float | None = None
     tried: tuple[Tried, ...] | None = None
 
     @classmethod
-    def pooled(cls, method: str, round: int, scores: Sequence[Score], losses: Sequence[tuple[float, int]]) -> Self:
-        """Pool what peers reached: each one's score, and its training loss with its number of samples."""
+    def pooled(
+        cls,
+        method: str,
+        round: int,
+        scores: Sequence[Score],
+        losses: Sequence[tuple[float, int]],
+        common: Sequence[Score] = (),
+    ) -> Self:
+        """Pool what peers reached.
+
+        Parameters
+        ----------
+        method, round
+            What was reached when.
+        scores
+            Of each peer, on its own test data.
+        losses
+            Of training, with the number of samples.
+        common
+            Scores on the common test set.
+        """
         count = sum(score.count for score in scores)
+        common_count = sum(score.count for score in common)
         means, samples = zip(*losses, strict=True) if losses else ((), ())
         return cls(
             method=method,
@@ -80,6 +104,8 @@ class Row:
             loss=sum(score.loss for score in scores) / count if count else math.nan,
             peer_accuracy=tuple(score.correct / score.count if score.count else math.nan for score in scores),
             peer_loss=tuple(score.loss / score.count if score.count else math.nan for score in scores),
+            common_accuracy=sum(score.correct for score in common) / common_count if common_count else None,
+            common_loss=sum(score.loss for score in common) / common_count if common_count else None,
             train_loss=float(np.average(means, weights=samples)) if losses else None,
         )
 
@@ -106,6 +132,8 @@ class PeerRow:
         How many of its values were beyond the range and were cut.
     correct, loss, count
         Sums over its own test data, if it has any.
+    common
+        The same sums over the common test set, if this peer has it.
     """
 
     method: str
@@ -126,6 +154,7 @@ class PeerRow:
     correct: int | None = None
     loss: float | None = None
     count: int | None = None
+    common: Score | None = None
 
     @property
     def score(self) -> Score | None:
@@ -141,7 +170,7 @@ PER_PEER = ("peer_accuracy", "peer_loss")
 COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "tried"))
 """The columns of metrics.csv; all but method and round are numbers."""
 
-_LEFT_OUT = ("tried", "correct", "loss", "count", "clipped")
+_LEFT_OUT = ("tried", "correct", "loss", "count", "clipped", "common", "common_accuracy", "common_loss")
 """Keys that are not written where they do not apply."""
 
 

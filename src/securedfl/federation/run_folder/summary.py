@@ -29,6 +29,7 @@ class MethodSummary:
     best_round: int | None = None
     final_accuracy: float | None = None
     final_loss: float | None = None
+    final_common_accuracy: float | None = None
     mean_error: float | None = None
     max_error: float | None = None
     bytes_per_peer_per_round: float | None = None
@@ -51,6 +52,7 @@ class MethodSummary:
             best_round=None if best is None else best.round,
             final_accuracy=finite(rows[-1].accuracy),
             final_loss=finite(rows[-1].loss),
+            final_common_accuracy=rows[-1].common_accuracy,
             mean_error=float(np.mean(errors)) if errors else None,
             max_error=max((row.error_max for row in rows if row.error_max is not None), default=None),
             bytes_per_peer_per_round=float(np.mean([row.bytes_per_peer for row in trained])),

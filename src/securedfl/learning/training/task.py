@@ -114,6 +114,9 @@ class Trainer(Protocol):
     def evaluate(self, peer: int, row: Array) -> Score | None:
         """Score the parameters of a row on the peer's own test data, if it has any."""
 
+    def evaluate_common(self, peer: int, row: Array) -> Score | None:
+        """Score them on test data that is the same for all peers, if there is some."""
+
     def samples(self, peer: int) -> int:
         """Return how many training samples the peer has."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any
@@ -50,6 +50,10 @@ class Team(AbstractContextManager["Team"], ABC):
     def evaluate(self) -> list[Score | None]:
         """Score every peer's own model on its own test data, if it has any."""
         return self._everybody("evaluate")
+
+    def evaluate_common(self, peers: Collection[int]) -> list[Score]:
+        """Score the models of some peers on the common test set; an empty list if there is none."""
+        return [score for score in self._everybody("evaluate_common", peers) if score is not None]
 
     def states(self) -> list[State]:
         """Return copies of what each peer keeps besides its row: its optimiser's state, and what stays at home."""
@@ -105,6 +109,7 @@ COMMANDS: Mapping[str, Callable[[Trainer, int, Array, Any], Any]] = {
     "initialise": lambda trainer, peer, row, _nothing: trainer.initialise(peer, row),
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
     "evaluate": lambda trainer, peer, row, _nothing: trainer.evaluate(peer, row),
+    "evaluate_common": lambda trainer, peer, row, peers: trainer.evaluate_common(peer, row) if peer in peers else None,
     "state": lambda trainer, peer, _row, _nothing: trainer.state(peer),
     "restore": lambda trainer, peer, _row, states: trainer.restore(peer, states[peer]),
 }

@@ -47,10 +47,17 @@ class LocalTrainer:
         The shape of one sample and the number of classes.
     options
         How to train.
+    common
+        Samples and labels of the common test set, if there is one.
     """
 
     def __init__(
-        self, data: Mapping[int, PeerData], shape: tuple[int, ...], classes: int, options: TrainingOptions
+        self,
+        data: Mapping[int, PeerData],
+        shape: tuple[int, ...],
+        classes: int,
+        options: TrainingOptions,
+        common: tuple[Array, Array] | None = None,
     ) -> None:
         self.options = options
         self._device = find_device(options.device)
@@ -62,6 +69,7 @@ class LocalTrainer:
             peer: tuple(canonical(a).to(self._device) for a in (d.train_x, d.train_y, d.test_x, d.test_y))
             for peer, d in data.items()
         }
+        self._common = None if common is None else tuple(canonical(a).to(self._device) for a in common)
         self._loss = nn.CrossEntropyLoss()
         self._total_loss = nn.CrossEntropyLoss(reduction="sum")
         self._optimizers = {peer: self._optimizer() for peer in self._data}
@@ -167,6 +175,16 @@ class LocalTrainer:
         """Score the parameters of a row, with what the peer has at home, on its test data."""
         _, _, x, y = self._data[peer]
         self.load(peer, row)
+        return self._score(x, y)
+
+    def evaluate_common(self, peer: int, row: Array) -> Score | None:
+        """Score the same on the common test set, if there is one."""
+        if self._common is None:
+            return None
+        self.load(peer, row)
+        return self._score(*self._common)
+
+    def _score(self, x: Tensor, y: Tensor) -> Score:
         module = self.model.module
         module.eval()
         correct, loss, count = 0, 0.0, 0
