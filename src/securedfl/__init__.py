@@ -27,6 +27,7 @@ from securedfl.protocols import Protocol, Schedule
 from securedfl.simulation.average import average, average_
 
 if TYPE_CHECKING:
+    from securedfl.federation.apps.app import App
     from securedfl.federation.config import TrainConfig
     from securedfl.federation.peers.join import join
     from securedfl.federation.run_folder.model import load
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __version__ = version("securedfl")
 
 _LOADED_WHEN_USED = {
+    "App": "securedfl.federation.apps.app",
     "TrainConfig": "securedfl.federation.config",
     "join": "securedfl.federation.peers.join",
     "load": "securedfl.federation.run_folder.model",
@@ -50,6 +52,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "App",
     "Certificate",
     "ConfigError",
     "Design",

@@ -23,12 +23,13 @@ import securedfl
 from securedfl.cli import app
 from securedfl.cli.up import table
 from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, PrivacyError
+from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.check import check
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Status
-from securedfl.federation.peers.learner import EntryLearner
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.run_folder.metrics import Row, read_rows
@@ -204,7 +205,7 @@ def test_example_of_ones_own_loop(federation, capsys):
 
 
 def test_example_of_an_entry_point():
-    learner = EntryLearner("entry_point:make", {"name": "site"}, EXAMPLES)
+    learner = AppLearner(Entry.of("entry_point:make", EXAMPLES).make({"name": "site"}, 0))
     vector = learner.initial()
     for round in (1, 2):
         vector, loss = learner.update(vector, round)

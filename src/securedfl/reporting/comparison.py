@@ -73,14 +73,14 @@ def results_table(run: Run) -> Table:
 def peers_table(run: Run) -> Table | None:
     """Return each peer's accuracy after the last round, where peers hold different models; None if none do."""
     shown = [m for m in run.methods if m.rounds and m.rounds[-1].peer_accuracy]
-    if not any(m.rounds[-1].common_accuracy for m in shown):
+    if not any(m.rounds[-1].all_accuracy for m in shown):
         return None
     columns: dict[str, list[float]] = {}
     for method in shown:
         last = method.rounds[-1]
         columns[f"{method.label}, own"] = list(last.peer_accuracy)
-        if last.common_accuracy:
-            columns[f"{method.label}, all"] = list(last.common_accuracy)
+        if last.all_accuracy:
+            columns[f"{method.label}, all"] = list(last.all_accuracy)
     count = max(map(len, columns.values()))
     padded = [values + [math.nan] * (count - len(values)) for values in columns.values()]
     rows = [[str(peer), *(percent(values[peer]) for values in padded)] for peer in range(count)]

@@ -18,18 +18,19 @@ import numpy as np
 
 from securedfl.errors import MissingDependencyError, SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
+from securedfl.federation.apps.learner import Learner
 from securedfl.federation.gate import save_account
 from securedfl.federation.methods import METHODS, choose_design
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
-from securedfl.federation.peers.learner import Learner, make_learner
+from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
 from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
-from securedfl.federation.run_folder.model import MODEL, save_model
+from securedfl.federation.run_folder.model import MODEL, About, save_model
 from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, versions, write_summary
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
@@ -105,7 +106,8 @@ def _leave_model(member: Membership, learner: Learner) -> None:
         whole = learner.whole(model)
         write_arrays(out / "model.npz", whole, AGAIN)
         with suppress(MissingDependencyError):  # peers without torch need not have it
-            save_model(out / MODEL, whole, replace(learner.about, round=member.peer.progress.state.model.round))
+            round = member.peer.progress.state.model.round
+            save_model(out / MODEL, whole, About.of(method=METHOD, round=round, recipe=learner.recipe))
 
 
 class RealPeer:
@@ -165,7 +167,7 @@ class RealPeer:
         """Return what this peer did in a round."""
         average, peer = outcome.average, self._member.peer
         bytes_in, bytes_out = peer.links.traffic
-        score = asdict(outcome.scores[0]) if outcome.scores else {}
+        score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
             method="secured",
             round=average.round,
@@ -182,6 +184,7 @@ class RealPeer:
             bytes_in=bytes_in,
             samples=self._learner.samples,
             clipped=self._clipped if self._member.site.federation.training.beyond == "clip" else None,
+            common=None if self._model is None else self._learner.evaluate_common(self._model),
             **score,
         )
 
