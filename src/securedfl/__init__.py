@@ -24,21 +24,25 @@ from securedfl.errors import (
 )
 from securedfl.privacy import Certificate, certify
 from securedfl.protocols import Protocol, Schedule
-from securedfl.simulation.average import average
+from securedfl.simulation.average import average, average_
 
 if TYPE_CHECKING:
+    from securedfl.federation.apps.app import App
     from securedfl.federation.config import TrainConfig
     from securedfl.federation.peers.join import join
+    from securedfl.federation.run_folder.model import load
     from securedfl.federation.train import train
 
 __version__ = version("securedfl")
 
 _LOADED_WHEN_USED = {
+    "App": "securedfl.federation.apps.app",
     "TrainConfig": "securedfl.federation.config",
     "join": "securedfl.federation.peers.join",
+    "load": "securedfl.federation.run_folder.model",
     "train": "securedfl.federation.train",
 }
-"""What needs more than numpy: PyTorch, or gRPC."""
+"""What needs more than numpy: PyTorch, or TLS."""
 
 
 def __getattr__(name: str) -> Any:
@@ -48,6 +52,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "App",
     "Certificate",
     "ConfigError",
     "Design",
@@ -63,8 +68,10 @@ __all__ = [
     "TrainConfig",
     "__version__",
     "average",
+    "average_",
     "best_design",
     "certify",
     "join",
+    "load",
     "train",
 ]

@@ -235,6 +235,8 @@ class Core:
         if isinstance(entry, Admit | Remove):
             self.views.forget(entry.number)
             self.views.admitted[entry.number] = self.now
+        if isinstance(entry, Ask):
+            self.views.granted[entry] = decided.index
         if entry == self._ask:
             self._ask = None
         self._index()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from securedfl.network.core.entries import Ask
 from securedfl.network.core.events import Send
 from securedfl.network.core.messages import MOST_ENTRIES, Decided, Gossip, Result, Status
 from securedfl.network.core.state import State
@@ -29,6 +30,7 @@ class Views:
         self.statuses: dict[int, Status] = {}
         self.strangers: dict[int, tuple[Status, float]] = {}
         self.admitted: dict[int, float] = {}
+        self.granted: dict[Ask, int] = {}
         self._heard: dict[int, float] = {}
         self._back: dict[int, float] = {}
         self._apart: dict[Pair, float] = {}
@@ -97,6 +99,12 @@ class Views:
         """Say whether a peer lost its update of the round."""
         status = self.statuses.get(peer)
         return status is not None and status.forgot == state.round
+
+    def asked(self, lying: int) -> list[Ask]:
+        """Return what more operators ask for than may lie; what was granted since they asked is not asked for again."""
+        statuses = [status for _, status in sorted(self.statuses.items())]
+        asks = [s.asks for s in statuses if s.asks is not None and s.length > self.granted.get(s.asks, -1)]
+        return [ask for ask in dict.fromkeys(asks) if asks.count(ask) > lying]
 
     def apart(self, peers: Iterable[int], state: State, *, grace: bool) -> list[Pair]:
         """Return the pairs of these peers that do not hear each other, at all or for longer than the grace."""

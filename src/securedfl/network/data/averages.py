@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -95,7 +95,7 @@ class Averaged:
     """
 
     round: int
-    vector: Array
+    vector: Array = field(repr=False)
     members: tuple[int, ...] = ()
     attempts: int = 1
     tried: tuple[Tried, ...] = ()
