@@ -110,7 +110,11 @@ def measure(protocol: str, size: int, trips: int, args: argparse.Namespace) -> d
     rate, trip = args.mbit * 1e6 / 8, args.milliseconds / 1e3
     shaper = Shaper(args.peers, rate, trip / 2)
     job = {"peers": args.peers, "size": size, "repeat": args.repeat, "protocol": protocol, "proxies": shaper.ports}
-    results = run("peer", {**job, "train": trips * trip}, lambda ports: shaper.sites.update({port: k for k, port in enumerate(ports)}))
+    results = run(
+        "peer",
+        {**job, "train": trips * trip},
+        lambda ports: shaper.sites.update({port: k for k, port in enumerate(ports)}),
+    )
     spans = np.array([result["spans"] for result in results])
     took = float(np.median(spans[..., 1].max(axis=0) - spans[..., 0].max(axis=0)))
     most = max(max(result["sent"], result["received"]) for result in results) / args.repeat
@@ -146,8 +150,9 @@ def main() -> None:
             row = measure(protocol, size, trips, args)
             rows.append(row)
             print(
-                f"{protocol:<10} {size:>11,} float32, training {trips}: {row['seconds']:6.2f} s = {row['round_trips']:5.1f} round trips; "
-                f"bytes alone {row['seconds_of_bytes']:5.2f} s; {row['share_of_allowed']:4.0%} of 1.25 x bytes + 10 trips",
+                f"{protocol:<10} {size:>11,} float32, training {trips} trips: {row['seconds']:6.2f} s = "
+                f"{row['round_trips']:5.1f} trips; bytes alone {row['seconds_of_bytes']:5.2f} s; "
+                f"{row['share_of_allowed']:4.0%} of what is allowed",
                 file=table,
                 flush=True,
             )
