@@ -1,4 +1,4 @@
-"""How many round trips an average takes, in virtual time: every message takes half of one, and nothing else takes any."""
+"""Round trips of an average, in virtual time: every message takes half of one, and nothing else takes any."""
 
 from __future__ import annotations
 
