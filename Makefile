@@ -8,7 +8,7 @@ SCHEDULES ?= 1000
 SEED   ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench simulate clean
+.PHONY: help demo test lint bench simulate campaign clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 16
@@ -29,6 +29,9 @@ bench: $(READY)  ## measure speed and memory, as ratios within one run
 
 simulate: $(READY)  ## run a federation through random faults in a simulated world: SCHEDULES=100000 SEED=0
 	$(BIN)/python -m tests.network.world --schedules $(SCHEDULES) --seed $(SEED) $(ARGS)
+
+campaign: $(READY)  ## kill, stop, cut and fill the disks of real processes: ARGS="--schedules 60 --seed 0"
+	$(BIN)/python -m tests.network.campaign $(ARGS)
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

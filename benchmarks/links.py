@@ -142,8 +142,8 @@ def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
 
 def relay(folder: Path, _me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run the relay until it is killed."""
+    from securedfl.network.wire.contact.relay import RelayServer
     from securedfl.network.wire.keys import KeyFiles
-    from securedfl.network.wire.relay import RelayServer
     from securedfl.network.wire.values import Member
 
     keys = folder / "keys"

@@ -32,11 +32,11 @@ OPTIONS = {
 def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one peer: an average with every partition first, to warm up, then as many as asked for."""
     from securedfl.designs import best
-    from securedfl.network.averages import Averages
     from securedfl.network.core.entries import Peer as Line
     from securedfl.network.core.entries import Settings
     from securedfl.network.core.state import Rules, State
-    from securedfl.network.driver import CHUNK, SLICED_CHUNK
+    from securedfl.network.data.averages import Averages
+    from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
     from securedfl.network.memory import share_one_heap
     from securedfl.network.peer import Peer
     from securedfl.network.progress import PeerSettings

@@ -27,6 +27,7 @@ from securedfl.protocols import Protocol, Schedule
 from securedfl.simulation.average import average, average_
 
 if TYPE_CHECKING:
+    from securedfl.federation.apps.app import App
     from securedfl.federation.config import TrainConfig
     from securedfl.federation.peers.join import join
     from securedfl.federation.train import train
@@ -34,11 +35,12 @@ if TYPE_CHECKING:
 __version__ = version("securedfl")
 
 _LOADED_WHEN_USED = {
+    "App": "securedfl.federation.apps.app",
     "TrainConfig": "securedfl.federation.config",
     "join": "securedfl.federation.peers.join",
     "train": "securedfl.federation.train",
 }
-"""What needs more than numpy: PyTorch, or gRPC."""
+"""What needs more than numpy: PyTorch, or TLS."""
 
 
 def __getattr__(name: str) -> Any:
@@ -48,6 +50,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "App",
     "Certificate",
     "ConfigError",
     "Design",

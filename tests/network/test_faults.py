@@ -251,8 +251,10 @@ def test_metrics_are_scraped_and_hold_no_parameters(federation):
         after = scrape(url + "/metrics")
         assert after["securedfl_sent_bytes_total"] > 0
         names = {re.sub(r"{.*", "", name).removeprefix("securedfl_") for name in after}
-        counts = {"round", "finished_round", "log_entries", "peers", "peers_present", "peer_present", "peer_linked"}
+        counts = {"round", "rounds", "finished_round", "log_entries", "peers", "peers_present"}
+        counts |= {"peer_present", "peer_ready", "peer_linked", "peer_relayed"}
         assert names <= counts | {"sent_bytes_total", "received_bytes_total", "refused_total", "key_expires_seconds"}
+        assert after['securedfl_peer_linked{peer="p1"}'] in (0, 1)
         assert all(value == int(value) for value in after.values())  # counts, not parameters
     assert ends([first, *processes]) == [0] * 3, first.errors
 

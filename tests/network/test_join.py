@@ -22,16 +22,20 @@ from typer.testing import CliRunner
 import securedfl
 from securedfl.cli import app
 from securedfl.cli.up import table
-from securedfl.errors import ConfigError, PeerLostError
+from securedfl.errors import ConfigError, PeerLostError, PrivacyError
+from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.check import check
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Status
-from securedfl.federation.peers.learner import EntryLearner
 from securedfl.federation.peers.local import COMMAND
+from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
 from securedfl.network.peer import Peer
+from securedfl.parameters import Schema
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -182,7 +186,7 @@ def test_example_of_ones_own_loop(federation, capsys):
 
 
 def test_example_of_an_entry_point():
-    learner = EntryLearner("entry_point:make", {"name": "site"}, EXAMPLES)
+    learner = AppLearner(Entry.of("entry_point:make", EXAMPLES).make({"name": "site"}, 0))
     vector = learner.initial()
     for round in (1, 2):
         vector, loss = learner.update(vector, round)
@@ -242,6 +246,20 @@ def test_bad_settings_are_named(federation, changes, message):
     made = federation(3, protocol="grouped")
     with pytest.raises(ConfigError, match=message):
         FederationConfig.resolve({**made.values, **changes})
+
+
+def test_an_average_is_never_among_so_few_that_the_colluders_know_the_rest(federation):
+    """Of five peers, two colluders: three are more than half, but two of them would know the third's update."""
+    values = federation(5, protocol="resilient", group_size=2, collusion=2).values
+    config = FederationConfig.resolve(values)
+    design = choose_design(config.training)
+    averages = make_averages(config, design, Schema.of({"w": np.zeros(3)}))
+    assert make_rules(config, design, averages).least == 4
+    assert averages.protocol(4, 1).settled.partitions == 3
+    with pytest.raises(PrivacyError):
+        averages.protocol(3, 1)
+    with pytest.raises(ConfigError, match="at least 4 peers must take part"):
+        FederationConfig.resolve({**values, "min_peers": 3})
 
 
 def test_bad_rosters_and_peer_files(federation):

@@ -13,7 +13,7 @@ from typing import Any
 
 from securedfl.errors import ConfigError, unknown
 from securedfl.federation.peers.join import JoinedPeer
-from securedfl.network.averages import RunEndedError
+from securedfl.network.data.averages import RunEndedError
 
 log = logging.getLogger("securedfl.peer")
 

@@ -231,6 +231,8 @@ def _show_run(folder: Path, *, as_json: bool) -> None:
         if certificate.get("allow_exposure"):
             typer.echo("WARNING: this run was started with --allow-exposure.\n")
         typer.echo(texts[method])
+        if certificate.get("over_rounds"):
+            typer.echo(certificate["over_rounds"])
         if certificate.get("remark"):
             typer.echo(certificate["remark"])
         typer.echo("\nLedger of the run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,19 +25,28 @@ PANELS = {
 """How ``--help`` groups the options: the first of each group, in the order of the fields."""
 
 CHOICES = {
+    "entry": "MODULE:FUNCTION",
+    "data": "KEY=VALUE,...",
     "methods": "NAME,...",
     "local": "PATTERN,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
     "group_size": "auto|NUMBER",
     "bits": "16|32|64",
     "range": "NUMBER",
+    "steps": "NUMBER",
+    "learning_rate_period": "NUMBER",
+    "gradient_norm": "NUMBER",
+    "device": "cpu|cuda|cuda:N|mps",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
 }
 """What ``--help`` shows for values that are neither numbers nor one of a few words."""
 
 
-NUMBERS: Mapping[str, Callable[[str], float]] = {"workers": int, "group_size": int, "bits": int, "range": float}
+NUMBERS: Mapping[str, Callable[[str], float]] = {
+    **dict.fromkeys(("workers", "group_size", "bits", "steps", "learning_rate_period"), int),
+    **dict.fromkeys(("range", "gradient_norm"), float),
+}
 """Options that are numbers, or a word, or nothing by default."""
 
 
@@ -77,6 +87,8 @@ def checked(config: Path | None, values: Mapping[str, Any]) -> TrainConfig:
 def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     """Turn what the command line gave into what a TOML file would hold."""
     values = {name: value for name, value in given.items() if value is not None}
+    if "data" in values:
+        values["data"] = read_table(values["data"])
     if "rho" in values:
         values["rho"] = read_rho(values["rho"])
     for name, number in NUMBERS.items():
@@ -84,6 +96,20 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
             if name in values:
                 values[name] = number(values[name])
     return values
+
+
+def read_table(text: str) -> dict[str, Any]:
+    """Read KEY=VALUE,... as a table; values that are numbers, true or false in TOML are that here."""
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        key, sign, value = part.partition("=")
+        if not sign or not key.strip():
+            raise ConfigError(f"--data {text}: give KEY=VALUE, and commas between several")
+        try:
+            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[key.strip()] = value.strip()
+    return found
 
 
 def read_rho(text: str) -> Any:

@@ -70,6 +70,8 @@ def save_account(
     design: Design,
     rows: Iterable[Row | PeerRow],
     absence: Absence = EVERYBODY,
+    *,
+    uncounted: int = 0,
 ) -> None:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far.
 
@@ -83,6 +85,8 @@ def save_account(
         Its metrics: one per method and round. What real peers ``tried`` for a round is added up.
     absence
         As for `pass_gate`.
+    uncounted
+        Averages of other peers than the run began with, which the audit does not know; the ledger says how many.
     """
     ledgers, done = {}, list(rows)
     for method in private(config):
@@ -92,6 +96,7 @@ def save_account(
         ledgers[method] = {
             **ledger.to_dict(certificate.worst_coalition),
             "allow_exposure": config.allow_exposure,
+            **({"averages_with_added_peers_not_counted": uncounted} if uncounted else {}),
         }
         if len(ledgers) == 1:  # the first method's picture
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
@@ -122,10 +127,24 @@ def _plain(config: TrainConfig, design: Design, absence: Absence) -> dict[str, A
         found[method] = {
             **certificate.to_dict(),
             **_remarks(config, method),
-            "sentence": f"{certificate.sentence} {absence.sentence}",
-            "over_rounds": absence.sentence,
+            "sentence": f"{certificate.sentence} {(over_rounds := _over_rounds(config, certificate, absence))}",
+            "over_rounds": over_rounds,
         }
     return _only(found)
+
+
+def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence) -> str:
+    """Return what holds over rounds, in words."""
+    partial = (
+        "The sums over fewer peers that an average tells can be subtracted from those of other rounds, too; if updates "
+        "stood still, that may tell a single peer's update."
+    )
+    weights = (
+        "Everybody also learns the total of the members' weights. Weights stand still, so what totals with different "
+        "members tell about them is exact."
+    )
+    added = [partial] * (certificate.verdict == "partial sums") + [weights] * config.weighted
+    return " ".join([absence.sentence, *added])
 
 
 @lru_cache(maxsize=8)

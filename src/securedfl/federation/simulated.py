@@ -46,7 +46,7 @@ class SimulatedPeers:
         """Choose w_k^0."""
         self._team.initialise()
 
-    def update(self, round: int) -> Sequence[float]:
+    def update(self, round: int) -> Sequence[float | None]:
         """Train all peers."""
         return self._team.update(round, self._report)
 
@@ -54,7 +54,7 @@ class SimulatedPeers:
         """Average all peers."""
         return self._aggregation(self._team.parameters, round)
 
-    def evaluate(self) -> Sequence[Score]:
+    def evaluate(self) -> Sequence[Score | None]:
         """Score all peers."""
         return self._team.evaluate()
 

@@ -1,9 +1,11 @@
-"""Feeds broken frames to what reads frames: nothing but `FrameError` may come out.
+"""Feeds broken frames and messages to what reads them: nothing but `FrameError` may come out.
 
     python -m securedfl.network.fuzz --messages 10000000 [--seed 0]
 
-Each conversation is a few frames as peers send them, of which some bytes were changed, doubled, cut or moved. It is a
-function of its seed, so that a conversation that breaks something can be repeated: ``--seed N --messages 1``.
+Each conversation is a few frames as peers send them, or a few messages, records and heads of parcels as the log of
+three peers makes them, of which some bytes were changed, doubled, cut or moved. Messages that can still be read go to a
+core. A conversation is a function of its seed, so that one that breaks something can be repeated:
+``--seed N --messages 1``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,15 @@ import argparse
 import random
 import sys
 from dataclasses import dataclass
+from functools import cache
 
+from securedfl.network import letters
+from securedfl.network.core import events as ev
+from securedfl.network.core.core import Core
+from securedfl.network.core.entries import End, Peer, Settings
+from securedfl.network.core.messages import Gossip, decode_record, encode
+from securedfl.network.core.state import Rules, State
+from securedfl.network.data import parcels
 from securedfl.network.wire import frames
 from securedfl.network.wire.exchange import Exchange
 from securedfl.network.wire.frames import Kind, frame
@@ -115,14 +125,102 @@ def feed(data: bytes, source: random.Random) -> bool:
     return True
 
 
+class _Trusting:
+    """Signs with nothing, and believes everything, so that broken messages get far."""
+
+    def sign(self, _key: bytes, _data: bytes) -> bytes:
+        """Sign."""
+        return b"signed"
+
+    def verify(self, _key: bytes, _data: bytes, _signature: bytes) -> bool:
+        """Believe it."""
+        return True
+
+
+def _core(me: int) -> Core:
+    roster = tuple(Peer(k, f"p{k}", f"h{k}:1", b"key") for k in range(3))
+    genesis = State("run", roster, Settings(rounds=3))
+    return Core.restore(
+        (), me=me, genesis=genesis, rules=Rules(), signer=_Trusting(), incarnation=f"folder {me}", now=0.0
+    )
+
+
+@cache
+def _said() -> tuple[bytes, ...]:
+    """Return what three peers send and write down in two rounds, and what else travels on links."""
+    cores, said = [_core(k) for k in range(3)], dict[bytes, None]()
+    happened = [(k, ev.LinkUp(other)) for k in range(3) for other in range(3) if k != other]
+    todo: list[tuple[int, ev.Event]] = [*happened, (0, ev.Command(Settings(rounds=4)))]
+    for round in range(2):
+        todo += [(k, event) for event in (ev.Ready(round), ev.Shared(round, 0)) for k in range(3)]
+        todo += [(k, ev.Holds(round, 0, b"digest")) for k in range(3)]
+    for k, event in [*todo, (1, ev.Command(End("enough")))]:
+        inbox = [(k, event)]
+        while inbox:
+            me, heard = inbox.pop(0)
+            for action in cores[me].step(heard, 0.0):
+                if isinstance(action, ev.Write):
+                    said[b"R" + encode(action.record)] = None
+                elif isinstance(action, ev.Send):
+                    said[letters.pack(action.message)] = None
+                    inbox += [(peer, ev.Received(me, action.message)) for peer in action.peers]
+    others = (letters.Hello({"name": "x"}, 1.0), letters.Cards((b"certificate",)), letters.Want(1, b"digest", b"key"))
+    head, _ = parcels.pack(
+        parcels.Place(b"r" * 16, 1, 0, 2, 3), parcels.message_of(parcels.Spec("<f4", 0), memoryview(b""))
+    )
+    return (*said, *(letters.pack(other) for other in others), b"P" + head)
+
+
+def _broken(data: bytes, source: random.Random) -> bytes:
+    """Return a message of which some bytes were changed, doubled, cut, or taken from another one."""
+    changed = bytearray(data)
+    for _ in range(source.choice((0, 1, 1, 2, 8))):
+        changed[source.randrange(1, len(changed))] = source.choice((0, 1, 0x7F, 0x80, 0xFF, source.randrange(256)))
+    at = source.randrange(1, len(changed))
+    match source.randrange(6):
+        case 0:
+            del changed[at:]
+        case 1:
+            changed[at:at] = changed[at : at + source.randrange(1, 50)]
+        case 2:
+            other = source.choice(_said())
+            changed[at:] = other[source.randrange(len(other)) :]
+    return bytes(changed)
+
+
+def feed_messages(source: random.Random) -> tuple[int, bool]:
+    """Let what reads messages read broken ones; return how many there were, and whether all could be read."""
+    core, count, whole = _core(0), source.randrange(1, 8), True
+    for _ in range(count):
+        data = _broken(source.choice(_said()), source)
+        if data[:1] == b"R":
+            whole &= decode_record(data[1:]) is not None
+        elif data[:1] == b"P":
+            try:
+                parcels.read_head(data[1:])
+            except FrameError:
+                whole = False
+        else:
+            message = letters.unpack(data)
+            whole &= message is not None
+            if isinstance(message, Gossip):
+                core.step(ev.Received(source.choice((1, 2)), message), 0.0)
+            elif isinstance(message, letters.Hello):
+                letters.differences({"name": "y"}, message.settings)
+    return count, whole
+
+
 def fuzz(messages: int, seed: int) -> Tally:
     """Feed so many messages, and count."""
     tally = Tally()
     while tally.messages < messages:
         source = random.Random(seed)
-        data, count = conversation(source)
         try:
-            taken = feed(data, source)
+            if seed % 2:
+                count, taken = feed_messages(source)
+            else:
+                data, count = conversation(source)
+                taken = feed(data, source)
         except Exception:
             sys.stderr.write(f"repeat it with: python -m securedfl.network.fuzz --messages 1 --seed {seed}\n")
             raise

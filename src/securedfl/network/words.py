@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from securedfl.network.core.entries import (
     Abandon,
@@ -23,6 +23,8 @@ from securedfl.network.core.entries import (
     Without,
 )
 from securedfl.network.core.events import Tell
+from securedfl.network.core.messages import Status
+from securedfl.network.wire.values import Reach
 
 
 def names_of(numbers: Iterable[int], roster: Iterable[Peer]) -> tuple[str, ...]:
@@ -82,7 +84,10 @@ def entry_in_words(entry: Entry, roster: Iterable[Peer]) -> str:
         case Void(round):
             return f"round {round} is void: it gives no average, and the model stays"
         case Settings():
-            return f"settings changed: {entry.rounds} averages, deadlines {entry.train:g}, {entry.average:g} and more"
+            deadlines = ", ".join(
+                f"{name} {getattr(entry, name):g} s" for name in ("train", "average", "absent", "heartbeat")
+            )
+            return f"settings changed: the last round is {entry.rounds - 1}; deadlines: {deadlines}"
         case End(reason):
             return f"an operator ended the run: {reason}"
         case Add(peer):
@@ -95,3 +100,20 @@ def entry_in_words(entry: Entry, roster: Iterable[Peer]) -> str:
             return f"{listed(number)} has a new key"
         case Admit(number, _):
             return f"{listed(number)} is admitted with a new state folder"
+
+
+def ways_in_words(ways: Mapping[str, str]) -> str:
+    """Return whom a peer has a link to; each with whom it goes through, if anybody."""
+    listed = [f"{name} through {through}" if through else f"{name} directly" for name, through in sorted(ways.items())]
+    return ", ".join(listed) or "nobody"
+
+
+def looked_in_words(reaches: Mapping[str, Reach], statuses: Mapping[int, Status], roster: Sequence[Peer]) -> str:
+    """Return how a peer reaches the others, and whom those hear."""
+    text = [f"links to {ways_in_words({name: one.through or '' for name, one in reaches.items() if one.linked})}"]
+    text += [f"no link to {name}: {one.reason}" for name, one in sorted(reaches.items()) if not one.linked]
+    for peer in roster:
+        if peer.name in reaches and peer.number in statuses:
+            heard = names_of(statuses[peer.number].reaches, roster)
+            text.append(f"{peer.name} hears {', '.join(heard) or 'nobody'}")
+    return "; ".join(text)

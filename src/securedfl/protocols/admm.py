@@ -80,8 +80,6 @@ def paper(
 
     Parameters
     ----------
-    me, w, design
-        This peer, its private parameters, and who meets whom.
     rho
         The penalty: constant, or a `Schedule`. The first message hides w behind a mask ``1/rho`` wide: a small rho
         hides more and rounds more.
@@ -90,8 +88,8 @@ def paper(
     finish
         ``"exact"`` solves for the mean, because z - mean shrinks by the known factor q in every iteration after the
         first. ``"literal"`` returns the last z, as the paper does.
-    round, draw
-        Of federated learning, because partitions go on with the rounds; and where lam^0 ~ U[0, 1) comes from.
+    me, w, design, round, draw
+        As for every protocol (`securedfl.protocols.steps`); lam^0 ~ U[0, 1) is drawn.
     """
     schedule = check_options(rho=rho, iterations=iterations, finish=finish)
     _check_rounding(schedule, iterations, w)

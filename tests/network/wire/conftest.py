@@ -8,8 +8,8 @@ import time
 import pytest
 
 from securedfl.network.wire import keys as certificates
+from securedfl.network.wire.contact.relay import RelayServer
 from securedfl.network.wire.links import Links
-from securedfl.network.wire.relay import RelayServer
 from securedfl.network.wire.values import LinkUp, Member, Message
 from tests.network.peer_processes import free_ports
 

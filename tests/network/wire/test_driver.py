@@ -10,9 +10,9 @@ import pytest
 
 from securedfl.designs import best
 from securedfl.errors import PeerLostError
-from securedfl.network.driver import Attempt, Plan
-from securedfl.network.mailbox import Mailbox
-from securedfl.network.parcels import Place, pack
+from securedfl.network.data.driver import Attempt, Plan
+from securedfl.network.data.mailbox import Mailbox
+from securedfl.network.data.parcels import Place, pack
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.simulation import run
 

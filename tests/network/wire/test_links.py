@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from securedfl.errors import PeerLostError
-from securedfl.network.wire import pursuit
+from securedfl.network.wire.contact import pursuit
 from securedfl.network.wire.values import LinkDown, LinkUp, Reach
 
 

@@ -14,8 +14,8 @@ from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import Membership, Site, membership
-from securedfl.federation.peers.update import Update, find_update, save_update
-from securedfl.network.averages import Averaged, RunEndedError
+from securedfl.federation.peers.update import Update, carried, find_update, save_update
+from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
 from securedfl.parameters import Array, Schema, Tree
 
@@ -47,6 +47,7 @@ class JoinedPeer:
         self.last: Averaged | None = None
         self._saved: Update | None = None
         self._base: Array | None = None
+        self._residual: Array | None = None
 
     def average_(self, model: Tree, weight: float = 1.0) -> Any:
         """Replace the parameters of a model by their average over all peers, and return the model.
@@ -69,6 +70,8 @@ class JoinedPeer:
         member, schema = self._joined(container)
         vector = self._same_again(np.array(container.flatten(schema)), weight, container.at_home(schema))
         self.last = member.peer.forget(self.round) if vector is None else member.peer.average(vector, self.round)
+        left = None if self._saved is None else self._saved.residual
+        self._residual = carried(left, self.last, self.round, member.site.me)
         self.round = self.last.round + 1
         if self.last.vector.size:
             container.put(schema, self.last.vector)
@@ -85,8 +88,7 @@ class JoinedPeer:
         if saved is None or saved.round != self.round:
             if (task := self._member.peer.progress.todo) is not None and task.again and task.round == self.round:
                 return None
-            residual = None if saved is None else saved.residual
-            brought = self._member.bring(w, self._base, weight, residual)
+            brought = self._member.bring(w, self._base, weight, self._residual)
             saved = Update(self.round, brought.vector, home, None, brought.residual, brought.clipped)
             save_update(self._member.site.config.out, saved)
             self._saved = saved

@@ -121,7 +121,7 @@ def membership(
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(settings, tell=say))
         if config.metrics:
-            server = serve_metrics(config.metrics, lambda: peer_metrics(peer))
+            server = serve_metrics(config.metrics, lambda: peer_metrics(peer), lambda: peer.trouble)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
         yield Membership(site, peer, bringing(federation.training, METHOD, site.design, schema.dtype))

@@ -10,13 +10,13 @@ from securedfl.errors import PrivacyError, SecuredFLError
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import averaging, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
-from securedfl.network.averages import Averages
 from securedfl.network.core.entries import Peer
 from securedfl.network.core.state import Rules, State
-from securedfl.network.driver import CHUNK, SLICED_CHUNK
-from securedfl.network.routes import recoverable
+from securedfl.network.data.averages import Averages
+from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
+from securedfl.network.data.routes import recoverable
 from securedfl.parameters import WEIGHT_NUMBERS, Array, Schema
-from securedfl.protocols.protocol import LEAST_PEERS, Averaging, by_name
+from securedfl.protocols.protocol import Averaging, by_name
 from securedfl.protocols.steps import PeerProtocol
 
 METHOD = "secured"
@@ -60,7 +60,7 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages)
     chosen = averaging(config, METHOD, design)
     assert chosen is not None  # noqa: S101 - the method of real peers communicates
     row, n = chosen.protocol, config.peers
-    least = federation.min_peers or (max(LEAST_PEERS, n // 2 + 1) if row.can_lose else n)
+    least = federation.min_peers or (max(federation.least, n // 2 + 1) if row.can_lose else n)
 
     def can_finish(state: State, lost: tuple[int, ...]) -> bool:
         turn = state.round if state.model.round >= 0 else 0

@@ -18,18 +18,19 @@ import numpy as np
 
 from securedfl.errors import SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
+from securedfl.federation.apps.learner import Learner
 from securedfl.federation.gate import save_account
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
-from securedfl.federation.peers.learner import Learner, make_learner
+from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
-from securedfl.federation.peers.update import AGAIN, Update, find_update, save_update
+from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, to_line
 from securedfl.learning.training.task import Score
-from securedfl.network.averages import Averaged, RunEndedError
+from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array
@@ -125,8 +126,8 @@ class RealPeer:
         self._residual: Array | None = None
         self._clipped = 0
         if self._saved is not None:
+            # what an earlier round rounded off is not added: whether the rest of it was averaged is not known here
             learner.restore(self._saved.state)
-            self._residual = self._saved.residual
 
     def initialise(self) -> None:
         """Begin with the learner's own parameters."""
@@ -148,6 +149,7 @@ class RealPeer:
         peer, vector = self._member.peer, self._vector
         outcome = peer.forget(round) if vector is None else peer.average(vector, round)
         self._vector, self._model = None, outcome.vector if outcome.vector.size else None
+        self._residual = carried(self._residual, outcome, round, self._member.site.me)
         return replace(outcome, vector=np.empty(0))
 
     def evaluate(self) -> Sequence[Score]:
@@ -159,7 +161,7 @@ class RealPeer:
         """Return what this peer did in a round."""
         average, peer = outcome.average, self._member.peer
         bytes_in, bytes_out = peer.links.traffic
-        score = asdict(outcome.scores[0]) if outcome.scores else {}
+        score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
             method="secured",
             round=average.round,
@@ -223,13 +225,15 @@ def _save_account(member: Membership) -> None:
     first, attempts = range(site.federation.training.peers), member.peer.attempts
     # the audit is of the roster that the run began with
     known = {r: tried for r, tried in attempts.items() if all(set(t.members) <= set(first) for t in tried)}
-    if len(known) < len(attempts):
-        log.warning("%d rounds with peers that were added are not in the ledger", len(attempts) - len(known))
+    uncounted = len(attempts) - len(known)
+    if uncounted:
+        log.warning("%d rounds with peers that were added are not in the ledger", uncounted)
     rows = [
         Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
         for round, tried in known.items()
     ]
     try:
-        save_account(site.config.out, site.federation.training, site.design, rows, site.federation.missing)
+        federation = site.federation
+        save_account(site.config.out, federation.training, site.design, rows, federation.missing, uncounted=uncounted)
     except SecuredFLError as error:  # must not hide why the run ended
         log.warning("cannot write the ledger: %s", error)

@@ -30,6 +30,8 @@ FORMAT = 2
 PARAMETERS = "parameters"
 RESIDUALS = "residuals"
 OPTIMIZER = "optimizer."
+ONE_PEER = "peer."
+"""Before the number of a peer, and the name of an array that not all peers have alike."""
 
 
 @dataclass(frozen=True)
@@ -146,15 +148,26 @@ def _write(path: Path, arrays: dict[str, Array], metadata: dict[str, str] | None
 
 
 def _stack(states: Sequence[State]) -> dict[str, Array]:
-    """Turn states of all peers, which have the same names and shapes, into one array per name."""
-    return {f"{OPTIMIZER}{name}": np.stack([state[name] for state in states]) for name in states[0]}
+    """Turn states of all peers into one array per name, where all have it in the same shape; else, one per peer."""
+    kinds = [{name: (value.shape, value.dtype) for name, value in state.items()} for state in states]
+    alike = {name for name, kind in kinds[0].items() if all(other.get(name) == kind for other in kinds)}
+    found = {f"{OPTIMIZER}{name}": np.stack([state[name] for state in states]) for name in states[0] if name in alike}
+    for peer, state in enumerate(states):
+        own = {name: value for name, value in state.items() if name not in alike}
+        found |= {f"{ONE_PEER}{peer}.{name}": np.ascontiguousarray(value) for name, value in own.items()}
+    return found
 
 
 def _unstack(arrays: dict[str, Array], peers: int) -> list[State]:
-    stacked = {name.removeprefix(OPTIMIZER): value for name, value in arrays.items() if name != PARAMETERS}
+    stacked = {name.removeprefix(OPTIMIZER): value for name, value in arrays.items() if name.startswith(OPTIMIZER)}
     if any(len(value) != peers for value in stacked.values()):
         raise ValueError(f"it does not hold {peers} optimiser states")
-    return [{name: value[peer] for name, value in stacked.items()} for peer in range(peers)]
+    states = [{name: value[peer] for name, value in stacked.items()} for peer in range(peers)]
+    for name, value in arrays.items():
+        if name.startswith(ONE_PEER):
+            peer, _, own = name.removeprefix(ONE_PEER).partition(".")
+            states[int(peer)][own] = value
+    return states
 
 
 def _checksum(about: dict[str, Any], arrays: dict[str, Array]) -> int:

@@ -76,10 +76,10 @@ class Row:
         return cls(
             method=method,
             round=round,
-            accuracy=sum(score.correct for score in scores) / count,
-            loss=sum(score.loss for score in scores) / count,
-            peer_accuracy=tuple(score.correct / score.count for score in scores),
-            peer_loss=tuple(score.loss / score.count for score in scores),
+            accuracy=sum(score.correct for score in scores) / count if count else math.nan,
+            loss=sum(score.loss for score in scores) / count if count else math.nan,
+            peer_accuracy=tuple(score.correct / score.count if score.count else math.nan for score in scores),
+            peer_loss=tuple(score.loss / score.count if score.count else math.nan for score in scores),
             train_loss=float(np.average(means, weights=samples)) if losses else None,
         )
 

@@ -41,14 +41,15 @@ class MethodSummary:
         if not rows:
             return cls(label=label)
         trained = [row for row in rows if row.round > 0] or list(rows)
-        best = max(rows, key=lambda row: (row.accuracy, -row.round))
+        scored = [row for row in rows if finite(row.accuracy) is not None]
+        best = max(scored, key=lambda row: (row.accuracy, -row.round), default=None)
         errors = [row.error_mse for row in trained if row.error_mse is not None]
         return cls(
             label=label,
             rounds=rows[-1].round,
-            best_accuracy=best.accuracy,
-            best_round=best.round,
-            final_accuracy=rows[-1].accuracy,
+            best_accuracy=None if best is None else best.accuracy,
+            best_round=None if best is None else best.round,
+            final_accuracy=finite(rows[-1].accuracy),
             final_loss=finite(rows[-1].loss),
             mean_error=float(np.mean(errors)) if errors else None,
             max_error=max((row.error_max for row in rows if row.error_max is not None), default=None),

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.learning.training.task import Score, Task
-from securedfl.learning.training.trainer import LocalTrainer, State, one_thread
+from securedfl.learning.training.task import Score, State, Task, Trainer
+from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array, Schema
 
 Report = Callable[[int], None]
@@ -24,7 +24,7 @@ class Team(AbstractContextManager["Team"], ABC):
     Attributes
     ----------
     parameters
-        One flat float32 row per peer, of what is averaged, which `initialise` and `update` write in place.
+        One flat row per peer, of what is averaged, which `initialise` and `update` write in place.
     schema
         Of a row.
     workers
@@ -39,12 +39,16 @@ class Team(AbstractContextManager["Team"], ABC):
         """Write w_k^0 into every row and start all optimisers afresh."""
         self._everybody("initialise")
 
-    def update(self, round: int, report: Report | None = None) -> list[float]:
-        """Train every peer in place and return their mean training losses."""
+    def samples(self) -> list[int]:
+        """Return how many training samples each peer has."""
+        return self._everybody("samples")
+
+    def update(self, round: int, report: Report | None = None) -> list[float | None]:
+        """Train every peer in place and return their mean training losses, as far as they are known."""
         return self._everybody("update", round, report=report)
 
-    def evaluate(self) -> list[Score]:
-        """Score every peer's own model on its own test data."""
+    def evaluate(self) -> list[Score | None]:
+        """Score every peer's own model on its own test data, if it has any."""
         return self._everybody("evaluate")
 
     def states(self) -> list[State]:
@@ -78,9 +82,9 @@ class InProcessTeam(Team):
     def __init__(self, task: Task) -> None:
         with ExitStack() as stack:
             stack.enter_context(one_thread())
-            self._trainer = LocalTrainer.of(task, range(task.peers))
-            self.schema = self._trainer.model.schema
-            self.parameters = np.zeros((task.peers, self.schema.size), dtype=np.float32)
+            self._trainer = task.part(range(task.peers)).trainer()
+            self.schema = self._trainer.schema
+            self.parameters = np.zeros((task.peers, self.schema.size), dtype=self.schema.dtype)
             self._settings = stack.pop_all()
 
     def close(self) -> None:
@@ -96,8 +100,8 @@ class InProcessTeam(Team):
         return found
 
 
-COMMANDS: Mapping[str, Callable[[LocalTrainer, int, Array, Any], Any]] = {
-    "ready": lambda _trainer, _peer, _row, _nothing: None,
+COMMANDS: Mapping[str, Callable[[Trainer, int, Array, Any], Any]] = {
+    "samples": lambda trainer, peer, _row, _nothing: trainer.samples(peer),
     "initialise": lambda trainer, peer, row, _nothing: trainer.initialise(peer, row),
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
     "evaluate": lambda trainer, peer, row, _nothing: trainer.evaluate(peer, row),

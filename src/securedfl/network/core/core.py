@@ -27,9 +27,8 @@ from securedfl.network.core.messages import (
 from securedfl.network.core.proofs import Proofs
 from securedfl.network.core.sense import Sense, timeout
 from securedfl.network.core.state import Rules, State, reduce, refusal
-from securedfl.network.core.supply import Supply
 from securedfl.network.core.telling import Telling
-from securedfl.network.core.views import SILENCE, Views
+from securedfl.network.core.views import SILENCE, Supply, Views
 
 MOST_EARLY = 8
 """Messages about the next index that are kept for each sender."""
@@ -236,6 +235,8 @@ class Core:
         if isinstance(entry, Admit | Remove):
             self.views.forget(entry.number)
             self.views.admitted[entry.number] = self.now
+        if isinstance(entry, Ask):
+            self.views.granted[entry] = decided.index
         if entry == self._ask:
             self._ask = None
         self._index()

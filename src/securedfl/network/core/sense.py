@@ -46,7 +46,9 @@ class Sense:
         state = self.state
         if not state.length:
             return [self._start()]
-        asked = [entry for entry in self._asked() if state.phase == "idle" or isinstance(entry, Settings | End)]
+        asked = self.views.asked(self.rules.lying)
+        if state.phase != "idle":
+            asked = [entry for entry in asked if isinstance(entry, Settings | End)]
         if state.phase == "idle":
             return [*self._strangers(), *asked, self._void(), self._begin()]
         if state.phase == "begun":
@@ -76,7 +78,7 @@ class Sense:
             case Admit():
                 return entry in self._strangers()
             case _:
-                return entry in self._asked()
+                return entry in self.views.asked(self.rules.lying)
 
     def _start(self) -> Start | None:
         views, roster = self.views, self.state.roster
@@ -85,11 +87,6 @@ class Sense:
             self.waiting = ("the first start needs every peer once", missing)
             return None
         return Start(tuple(views.statuses[peer.number].incarnation for peer in roster))
-
-    def _asked(self) -> list[Entry]:
-        """Return what more operators ask for than may lie."""
-        asks = [status.asks for _, status in sorted(self.views.statuses.items()) if status.asks is not None]
-        return [ask for ask in dict.fromkeys(asks) if asks.count(ask) > self.rules.lying]
 
     def _strangers(self) -> list[Admit]:
         """Return the state folders to admit: heard now, while the admitted one is silent."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from securedfl.errors import ConfigError, PeerLostError
+from securedfl.network.wire.contact.pursuit import Site
 from securedfl.network.wire.hub import Hub, by_name
 from securedfl.network.wire.identity import Identity
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.loop import Loop
-from securedfl.network.wire.pursuit import Site
 from securedfl.network.wire.streams import Outgoing
 from securedfl.network.wire.values import (
     Event,

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from securedfl.errors import PeerLostError
-from securedfl.network.parcels import Spec, spec_of
+from securedfl.network.data.parcels import Spec, spec_of
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Inbox, Outbox, PeerProtocol, in_one_part
 

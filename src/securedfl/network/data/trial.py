@@ -17,9 +17,9 @@ from typing import Any
 
 from securedfl.errors import PeerLostError
 from securedfl.network.core import events as ev
-from securedfl.network.driver import Attempt, Plan, check_finite
-from securedfl.network.mailbox import Mailbox, StalledError
-from securedfl.network.parcels import Place, pack
+from securedfl.network.data.driver import Attempt, Plan, check_finite
+from securedfl.network.data.mailbox import Mailbox, StalledError
+from securedfl.network.data.parcels import Place, pack
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.streams import Outgoing
 from securedfl.protocols.steps import Array, Draw

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from securedfl.errors import InvalidInputError
-from securedfl.network.mailbox import Excused, Mailbox
-from securedfl.network.parcels import Place, Spec
-from securedfl.network.routes import Routes, find_routes
+from securedfl.network.data.mailbox import Excused, Mailbox
+from securedfl.network.data.parcels import Place, Spec
+from securedfl.network.data.routes import Routes, find_routes
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, Held, Inbox, Outbox, PeerProtocol, Steps, in_one_part

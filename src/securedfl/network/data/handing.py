@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from securedfl.errors import PeerLostError, SecuredFLError
 from securedfl.network.core.events import Event, Fetch, Holds
+from securedfl.network.data.results import Results, vector_from
 from securedfl.network.letters import Want, pack
-from securedfl.network.results import Results, vector_from
 from securedfl.network.wire.links import Links
 
 log = logging.getLogger("securedfl.peer")

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from securedfl.errors import PeerLostError, SecuredFLError
-from securedfl.network.parcels import Place, Spec, message_of, read_head
-from securedfl.network.routes import Routes
+from securedfl.network.data.parcels import Place, Spec, message_of, read_head
+from securedfl.network.data.routes import Routes
 from securedfl.network.wire.values import FrameError
 from securedfl.protocols.steps import Inbox
 

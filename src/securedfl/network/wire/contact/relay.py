@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from securedfl.network.wire.connection import Connection, Handler
-from securedfl.network.wire.door import Door
+from securedfl.network.wire.contact.door import Door
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, name_of
 from securedfl.network.wire.keys import KeyFiles

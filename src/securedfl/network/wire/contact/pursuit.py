@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from securedfl.network.wire.connection import Connection, Handler
-from securedfl.network.wire.dial import Dial
+from securedfl.network.wire.contact.dial import Dial
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, require
 from securedfl.network.wire.loop import Loop, Timer

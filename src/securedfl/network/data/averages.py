@@ -9,7 +9,7 @@ import numpy as np
 
 from securedfl.errors import InvalidInputError, PeerLostError
 from securedfl.network.core.entries import Abandon, Begin, Commit, Done, Entry
-from securedfl.network.driver import CHUNK, Plan
+from securedfl.network.data.driver import CHUNK, Plan
 from securedfl.protocols.steps import Array, PeerProtocol
 
 
