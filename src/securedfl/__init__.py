@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from securedfl.federation.apps.app import App
     from securedfl.federation.config import TrainConfig
     from securedfl.federation.peers.join import join
+    from securedfl.federation.run_folder.model import load
     from securedfl.federation.train import train
 
 __version__ = version("securedfl")
@@ -38,6 +39,7 @@ _LOADED_WHEN_USED = {
     "App": "securedfl.federation.apps.app",
     "TrainConfig": "securedfl.federation.config",
     "join": "securedfl.federation.peers.join",
+    "load": "securedfl.federation.run_folder.model",
     "train": "securedfl.federation.train",
 }
 """What needs more than numpy: PyTorch, or TLS."""
@@ -70,5 +72,6 @@ __all__ = [
     "best_design",
     "certify",
     "join",
+    "load",
     "train",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any
 
 from securedfl.errors import ConfigError, unknown
@@ -126,7 +126,7 @@ def every(steps: int | None, epochs: int | None) -> tuple[int, bool]:
 def samples_of(loader: Any) -> int | None:
     """Return how many samples a data loader has, if that can be told."""
     dataset = getattr(loader, "dataset", None)
-    return len(dataset) if hasattr(dataset, "__len__") else None
+    return len(dataset) if isinstance(dataset, Sized) else None
 
 
 def refuse_several_processes() -> None:

@@ -8,7 +8,7 @@ from securedfl.federation.apps.app import Entry, Make
 from securedfl.federation.apps.task import AppTask
 from securedfl.federation.config import TrainConfig
 from securedfl.learning.data import datasets
-from securedfl.learning.data.dealing import deal
+from securedfl.learning.data.dealing import deal, hold_back
 from securedfl.learning.data.hub import Report
 from securedfl.learning.seeds import stream
 from securedfl.learning.training.known import KnownTask
@@ -17,10 +17,11 @@ from securedfl.learning.training.task import Task
 
 def make_task(config: TrainConfig, report: Report | None = None) -> KnownTask:
     """Load the data, deal it to the peers and collect the options of training; ``report`` hears what takes long."""
-    dataset = datasets.load(config.dataset, config.data_dir, report)
+    dataset = datasets.load(config.dataset, config.data_dir, report, config.columns)
     dataset = dataset.fraction(config.fraction, stream(config.seed, "fraction"))
+    dataset, common = hold_back(dataset, config.held_back, config.seed)
     dealt = deal(dataset, config.peers, dealing=config.dealing, alpha=config.alpha, seed=config.seed)
-    return KnownTask(dataset, dealt, config.options())
+    return KnownTask(dataset, dealt, config.options(), common)
 
 
 def task_of(config: TrainConfig, app: Make | None = None, report: Report | None = None) -> Task:

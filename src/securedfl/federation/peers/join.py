@@ -15,8 +15,8 @@ from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, carried, find_update, save_update
+from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged, RunEndedError
-from securedfl.network.peer import Peer
 from securedfl.parameters import Array, Schema, Tree
 
 ENDED_SECONDS = 5.0
@@ -69,7 +69,7 @@ class JoinedPeer:
         container = Container.of(model)
         member, schema = self._joined(container)
         vector = self._same_again(np.array(container.flatten(schema)), weight, container.at_home(schema))
-        self.last = member.peer.forget(self.round) if vector is None else member.peer.average(vector, self.round)
+        self.last = member.average(vector, self.round)
         left = None if self._saved is None else self._saved.residual
         self._residual = carried(left, self.last, self.round, member.site.me)
         self.round = self.last.round + 1
@@ -139,27 +139,27 @@ class JoinedPeer:
             schema = _described(model, site)
             model.check_in_place(schema)
             self._schema = schema
-            self._member = self._stack.enter_context(membership(site, self._schema))
-            peer = self._member.peer
+            buffers = buffers_of(schema, model.given)
+            self._member = member = self._stack.enter_context(membership(site, schema, buffers=buffers))
             self._saved = find_update(site.config.out)
             try:
-                task = peer.begin()
+                task = member.peer.begin()
             except RunEndedError:
-                self._base = _last_of(peer)
+                self._base = _last_of(member)
                 raise
-            self._base = peer.model()
-            self.round = peer.progress.state.round if task is None else task.round
+            self._base = member.model()
+            self.round = member.peer.progress.state.round if task is None else task.round
         elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._member, self._schema
 
 
-def _last_of(peer: Peer) -> Array | None:
+def _last_of(member: Membership) -> Array | None:
     """Return the last average of a run that an operator has ended, if it is here or comes soon."""
-    deadline = time.monotonic() + ENDED_SECONDS
+    peer, deadline = member.peer, time.monotonic() + ENDED_SECONDS
     while peer.progress.applied != peer.progress.state.model and time.monotonic() < deadline:
         time.sleep(0.05)
-    return peer.model()
+    return member.model()
 
 
 def _described(model: Container, site: Site) -> Schema:

@@ -10,8 +10,8 @@ import numpy as np
 
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
-from securedfl.learning.training.task import PeerData, TrainingOptions
-from securedfl.parameters import Schema
+from securedfl.learning.training.task import PeerData, Recipe, TrainingOptions
+from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
     from securedfl.learning.training.trainer import LocalTrainer
@@ -28,6 +28,7 @@ class KnownPart:
     shape: tuple[int, ...]
     classes: int
     options: TrainingOptions
+    common: tuple[Array, Array] | None = None
 
     @property
     def peers(self) -> tuple[int, ...]:
@@ -38,16 +39,17 @@ class KnownPart:
         """Return what trains them."""
         from securedfl.learning.training.trainer import LocalTrainer
 
-        return LocalTrainer(self.data, self.shape, self.classes, self.options)
+        return LocalTrainer(self.data, self.shape, self.classes, self.options, self.common)
 
 
 @dataclass(frozen=True)
 class KnownTask:
-    """A data set, who holds what, and how to train one of our own models."""
+    """A data set, who holds what, how to train one of our own models, and the common test set, if there is one."""
 
     dataset: Dataset
     dealt: tuple[Dealt, ...]
     options: TrainingOptions
+    common: Dataset | None = None
 
     @property
     def peers(self) -> int:
@@ -74,14 +76,29 @@ class KnownTask:
         """Whether other processes can train it."""
         return True
 
+    @property
+    def recipe(self) -> Recipe:
+        """How to build the model."""
+        return Recipe(self.options.model, self.dataset.shape, self.dataset.classes, self.options.width)
+
+    def all_tests(self) -> tuple[Array, Array]:
+        """Return the test data of all peers together."""
+        at = np.concatenate([dealt.test for dealt in self.dealt])
+        return self.dataset.x[at], self.dataset.y[at]
+
     def part(self, peers: Iterable[int]) -> KnownPart:
         """Return the samples of some peers, and how to train."""
         data = {peer: self.data(peer) for peer in peers}
-        return KnownPart(data, self.dataset.shape, self.dataset.classes, self.options)
+        common = None if self.common is None else (self.common.x, self.common.y)
+        return KnownPart(data, self.dataset.shape, self.dataset.classes, self.options, common)
 
     def schema(self) -> Schema:
         """Return what a row holds."""
         return self.part([]).trainer().schema
+
+    def buffers(self) -> tuple[slice, ...]:
+        """Return which parts of a row are no trained parameters."""
+        return self.part([]).trainer().buffers
 
     def data(self, peer: int) -> PeerData:
         """Return copies of one peer's samples."""
