@@ -31,13 +31,17 @@ if TYPE_CHECKING:
     from securedfl.federation.config import TrainConfig
     from securedfl.federation.peers.join import join
     from securedfl.federation.train import train
+    from securedfl.learning.data.folder import read_folder
+    from securedfl.learning.data.sharing import deal
 
 __version__ = version("securedfl")
 
 _LOADED_WHEN_USED = {
     "App": "securedfl.federation.apps.app",
     "TrainConfig": "securedfl.federation.config",
+    "deal": "securedfl.learning.data.sharing",
     "join": "securedfl.federation.peers.join",
+    "read_folder": "securedfl.learning.data.folder",
     "train": "securedfl.federation.train",
 }
 """What needs more than numpy: PyTorch, or TLS."""
@@ -69,6 +73,8 @@ __all__ = [
     "average_",
     "best_design",
     "certify",
+    "deal",
     "join",
+    "read_folder",
     "train",
 ]
