@@ -37,7 +37,7 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     from securedfl.network.core.state import Rules, State
     from securedfl.network.data.averages import Averages
     from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
-    from securedfl.network.memory import share_one_heap
+    from securedfl.network.data.memory import share_one_heap
     from securedfl.network.peer import Peer
     from securedfl.network.progress import PeerSettings
     from securedfl.network.wire.keys import KeyFiles
@@ -123,7 +123,7 @@ def gloo(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
 
 def bare(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one process of `wire`."""
-    from securedfl.network.memory import share_one_heap
+    from securedfl.network.data.memory import share_one_heap
     from wire import exchange
 
     share_one_heap()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from securedfl.federation.apps.app import App
     from securedfl.federation.config import TrainConfig
     from securedfl.federation.peers.join import join
+    from securedfl.federation.run_folder.model import load
     from securedfl.federation.train import train
     from securedfl.learning.data.folder import read_folder
     from securedfl.learning.data.sharing import deal
@@ -42,6 +43,7 @@ _LOADED_WHEN_USED = {
     "deal": "securedfl.learning.data.sharing",
     "join": "securedfl.federation.peers.join",
     "read_folder": "securedfl.learning.data.folder",
+    "load": "securedfl.federation.run_folder.model",
     "train": "securedfl.federation.train",
 }
 """What needs more than numpy: PyTorch, or TLS."""
@@ -75,6 +77,7 @@ __all__ = [
     "certify",
     "deal",
     "join",
+    "load",
     "read_folder",
     "train",
 ]

@@ -19,7 +19,6 @@ from securedfl.federation.run_folder import checkpoint
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.task import make_task
 from securedfl.federation.train import resume, train
-from securedfl.learning.training.processes import ProcessTeam
 from securedfl.learning.training.team import InProcessTeam
 from securedfl.learning.training.trainer import one_thread
 from tests.learning.plugin import install
@@ -103,19 +102,6 @@ def test_peers_share_all_but_what_is_local(tmp_path):
     train(configured(tmp_path / "plain", rounds=2))
     size = saved(tmp_path / "plain").parameters.shape[1]
     assert point.parameters.shape[1] == size - 1280
-
-
-def test_two_processes_keep_the_same_at_home_as_one():
-    task = make_task(TrainConfig.resolve({"peers": 4, "local": ["12.*"]}))
-    found = []
-    for make in (InProcessTeam, lambda task: ProcessTeam(task, 2)):
-        with make(task) as team:
-            team.initialise()
-            for r in (1, 2):
-                team.update(r)
-                team.parameters[:] = team.parameters.mean(axis=0)
-            found.append((team.parameters.copy(), team.evaluate(), team.states()))
-    np.testing.assert_equal(found[0], found[1])
 
 
 def test_every_peer_is_scored_with_its_own_model():

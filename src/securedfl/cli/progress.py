@@ -95,16 +95,16 @@ class LiveProgress(Observer):
         """Show all methods, waiting."""
         self._console.print(headline(folder, config, workers), markup=False, highlight=False, soft_wrap=True)
         self.bars.note = ""
-        self._peers = config.peers
+        self._peers = config.members
         for method in config.methods:
             self._tasks[method] = self.bars.add_task(
                 METHODS[method].label,
                 start=False,
-                total=config.rounds * config.peers,
+                total=config.rounds * config.members,
                 round=0,
                 rounds=config.rounds,
                 trained=0,
-                peers=config.peers,
+                peers=config.members,
                 accuracy="-",
             )
 

@@ -27,6 +27,7 @@ from securedfl.federation.settings import (
 from securedfl.learning.data.datasets import names, source
 from securedfl.learning.data.folder import is_path
 from securedfl.learning.data.tables import Columns
+from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
 from securedfl.learning.training.rates import Schedule as Rate
 from securedfl.learning.training.task import Initial, Precision, TrainingOptions
 from securedfl.parameters import Integers
@@ -39,7 +40,7 @@ FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_update
 ADDED = frozenset(
     {
         *("integers", "local", "initial", "learning_rate_schedule", "learning_rate_decay", "warmup", "proximal"),
-        *("precision", "device", "entry", "data", "label", "user", "features", "held_back"),
+        *("precision", "device", "common_optimizer", "entry", "data", "label", "user", "features", "held_back"),
     }
 )
 """Settings that older run folders do not have; what they were then is not hashed, so that those go on."""
@@ -85,6 +86,9 @@ class TrainConfig(Settings):
     entry: str | None = Field(None, description="module:function that makes an app, instead of a data set and model.")
     data: TableOption | None = Field(None, description="Handed to the app; {name} and {number} are those of the peer.")
     peers: int = Field(9, ge=2, le=MOST_PEERS, description="Number of peers.")
+    peers_per_round: int | None = Field(
+        None, ge=3, description="Peers that a round draws to train and average, in blocks; by default all."
+    )
     rounds: int = Field(20, ge=1, description="Rounds of federated learning.")
     methods: NamesOption = Field(
         ("local", "fedavg", "secured"), min_length=1, description="Methods to compare, in this order."
@@ -122,6 +126,15 @@ class TrainConfig(Settings):
     precision: Precision = Field("float32", description="bfloat16 trains in mixed precision.")
     device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d{1,3})?)$")] = Field(
         "cpu", description="Where peers train: cpu, cuda, cuda:1, mps."
+    )
+
+    common_optimizer: Kind = Field("none", description="What the common model does with an average.")
+    common_learning_rate: float | None = Field(
+        None, gt=0, le=1e6, description="Of the common optimiser; the default depends on it."
+    )
+    common_momentum: float | None = Field(None, ge=0, lt=1, description="Of the common optimiser; 0.9 by default.")
+    common_adaptivity: float | None = Field(
+        None, gt=0, description="Of adam and yogi: small adapts much; 0.001 by default."
     )
 
     group_size: Literal["auto"] | Annotated[int, Field(ge=2)] = Field(
@@ -191,11 +204,28 @@ class TrainConfig(Settings):
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
             raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
+        if config.members > config.peers:
+            raise ConfigError(f"peers_per_round = {config.members}, but there are {config.peers} peers; draw fewer")
         if config.learning_rate_schedule == "cosine" and config.learning_rate_period is None:
             # from here on it stays, so that a run that is extended goes on as it was
             config = config.model_copy(update={"learning_rate_period": config.rounds})
         config.options()
+        config.common()
         return config
+
+    @property
+    def members(self) -> int:
+        """How many peers take part in an average."""
+        return self.peers_per_round or self.peers
+
+    def common(self, buffers: tuple[slice, ...] = ()) -> CommonOptimizer:
+        """Return the optimiser of the common model; ``buffers`` are the parts that it leaves as averaged."""
+        kind = self.common_optimizer
+        keys = ("learning_rate", "momentum", "adaptivity")
+        given = {f"common_{key}": getattr(self, f"common_{key}") for key in keys}
+        check_common(kind, given)
+        values = {key: value for key in keys if (value := given[f"common_{key}"]) is not None}
+        return CommonOptimizer(kind=kind, buffers=buffers, **{"learning_rate": RATES[kind], **values})
 
     @property
     def subject(self) -> str:

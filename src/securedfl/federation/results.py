@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import EVERYBODY, save_account
-from securedfl.federation.methods import METHODS
+from securedfl.federation.gate import save_account
+from securedfl.federation.methods import METHODS, private
+from securedfl.federation.run_folder.card import write_card
 from securedfl.federation.run_folder.files import SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
+from securedfl.federation.run_folder.model import main_method
 from securedfl.federation.run_folder.summary import (
     DesignSummary,
     MethodSummary,
@@ -67,7 +69,7 @@ def leave_results(
     certificate: Mapping[str, Any],
     *,
     finished: bool,
-    absence: Absence = EVERYBODY,
+    absence: Absence | None = None,
 ) -> Summary:
     """Write summary, metrics.csv, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
@@ -89,6 +91,7 @@ def leave_results(
         config=config.to_dict(),
     )
     folder.finish(summary)
+    write_card(folder.path, summary, rows, main_method(config.methods, private(config)))
     save_account(folder.path, config, design, rows, absence)
     return summary
 

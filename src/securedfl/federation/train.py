@@ -19,6 +19,8 @@ from securedfl.federation.methods import (
     bringing,
     check_settings,
     choose_design,
+    members,
+    private,
 )
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
@@ -26,11 +28,13 @@ from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.checkpoint import Checkpoint
 from securedfl.federation.run_folder.files import updates_file
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.metrics import Row, Tried
+from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.tensorboard import Events
 from securedfl.federation.simulated import (
     Aggregation,
+    Members,
     SecureAggregation,
     SimulatedAverage,
     SimulatedPeers,
@@ -126,7 +130,7 @@ def resume(
     changes: Mapping[str, Any] | None = None,
     observer: Observer | None = None,
 ) -> Summary:
-    """Continue a run that was stopped or killed; the numbers are those of an uninterrupted one.
+    """Continue a run that was stopped or killed, or extend one; the numbers are those of an uninterrupted one.
 
     Parameters
     ----------
@@ -135,7 +139,8 @@ def resume(
     app
         Of a run with an app that cannot be imported by its name: the function that makes it.
     changes
-        Settings given again. Only those that change no number may differ (workers, for instance).
+        Settings given again. Only those that change no number may differ (workers, for instance), and ``rounds`` may
+        be more than before.
     observer
         Told about progress.
     """
@@ -144,7 +149,10 @@ def resume(
         stack.callback(folder.close)
         certificate = pass_gate(folder.config, folder.design)
         observer = observer or Observer()
-        return _run(folder, task_of(folder.config, app, observer.preparing), certificate, observer)
+        task = task_of(folder.config, app, observer.preparing)
+        if "rounds" in (changes or {}):
+            folder.keep_settings()
+        return _run(folder, task, certificate, observer)
 
 
 def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer: Observer) -> Summary:
@@ -164,7 +172,7 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer
                 counts.begin(task, team)
                 observer.started(folder.path, config, team.workers)
                 for method in config.methods:
-                    _train_method(folder, team, method, done.pop(method, None), counts, observer)
+                    _train_method(folder, task, team, method, done.pop(method, None), counts, observer)
         except BaseException:  # Ctrl-C too: what was reached stays usable
             with suppress(Exception):  # the first error is the one to tell
                 leave_results(folder, counts.samples, certificate, finished=False)
@@ -182,7 +190,7 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
         if not path.exists():
             continue
         point = checkpoints.load(path)
-        if point.method != method or point.identity != folder.identity:
+        if point.method != method or not folder.holds(point):
             raise RunFolderError(
                 f"the checkpoint {path} belongs to other settings or another design than config.toml and design.json; "
                 "put those back, or start a new run with another --out"
@@ -201,7 +209,7 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
 
 
 def _train_method(
-    folder: RunFolder, team: Team, method: str, point: Checkpoint | None, counts: Counts, observer: Observer
+    folder: RunFolder, task: Task, team: Team, method: str, point: Checkpoint | None, counts: Counts, observer: Observer
 ) -> None:
     """Run Algorithm 3 for one method: after every round a row of metrics, then the checkpoint."""
     config = folder.config
@@ -210,13 +218,13 @@ def _train_method(
         return
     aggregation = _aggregation(folder, team, counts.train, method)
     averaged = no_aggregation if aggregation is None else _keeping(aggregation, folder, method)
-    peers = SimulatedPeers(team, averaged, observer.peers_trained)
+    peers = SimulatedPeers(team, averaged, observer.peers_trained, _members(config))
     if point is not None:
         if point.parameters.shape[1] != team.schema.size or len(point.states) != config.peers:
             raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
         team.restore(point.parameters, point.states)
         if aggregation is not None:
-            aggregation.restore(team.parameters[0], point.residuals)
+            aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
     observer.method_started(method, after)
     with ExitStack() as stack:
         save = stack.enter_context(checkpoints.in_background(folder.save))
@@ -224,7 +232,8 @@ def _train_method(
         if config.tensorboard:
             events = stack.enter_context(closing(Events(folder.path, method, (after or 0) + 1)))
         for outcome in algorithm3(peers, rounds=config.rounds, after=after):
-            told = zip(outcome.losses, counts.train, strict=False)
+            who = members(config, outcome.number)
+            told = zip(outcome.losses, [counts.train[peer] for peer in who], strict=False)
             scores = [score for score in outcome.scores if score is not None]
             counts.score(scores)
             losses = [(loss, n) for loss, n in told if loss is not None]
@@ -239,16 +248,49 @@ def _train_method(
                 clipped=outcome.average.clipped,
                 train_seconds=outcome.train_seconds,
                 average_seconds=outcome.average.seconds,
+                tried=None if aggregation is None or len(who) == config.peers else (Tried(0, 0, who, True),),
             )
+            if row.round == config.rounds and (aggregation is None or config.local):
+                row = replace(row, all_accuracy=_on_all(team, task))
             folder.append(row)
             if row.round % config.checkpoint_every == 0 or row.round == config.rounds:
                 saved = checkpoints.snapshot(team.parameters)
-                residuals = None if aggregation is None else aggregation.residuals
-                save(Checkpoint(method, row.round, folder.identity, saved, team.states(), residuals))
+                save(
+                    Checkpoint(
+                        method,
+                        row.round,
+                        folder.identity,
+                        saved,
+                        team.states(),
+                        None if aggregation is None else aggregation.residuals,
+                        None if aggregation is None or config.common_optimizer == "none" else aggregation.held,
+                    )
+                )
             if events is not None:
                 events.add(row)
             observer.round_finished(row)
+    if aggregation is not None:
+        _leave_model(folder, task, team, method)
     observer.method_finished(method)
+
+
+def _on_all(team: Team, task: Task) -> tuple[float, ...] | None:
+    """Return the accuracy of each peer's model on the test data of all peers, if they are known."""
+    data = task.all_tests()
+    return None if data is None else tuple(score.correct / score.count for score in team.evaluate_on(data))
+
+
+def _leave_model(folder: RunFolder, task: Task, team: Team, method: str) -> None:
+    """Write the common model by name."""
+    config = folder.config
+    about = About.of(
+        method=method,
+        round=config.rounds,
+        recipe=task.recipe,
+        personal=personal_parts(team.homes()),
+    )
+    path = model_file(folder.path, method, main_method(config.methods, private(config)))
+    save_model(path, team.whole(0), about)
 
 
 def _aggregation(folder: RunFolder, team: Team, samples: Sequence[int], method: str) -> SecureAggregation | None:
@@ -269,8 +311,15 @@ def _aggregation(folder: RunFolder, team: Team, samples: Sequence[int], method: 
         rounding=lambda round, peer: InsecureSeededDraw(config.seed, peer=-1 - peer, round=round),
         differences=averages_differences(config, method),
         weights=[float(count) for count in samples] if config.weighted else None,
+        optimizer=config.common(team.buffers),
+        members=_members(config),
         name_at=team.schema.name_at,
     )
+
+
+def _members(config: TrainConfig) -> Members | None:
+    """Return who takes part in a round; None if everybody does in all of them."""
+    return None if config.members == config.peers else lambda round: members(config, round)
 
 
 def _keeping(aggregate: Aggregation, folder: RunFolder, method: str) -> Aggregation:
@@ -279,7 +328,8 @@ def _keeping(aggregate: Aggregation, folder: RunFolder, method: str) -> Aggregat
 
     def keep_and_aggregate(parameters: Array, round: int) -> SimulatedAverage:
         if round and round % every == 0:
-            checkpoints.save_parameters(updates_file(folder.path, method, round), parameters)
+            rows = parameters[list(members(folder.config, round))]
+            checkpoints.save_parameters(updates_file(folder.path, method, round), rows)
         return aggregate(parameters, round)
 
     return keep_and_aggregate if every else aggregate

@@ -12,7 +12,8 @@ from securedfl.arrays import to_numpy
 from securedfl.containers import Container
 from securedfl.errors import InvalidInputError
 from securedfl.federation.apps.app import App
-from securedfl.learning.training.task import Score
+from securedfl.learning.training.common_optimizer import buffers_of
+from securedfl.learning.training.task import Recipe, Score
 from securedfl.parameters import Array, Integers, Schema
 
 
@@ -20,7 +21,9 @@ class Learner(Protocol):
     """One peer's model and data, seen as flat vectors."""
 
     schema: Schema
+    buffers: tuple[slice, ...]
     samples: int
+    recipe: Recipe | None
 
     def initial(self) -> Array:
         """Return w^0 of this peer."""
@@ -55,6 +58,8 @@ class AppLearner:
         self._app, self._model = app, app.model
         self._describe = partial(Container.schema, integers=integers, local=tuple(local))
         self.schema = self._describe(Container.of(self._model))
+        self.buffers = buffers_of(self.schema, self._model)
+        self.recipe: Recipe | None = None
         self.samples = app.size
 
     def initial(self) -> Array:
@@ -88,6 +93,10 @@ class AppLearner:
         """Return the model by name."""
         Container.of(self._model).put(self.schema, vector)
         return as_numpy(self._model)
+
+    def home(self) -> dict[str, Array]:
+        """Return what of the model stays at home, by name."""
+        return as_numpy(Container.of(self._model).at_home(self.schema))
 
     def state(self) -> Any:
         """Return what the update function wants to keep, and what stays at home."""

@@ -42,6 +42,11 @@ class AppTrainer:
         assert self._schema is not None  # noqa: S101 - known from the first peer on
         return self._schema
 
+    @property
+    def buffers(self) -> tuple[slice, ...]:
+        """Which parts of a row are no trained parameters."""
+        return next(iter(self._learners.values())).buffers
+
     def _make(self, peer: int) -> AppLearner:
         """Make a peer's app, unless it has one that was not used yet."""
         if peer not in self._fresh:
@@ -73,8 +78,9 @@ class AppTrainer:
         row[:] = vector
         return loss
 
-    def evaluate(self, peer: int, row: Array) -> Score | None:
-        """Score the parameters of a row by the app's function, if it has one."""
+    def evaluate(self, peer: int, row: Array, data: tuple[Array, Array] | None = None) -> Score | None:
+        """Score the parameters of a row by the app's function, if it has one; it knows no other data."""
+        assert data is None  # noqa: S101 - `AppTask.all_tests` gives none
         with seeded(torch_seed(self._config.seed, "evaluate", peer)):
             return self._learners[peer].evaluate(row)
 
@@ -86,6 +92,14 @@ class AppTrainer:
     def samples(self, peer: int) -> int:
         """Return how many training samples the peer has."""
         return self._learners[peer].samples
+
+    def whole(self, peer: int, row: Array) -> State:
+        """Return the peer's whole model by name, what stays at home included."""
+        return self._learners[peer].whole(row)
+
+    def home(self, peer: int) -> State:
+        """Return what of the peer's model stays at home, by name."""
+        return self._learners[peer].home()
 
     def state(self, peer: int) -> State:
         """Return what the app's update wants to keep and what stays at home, as arrays."""
@@ -141,6 +155,15 @@ class AppTask:
         """Whether other processes can train it: only if they can import it."""
         return self.entry.function is None
 
+    @property
+    def recipe(self) -> None:
+        """Only the app knows how to build its model."""
+        return
+
+    def all_tests(self) -> None:
+        """Return None: every app has its own test data."""
+        return
+
     def part(self, peers: Iterable[int]) -> AppPart:
         """Return what is needed to train some of the peers."""
         return AppPart(self.entry, self.config, tuple(peers), self._schema)
@@ -149,9 +172,18 @@ class AppTask:
         """Return what a row holds; the first peer's app is made for it."""
         return self._schema
 
-    @cached_property
+    def buffers(self) -> tuple[slice, ...]:
+        """Return which parts of a row are no trained parameters."""
+        return self._first[1]
+
+    @property
     def _schema(self) -> Schema:
-        return AppTrainer(self.entry, self.config, (0,), None).schema
+        return self._first[0]
+
+    @cached_property
+    def _first(self) -> tuple[Schema, tuple[slice, ...]]:
+        first = AppTrainer(self.entry, self.config, (0,), None)
+        return first.schema, first.buffers
 
     def seconds(self) -> float:
         """Return 0, for unknown: an update is never tried out, because it may do more than train."""

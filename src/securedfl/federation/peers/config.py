@@ -24,8 +24,10 @@ from securedfl.privacy.absence import Absence
 from securedfl.protocols.protocol import LEAST_PEERS, by_name
 
 NOT_SHARED = frozenset(
-    {"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks", "device"}
-    | {"entry", "data"}
+    {
+        *("peers", "peers_per_round", "out", "data_dir", "methods", "workers", "device"),
+        *("tensorboard", "checkpoint_every", "masks", "entry", "data"),
+    }
 )
 """Settings of a simulation that make no sense for, or belong to, a single site."""
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from securedfl.federation.apps.app import Entry
-from securedfl.federation.apps.learner import AppLearner, Learner, as_numpy
+from securedfl.federation.apps.learner import AppLearner, Learner
 from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
-from securedfl.learning.training.task import Score
+from securedfl.learning.training.task import Recipe, Score
 from securedfl.parameters import Array
 
 
@@ -30,8 +30,9 @@ class KnownLearner:
         self._me = config.position(federation)
         task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device}))
         self._trainer = task.part([self._me]).trainer()
-        self.schema = self._trainer.model.schema
+        self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
         self.samples = task.samples[self._me]
+        self.recipe: Recipe | None = task.recipe
 
     def initial(self) -> Array:
         """Return w_k^0."""
@@ -55,8 +56,7 @@ class KnownLearner:
 
     def whole(self, vector: Array) -> dict[str, Array]:
         """Return the model by name."""
-        self._trainer.load(self._me, np.array(vector))
-        return as_numpy(self._trainer.model.module)
+        return self._trainer.whole(self._me, np.array(vector))
 
     def state(self) -> Any:
         """Return the optimiser's state and what stays at home."""

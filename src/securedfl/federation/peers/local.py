@@ -17,6 +17,7 @@ from typing import Any
 
 import tomli_w
 
+from securedfl.arrays import to_numpy
 from securedfl.errors import PeerLostError, SecuredFLError
 from securedfl.federation.apps.settings import own_data
 from securedfl.federation.config import TrainConfig
@@ -28,6 +29,7 @@ from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
 from securedfl.federation.results import leave_results
 from securedfl.federation.run_folder.folder import ELSEWHERE, RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
+from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
 from securedfl.federation.run_folder.summary import Samples, Summary
 from securedfl.federation.task import task_of
 from securedfl.network.wire import keys as certificates
@@ -231,10 +233,21 @@ def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[Local
         rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
         folder.append(pooled(round, rows, before))
         before |= {name: row.bytes_out for name, row in rows.items()}
+    _leave_model(folder)
     finished = bool(rounds) and rounds[-1] == folder.config.rounds
     last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
     samples = Samples(train=sum(row.samples for row in last), test=sum(row.count or 0 for row in last))
     return leave_results(folder, samples, certificate, finished=finished, absence=absence)
+
+
+def _leave_model(folder: RunFolder) -> None:
+    """Put the model that the peers have in common into the run folder; after a stop, there may be none."""
+    files = sorted((folder.path / "federation").glob(f"peer-*/{MODEL}"))
+    if len(files) == folder.config.peers:
+        models, abouts = zip(*map(read_model, files), strict=True)
+        common, personal = common_parts([{k: to_numpy(v) for k, v in model.items()} for model in models])
+        if len({about.round for about in abouts}) == 1:
+            save_model(folder.path / MODEL, common, replace(abouts[0], personal=personal))
 
 
 def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -> Row:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
-from securedfl.errors import SecuredFLError
+from securedfl.errors import MissingDependencyError, SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
 from securedfl.federation.gate import save_account
-from securedfl.federation.peers.config import PeerConfig
+from securedfl.federation.methods import METHODS, choose_design
+from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
@@ -28,7 +29,9 @@ from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
 from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, to_line
+from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
+from securedfl.federation.run_folder.model import MODEL, About, save_model
+from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, versions, write_summary
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
@@ -66,10 +69,10 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         site = Site.of(config)
         say(Certified(str(site.certificate.get("sentence", ""))))
         learner = make_learner(site.federation, config, path.resolve().parent)
-        member = stack.enter_context(membership(site, learner.schema, draws=draws, tell=say))
+        member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
-        stack.callback(_save_account, member)
+        stack.callback(_save_account, member, learner)
         metrics = Lines(out / METRICS, AGAIN)
         stack.callback(metrics.close)
         _take_part(member, learner, metrics, say)
@@ -98,9 +101,13 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
 
 
 def _leave_model(member: Membership, learner: Learner) -> None:
-    model = member.peer.model()
+    model, out = member.model(), member.site.config.out
     if model is not None:
-        write_arrays(member.site.config.out / "model.npz", learner.whole(model), AGAIN)
+        whole = learner.whole(model)
+        write_arrays(out / "model.npz", whole, AGAIN)
+        with suppress(MissingDependencyError):  # peers without torch need not have it
+            round = member.peer.progress.state.model.round
+            save_model(out / MODEL, whole, About.of(method=METHOD, round=round, recipe=learner.recipe))
 
 
 class RealPeer:
@@ -118,7 +125,7 @@ class RealPeer:
         task = member.peer.begin()
         next_round = member.peer.progress.state.round if task is None else task.round
         self.done = next_round - 1 if next_round else None
-        self._model = member.peer.model()
+        self._model = member.model()
         self._vector: Array | None = None
         if self.done is not None:
             tell(Resumed(self.done))
@@ -146,8 +153,7 @@ class RealPeer:
     def average(self, round: int) -> Averaged:
         """Average with the others; the outcome comes without the vector, so that it is in memory once."""
         self._tell(Phase("averaging", round))
-        peer, vector = self._member.peer, self._vector
-        outcome = peer.forget(round) if vector is None else peer.average(vector, round)
+        outcome = self._member.average(self._vector, round)
         self._vector, self._model = None, outcome.vector if outcome.vector.size else None
         self._residual = carried(self._residual, outcome, round, self._member.site.me)
         return replace(outcome, vector=np.empty(0))
@@ -220,21 +226,36 @@ def _reporting(peer: Peer, tell: Tell) -> Iterator[None]:
         thread.join(5)
 
 
-def _save_account(member: Membership) -> None:
-    """Leave certificate and ledger of all attempts that the log tells of, also when the run ends early."""
-    site = member.site
-    first, attempts = range(site.federation.training.peers), member.peer.attempts
-    # the audit is of the roster that the run began with
-    known = {r: tried for r, tried in attempts.items() if all(set(t.members) <= set(first) for t in tried)}
-    uncounted = len(attempts) - len(known)
-    if uncounted:
-        log.warning("%d rounds with peers that were added are not in the ledger", uncounted)
-    rows = [
-        Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
-        for round, tried in known.items()
-    ]
+def _save_account(member: Membership, learner: Learner) -> None:
+    """Leave certificate, ledger of all attempts that the log tells of, and summary, also when the run ends early."""
+    site, state, attempts = member.site, member.peer.progress.state, member.peer.attempts
+    config, design = site.federation.training, site.design
+    most = 1 + max((peer for tried in attempts.values() for one in tried for peer in one.members), default=0)
     try:
-        federation = site.federation
-        save_account(site.config.out, federation.training, site.design, rows, federation.missing, uncounted=uncounted)
+        if most > config.peers:
+            # the ledger is of all peers that ever took part
+            config = config.model_copy(update={"peers": most})
+            design = choose_design(config)
+        rows = [
+            Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
+            for round, tried in attempts.items()
+        ]
+        save_account(site.config.out, config, design, rows, site.federation.missing)
+        done = read_rows(site.config.out, Row)
+        summary = Summary(
+            finished=state.round >= state.settings.rounds,
+            dataset=site.federation.entry or config.dataset,
+            peers=len(state.roster),
+            rounds=state.settings.rounds - 1,
+            seed=config.seed,
+            samples=Samples(train=learner.samples),
+            methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
+            certificate=dict(site.certificate),
+            run_dir=str(site.config.out),
+            versions=versions(),
+            config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},
+            site=site.config.name,
+        )
+        write_summary(site.config.out, summary)
     except SecuredFLError as error:  # must not hide why the run ended
-        log.warning("cannot write the ledger: %s", error)
+        log.warning("cannot write what the run gave: %s", error)

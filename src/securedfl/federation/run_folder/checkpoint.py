@@ -28,7 +28,7 @@ State = dict[str, Array]
 
 FORMAT = 2
 PARAMETERS = "parameters"
-RESIDUALS = "residuals"
+RESIDUALS, HELD = "residuals", "held"
 OPTIMIZER = "optimizer."
 ONE_PEER = "peer."
 """Before the number of a peer, and the name of an array that not all peers have alike."""
@@ -50,6 +50,8 @@ class Checkpoint:
         What each peer keeps besides: its optimiser's state, and what stays at home.
     residuals
         What each peer rounded off, if it is kept.
+    held
+        What all peers hold, if it is more than the model: the state of its optimiser.
     """
 
     method: str
@@ -58,6 +60,7 @@ class Checkpoint:
     parameters: Array
     states: list[State]
     residuals: Sequence[Array] | None = None
+    held: Array | None = None
 
 
 def snapshot(parameters: Array) -> Array:
@@ -71,6 +74,8 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     arrays = {PARAMETERS: np.ascontiguousarray(checkpoint.parameters), **_stack(checkpoint.states)}
     if checkpoint.residuals is not None:
         arrays[RESIDUALS] = np.stack(checkpoint.residuals)
+    if checkpoint.held is not None:
+        arrays[HELD] = checkpoint.held
     about: dict[str, Any] = {
         "format": FORMAT,
         "method": checkpoint.method,
@@ -108,7 +113,7 @@ def load(path: Path) -> Checkpoint:
             raise RunFolderError(f"the checkpoint {path} has format {about['format']}, this version reads {FORMAT}")
         if about["checksum"] != _checksum(about, arrays):
             raise ValueError("its checksum does not match")
-        residuals = arrays.pop(RESIDUALS, None)
+        residuals, held = arrays.pop(RESIDUALS, None), arrays.pop(HELD, None)
         states = _unstack(arrays, int(about["peers"]))
         return Checkpoint(
             str(about["method"]),
@@ -117,6 +122,7 @@ def load(path: Path) -> Checkpoint:
             arrays[PARAMETERS],
             states,
             None if residuals is None else list(residuals),
+            held,
         )
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise damaged(path, error, "delete it to train this method again from the start") from None

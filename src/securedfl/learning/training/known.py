@@ -10,7 +10,7 @@ import numpy as np
 
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
-from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.training.task import PeerData, Recipe, TrainingOptions
 from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
@@ -76,6 +76,16 @@ class KnownTask:
         """Whether other processes can train it."""
         return True
 
+    @property
+    def recipe(self) -> Recipe:
+        """How to build the model."""
+        return Recipe(self.options.model, self.dataset.shape, self.dataset.classes, self.options.width)
+
+    def all_tests(self) -> tuple[Array, Array]:
+        """Return the test data of all peers together."""
+        at = np.concatenate([dealt.test for dealt in self.dealt])
+        return self.dataset.x[at], self.dataset.y[at]
+
     def part(self, peers: Iterable[int]) -> KnownPart:
         """Return the samples of some peers, and how to train."""
         data = {peer: self.data(peer) for peer in peers}
@@ -85,6 +95,10 @@ class KnownTask:
     def schema(self) -> Schema:
         """Return what a row holds."""
         return self.part([]).trainer().schema
+
+    def buffers(self) -> tuple[slice, ...]:
+        """Return which parts of a row are no trained parameters."""
+        return self.part([]).trainer().buffers
 
     def data(self, peer: int) -> PeerData:
         """Return copies of one peer's samples."""

@@ -68,7 +68,7 @@ class ProcessTeam(Team):
 
     def __init__(self, task: Task, workers: int) -> None:
         with one_thread():
-            self.schema = task.schema()
+            self.schema, self.buffers = task.schema(), task.buffers()
         rows, dtype = (task.peers, self.schema.size), self.schema.dtype
         self._memory = SharedMemory(create=True, size=np.dtype(dtype).itemsize * rows[0] * rows[1])
         self._workers: list[_Worker] = []
@@ -110,14 +110,18 @@ class ProcessTeam(Team):
         with suppress(FileNotFoundError):
             self._memory.unlink()
 
-    def _everybody(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
+    def _everybody(
+        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        wanted = sorted(peer for worker in self._workers for peer in worker.peers) if only is None else list(only)
+        hands = {worker.pipe: set(worker.peers).intersection(wanted) for worker in self._workers}
         for worker in self._workers:
             with suppress(OSError):  # a dead worker is reported below
-                worker.pipe.send((command, argument))
+                if hands[worker.pipe]:
+                    worker.pipe.send((command, argument, sorted(hands[worker.pipe])))
         answers: dict[int, Any] = {}
-        count = sum(len(worker.peers) for worker in self._workers)
-        while len(answers) < count:
-            waiting = {w.pipe: w for w in self._workers if not answers.keys() >= set(w.peers)}
+        while len(answers) < len(wanted):
+            waiting = {w.pipe: w for w in self._workers if not answers.keys() >= hands[w.pipe]}
             for ready in wait(list(waiting)):
                 worker = waiting[ready]  # type: ignore[index]
                 try:
@@ -129,7 +133,7 @@ class ProcessTeam(Team):
                 answers[peer] = answer
                 if report is not None:
                     report(len(answers))
-        return [answers[peer] for peer in range(count)]
+        return [answers[peer] for peer in wanted]
 
     def _lost(self, worker: _Worker) -> WorkerLostError:
         worker.process.join(PATIENCE)
@@ -180,8 +184,8 @@ def _work(job: _Job, pipe: Connection) -> None:
         parameters = _view(memory, job.rows, job.dtype)
         trainer = job.part.trainer()
         while True:
-            command, argument = pipe.recv()
-            for peer in job.part.peers:
+            command, argument, peers = pipe.recv()
+            for peer in peers:
                 try:
                     answer = COMMANDS[command](trainer, peer, parameters[peer], argument)
                 except Exception as error:  # told to the parent, which raises it

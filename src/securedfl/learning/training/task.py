@@ -98,6 +98,16 @@ class Score:
     count: int
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """How to build a model that we know by name: for samples of which shape, how many classes, how wide."""
+
+    model: str
+    shape: tuple[int, ...]
+    classes: int
+    width: float
+
+
 class Trainer(Protocol):
     """Trains some of the peers of a federation, each from its flat row, and in place."""
 
@@ -105,20 +115,30 @@ class Trainer(Protocol):
     def schema(self) -> Schema:
         """Of a row."""
 
+    @property
+    def buffers(self) -> tuple[slice, ...]:
+        """Which parts of a row are no trained parameters."""
+
     def initialise(self, peer: int, row: Array) -> None:
         """Write w_k^0, and start the peer afresh."""
 
     def update(self, peer: int, round: int, row: Array) -> float | None:
         """Train a round, and return the mean loss if it is known."""
 
-    def evaluate(self, peer: int, row: Array) -> Score | None:
-        """Score the parameters of a row on the peer's own test data, if it has any."""
+    def evaluate(self, peer: int, row: Array, data: tuple[Array, Array] | None = None) -> Score | None:
+        """Score the parameters of a row on the peer's own test data, if it has any, or on other ``data``."""
 
     def evaluate_common(self, peer: int, row: Array) -> Score | None:
         """Score them on test data that is the same for all peers, if there is some."""
 
     def samples(self, peer: int) -> int:
         """Return how many training samples the peer has."""
+
+    def whole(self, peer: int, row: Array) -> State:
+        """Return the peer's whole model by name, what stays at home included."""
+
+    def home(self, peer: int) -> State:
+        """Return what of the peer's model stays at home, by name."""
 
     def state(self, peer: int) -> State:
         """Return a copy of what the peer keeps besides its row."""
@@ -157,11 +177,21 @@ class Task(Protocol):
     def movable(self) -> bool:
         """Whether other processes can train it."""
 
+    @property
+    def recipe(self) -> Recipe | None:
+        """How to build the model; None if only its maker knows."""
+
+    def all_tests(self) -> tuple[Array, Array] | None:
+        """Return the test data of all peers together, if this process may have them."""
+
     def part(self, peers: Iterable[int]) -> Part:
         """Return what is needed to train some of the peers."""
 
     def schema(self) -> Schema:
         """Return what a row holds."""
+
+    def buffers(self) -> tuple[slice, ...]:
+        """Return which parts of a row are no trained parameters."""
 
     def seconds(self) -> float:
         """Estimate how long one update of all peers takes in one process; 0 if that cannot be known."""

@@ -16,6 +16,7 @@ from securedfl.errors import ConfigError, InvalidInputError, unknown
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
 from securedfl.learning.seeds import torch_seed
+from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.task import PeerData, Score, State, TrainingOptions
 from securedfl.parameters import Array, Schema
 
@@ -79,6 +80,11 @@ class LocalTrainer:
     def schema(self) -> Schema:
         """Of a row."""
         return self.model.schema
+
+    @property
+    def buffers(self) -> tuple[slice, ...]:
+        """Which parts of a row are no trained parameters."""
+        return buffers_of(self.schema, self.model.module)
 
     def samples(self, peer: int) -> int:
         """Return how many training samples the peer has."""
@@ -171,9 +177,11 @@ class LocalTrainer:
         self._epoch(self._optimizers[peer], x, y)
         return (time.perf_counter() - started) / math.ceil(len(x) / self.options.batch_size)
 
-    def evaluate(self, peer: int, row: Array) -> Score:
-        """Score the parameters of a row, with what the peer has at home, on its test data."""
+    def evaluate(self, peer: int, row: Array, data: tuple[Array, Array] | None = None) -> Score:
+        """Score the parameters of a row, with what the peer has at home, on its test data, or on other ``data``."""
         _, _, x, y = self._data[peer]
+        if data is not None:
+            x, y = (canonical(array).to(self._device) for array in data)
         self.load(peer, row)
         return self._score(x, y)
 
@@ -198,6 +206,15 @@ class LocalTrainer:
                 loss += float(self._total_loss(scores, labels))
                 count += len(labels)
         return Score(correct, loss, count)
+
+    def whole(self, peer: int, row: Array) -> State:
+        """Return the peer's whole model by name, what stays at home included."""
+        self.load(peer, row)
+        return {name: np.array(to_numpy(value)) for name, value in self.model.module.state_dict().items()}
+
+    def home(self, peer: int) -> State:
+        """Return what of the peer's model stays at home, by name."""
+        return self._home.get(peer, {})
 
     def state(self, peer: int) -> State:
         """Return a copy of what the peer keeps besides its row."""
