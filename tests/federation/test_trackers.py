@@ -111,6 +111,16 @@ def test_what_fails_there_says_how_to_go_on_without_it(tmp_path, monkeypatch):
         tell(tmp_path, "wandb")
 
 
+def test_if_one_cannot_start_the_others_are_closed(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", fake := FakeWandb())
+    monkeypatch.setitem(sys.modules, "mlflow", other := FakeMlflow())
+    other.get_experiment_by_name = lambda _name: (_ for _ in ()).throw(ValueError("no store"))
+    with pytest.raises(RunFolderError, match="MLflow failed: no store"):
+        tell(tmp_path, "wandb", "mlflow")
+    ((_, run),) = fake.runs.items()
+    assert run.finished == 1
+
+
 def test_every_tracker_is_a_setting_that_a_resumed_run_may_change():
     base = TrainConfig.resolve({})
     for name in TRACKERS:

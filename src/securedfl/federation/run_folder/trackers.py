@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -39,19 +39,17 @@ def trackers(folder: Path, config: TrainConfig, method: str, first_round: int) -
     first_round
         That is told; later ones that an interrupted run has told already are replaced where the tracker can do that.
     """
-    found: list[Tracker] = [
-        TRACKERS[name](folder, config, method, first_round) for name in TRACKERS if getattr(config, name)
-    ]
+    found: list[Tracker] = []
 
     def tell(row: Row) -> None:
         for tracker in found:
             tracker.add(row)
 
-    try:
+    with ExitStack() as stack:
+        for name, make in TRACKERS.items():
+            if getattr(config, name):
+                found.append(stack.enter_context(closing(make(folder, config, method, first_round))))
         yield tell
-    finally:
-        for tracker in found:
-            tracker.close()
 
 
 class TensorBoard:
@@ -117,9 +115,9 @@ class MLflow:
     def __init__(self, folder: Path, config: TrainConfig, method: str, first_round: int) -> None:
         with needing("mlflow = true", "mlflow"):
             import mlflow
-        self._client = mlflow.MlflowClient()
         known = folder / "mlflow" / f"{method}.txt"
         with _told("MLflow"):
+            self._client = mlflow.MlflowClient()
             if first_round > 1 and known.exists():
                 self._id = known.read_text(encoding="utf-8").strip()
                 return
