@@ -110,7 +110,11 @@ def measure(protocol: str, size: int, trips: int, args: argparse.Namespace) -> d
     rate, trip = args.mbit * 1e6 / 8, args.milliseconds / 1e3
     shaper = Shaper(args.peers, rate, trip / 2)
     job = {"peers": args.peers, "size": size, "repeat": args.repeat, "protocol": protocol, "proxies": shaper.ports}
-    results = run("peer", {**job, "train": trips * trip}, lambda ports: shaper.sites.update({port: k for k, port in enumerate(ports)}))
+    results = run(
+        "peer",
+        {**job, "train": trips * trip},
+        lambda ports: shaper.sites.update({port: k for k, port in enumerate(ports)}),
+    )
     spans = np.array([result["spans"] for result in results])
     took = float(np.median(spans[..., 1].max(axis=0) - spans[..., 0].max(axis=0)))
     most = max(max(result["sent"], result["received"]) for result in results) / args.repeat

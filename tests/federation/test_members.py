@@ -141,7 +141,7 @@ def test_drawing_peers_one_by_one_is_refused_unless_exposure_is_allowed(tmp_path
 def test_errors_name_the_peer_and_not_its_place_among_the_members():
     team = Adders(peers=12)
     secure = aggregation("grouped", design=best(9, 3), members=lambda _round: range(3, 12))
-    team.initialise()
+    team.parameters[:] = 0
     secure(team.parameters, 0)
     team.parameters[7] = 100
     with pytest.raises(InvalidInputError, match="of peer 7 is beyond the range"):

@@ -33,7 +33,7 @@ from securedfl.learning.training.task import Initial, Precision, TrainingOptions
 from securedfl.parameters import Integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
-FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard"})
+FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard", "wandb", "mlflow"})
 """Settings that change no number, so that a resumed run may have others."""
 
 
@@ -174,6 +174,8 @@ class TrainConfig(Settings):
     checkpoint_every: int = Field(1, ge=1, description="Rounds between checkpoints.")
     keep_updates: int = Field(0, ge=0, description="Rounds between copies of what peers average; 0: none.")
     tensorboard: bool = Field(False, description="Also write TensorBoard events.")
+    wandb: bool = Field(False, description="Also log to Weights & Biases.")
+    mlflow: bool = Field(False, description="Also log to MLflow.")
 
     @classmethod
     def resolve(cls, values: Mapping[str, Any], *, where: str = "the settings") -> Self:

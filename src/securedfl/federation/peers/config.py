@@ -26,7 +26,7 @@ from securedfl.protocols.protocol import LEAST_PEERS, by_name
 NOT_SHARED = frozenset(
     {
         *("peers", "peers_per_round", "out", "data_dir", "methods", "workers", "device"),
-        *("tensorboard", "checkpoint_every", "masks", "entry", "data"),
+        *("tensorboard", "wandb", "mlflow", "checkpoint_every", "masks", "entry", "data"),
     }
 )
 """Settings of a simulation that make no sense for, or belong to, a single site."""
