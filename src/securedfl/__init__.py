@@ -24,7 +24,7 @@ from securedfl.errors import (
 )
 from securedfl.privacy import Certificate, certify
 from securedfl.protocols import Protocol, Schedule
-from securedfl.simulation.average import average
+from securedfl.simulation.average import average, average_
 
 if TYPE_CHECKING:
     from securedfl.federation.config import TrainConfig
@@ -63,6 +63,7 @@ __all__ = [
     "TrainConfig",
     "__version__",
     "average",
+    "average_",
     "best_design",
     "certify",
     "join",

@@ -194,19 +194,6 @@ def frozen_in(model: Any) -> frozenset[str]:
     return frozenset(name for name, parameter in named if not parameter.requires_grad)
 
 
-def flatten_all(
-    trees: Sequence[Tree], *, dtype: str | None = None, integers: Integers = "own", local: Iterable[str] = ()
-) -> tuple[Schema, list[Array]]:
-    """Flatten every peer's tree after comparing their schemas."""
-    if not trees:
-        raise InvalidInputError("there is nothing to average: pass one model or vector per peer")
-    local = (local,) if isinstance(local, str) else tuple(local)
-    schemas = [Schema.of(tree, dtype=dtype, integers=integers, local=local) for tree in trees]
-    for peer, schema in enumerate(schemas):
-        schemas[0].require(schema, peer)
-    return schemas[0], [schema.flatten(tree) for schema, tree in zip(schemas, trees, strict=True)]
-
-
 WEIGHT_NUMBERS, WEIGHT_STEPS = 2, 256
 """A weight travels as two numbers: in steps of a 256th, and the rest times 256; so 16 bits are enough for each."""
 

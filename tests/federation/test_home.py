@@ -17,7 +17,6 @@ from securedfl.federation.run_folder import checkpoint
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.task import make_task
 from securedfl.federation.train import resume, train
-from securedfl.learning.training.processes import ProcessTeam
 from securedfl.learning.training.team import InProcessTeam
 from securedfl.learning.training.trainer import one_thread
 from tests.learning.plugin import install
@@ -103,19 +102,6 @@ def test_peers_share_all_but_what_is_local(tmp_path):
     assert point.parameters.shape[1] == size - 1280
 
 
-def test_two_processes_keep_the_same_at_home_as_one():
-    task = make_task(TrainConfig.resolve({"peers": 4, "local": ["12.*"]}))
-    found = []
-    for make in (InProcessTeam, lambda task: ProcessTeam(task, 2)):
-        with make(task) as team:
-            team.initialise()
-            for r in (1, 2):
-                team.update(r)
-                team.parameters[:] = team.parameters.mean(axis=0)
-            found.append((team.parameters.copy(), team.evaluate(), team.states()))
-    np.testing.assert_equal(found[0], found[1])
-
-
 def test_every_peer_is_scored_with_its_own_model():
     with InProcessTeam(make_task(TrainConfig.resolve({"peers": 3, "local": ["12.*"]}))) as team:
         team.initialise()
@@ -139,7 +125,7 @@ def threads_restored():
 @pytest.mark.usefixtures("threads_restored")
 def test_a_real_peer_with_a_known_model_keeps_its_own(tmp_path):
     roster = [{"name": f"p{k}", "address": f"127.0.0.1:{9000 + k}", "fingerprint": f"{k}" * 64} for k in range(3)]
-    train = {"protocol": "shares", "group_size": 2, "local": ["12.*"]}
+    train = {"protocol": "shares", "group_size": 2, "local": ["12.*"], "initial": "own"}
     federation = FederationConfig.resolve({"peers": roster, "train": train})
     learners = [
         KnownLearner(federation, PeerConfig(name=f"p{k}", federation=tmp_path / "f.toml", out=tmp_path / f"p{k}"))

@@ -18,6 +18,7 @@ from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyEr
 from securedfl.federation.config import TrainConfig, read_toml
 from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder import checkpoint
+from securedfl.federation.run_folder.files import read_ledger
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.run_folder.reader import read_run
@@ -205,7 +206,7 @@ def test_settings_that_do_nothing_are_refused(tmp_path):
 
 def test_federated_methods_agree_and_beat_local(tmp_path):
     summary = run(tmp_path / "run", methods="local,fedavg,secured", model="cnn-small", optimizer="rmsprop",
-                  learning_rate=0.002, rounds=8)  # fmt: skip
+                  learning_rate=0.002, rounds=8, workers=1)  # fmt: skip
     best = {name: result.best_accuracy for name, result in summary.methods.items()}
     assert abs(best["secured"] - best["fedavg"]) <= 0.02
     assert min(best["secured"], best["fedavg"]) > best["local"]
@@ -219,6 +220,16 @@ def test_a_run_is_never_overwritten(whole):
     with pytest.raises(RunFolderError, match=r"already holds a run; continue it with --resume .*another --out"):
         run(whole)
     assert numbers(whole) == before
+
+
+def test_a_ledger_is_read_or_told_to_be_none(whole, tmp_path):
+    with pytest.raises(RunFolderError, match=r"has no ledger\.json"):
+        read_ledger(tmp_path)
+    for text in ("{", "[]", "{}", '{"secured": 1}', "3"):
+        (tmp_path / "ledger.json").write_text(text)
+        with pytest.raises(RunFolderError, match=r"ledger\.json is damaged"):
+            read_ledger(tmp_path)
+    assert read_ledger(whole)["attempts"] == 4
 
 
 def test_a_missing_folder_or_a_file_is_an_error(tmp_path):
@@ -330,7 +341,7 @@ def test_bad_data_is_refused_before_anything_is_written(tmp_path, monkeypatch):
 
 def test_divergence_leaves_a_run_folder_that_says_so(tmp_path):
     with pytest.raises(InvalidInputError, match="lower learning_rate"):
-        run(tmp_path / "run", optimizer="sgd", model="cnn-small", learning_rate=1e6, epochs=4)
+        run(tmp_path / "run", optimizer="sgd", model="cnn-small", learning_rate=1e6, epochs=4, workers=1)
     assert json.loads((tmp_path / "run/summary.json").read_text())["finished"] is False
 
 

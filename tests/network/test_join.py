@@ -15,22 +15,26 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
 import securedfl
 from securedfl.cli import app
 from securedfl.cli.up import table
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, PeerLostError, PrivacyError
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.check import check
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Status
 from securedfl.federation.peers.learner import EntryLearner
 from securedfl.federation.peers.local import COMMAND
+from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
 from securedfl.network.peer import Peer
+from securedfl.parameters import Schema
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -132,6 +136,37 @@ def test_a_second_call_after_a_caught_error_brings_the_same_parameters(federatio
         np.testing.assert_allclose(model["w"], 1, atol=1e-5)
 
 
+def test_an_optimiser_a_list_or_parameters_average_alike_until_the_run_is_done(federation):
+    made = federation(3, protocol="shares", group_size=2, rounds=2)
+    modules = [torch.nn.Linear(2, 1) for _ in range(3)]
+    for k, module in enumerate(modules):
+        torch.nn.init.constant_(module.weight, float(k))
+        torch.nn.init.constant_(module.bias, float(k))
+    handed = [
+        list(modules[0].parameters()),
+        [parameter.detach().numpy() for parameter in modules[1].parameters()],
+        [parameter.detach() for parameter in modules[2].parameters()],
+    ]
+
+    def work(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            assert not peer.done
+            peer.average_(handed[k])
+            peer.average_(modules[0].parameters() if k == 0 else handed[k])
+            assert not peer.done
+            peer.average_(handed[k])
+            assert peer.done
+            with pytest.raises(PeerLostError, match="all 3 averages of this run are done"):
+                peer.average_(handed[k])
+        with pytest.raises(ConfigError, match="has left the federation"):
+            peer.average_(handed[k])
+
+    in_threads(work, 3)
+    for module in modules:
+        torch.testing.assert_close(module.weight.detach(), torch.ones(1, 2), rtol=0, atol=1e-5)
+        torch.testing.assert_close(module.bias.detach(), torch.ones(1), rtol=0, atol=1e-5)
+
+
 def load_example(name):
     specification = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(specification)
@@ -210,6 +245,20 @@ def test_bad_settings_are_named(federation, changes, message):
     made = federation(3, protocol="grouped")
     with pytest.raises(ConfigError, match=message):
         FederationConfig.resolve({**made.values, **changes})
+
+
+def test_an_average_is_never_among_so_few_that_the_colluders_know_the_rest(federation):
+    """Of five peers, two colluders: three are more than half, but two of them would know the third's update."""
+    values = federation(5, protocol="resilient", group_size=2, collusion=2).values
+    config = FederationConfig.resolve(values)
+    design = choose_design(config.training)
+    averages = make_averages(config, design, Schema.of({"w": np.zeros(3)}))
+    assert make_rules(config, design, averages).least == 4
+    assert averages.protocol(4, 1).settled.partitions == 3
+    with pytest.raises(PrivacyError):
+        averages.protocol(3, 1)
+    with pytest.raises(ConfigError, match="at least 4 peers must take part"):
+        FederationConfig.resolve({**values, "min_peers": 3})
 
 
 def test_bad_rosters_and_peer_files(federation):

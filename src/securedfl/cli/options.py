@@ -1,9 +1,9 @@
-"""Options of a command made from the fields of a configuration, so that the two can never drift apart."""
+"""Options of a command made from the fields of a configuration, so that the two can never drift apart; output files."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, RunFolderError, SecuredFLError
 from securedfl.federation.config import TrainConfig, read_toml
+from securedfl.storage import cannot_write, replacing
 
 PANELS = {
     "dataset": "Run",
@@ -30,13 +31,20 @@ CHOICES = {
     "group_size": "auto|NUMBER",
     "bits": "16|32|64",
     "range": "NUMBER",
+    "steps": "NUMBER",
+    "learning_rate_period": "NUMBER",
+    "gradient_norm": "NUMBER",
+    "device": "cpu|cuda|cuda:N|mps",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
 }
 """What ``--help`` shows for values that are neither numbers nor one of a few words."""
 
 
-NUMBERS: Mapping[str, Callable[[str], float]] = {"workers": int, "group_size": int, "bits": int, "range": float}
+NUMBERS: Mapping[str, Callable[[str], float]] = {
+    **dict.fromkeys(("workers", "group_size", "bits", "steps", "learning_rate_period"), int),
+    **dict.fromkeys(("range", "gradient_norm"), float),
+}
 """Options that are numbers, or a word, or nothing by default."""
 
 
@@ -121,3 +129,21 @@ def _annotation(name: str, field: FieldInfo, panel: str) -> Any:
         show_default=shown if default not in (None, ()) else False,
     )
     return Annotated[kind | None, option]
+
+
+def write(path: Path, pieces: Iterable[str], kind: type[SecuredFLError] = ConfigError) -> None:
+    """Write a file that the user named, as a whole or not at all; one that cannot be written is an error of that kind.
+
+    What is no ordinary file, such as /dev/stdout, is written directly.
+    """
+    try:
+        if path.is_file() or not path.exists():
+            # a link stays one
+            place = path.resolve() if path.is_symlink() else path
+            with replacing(place) as temporary, temporary.open("w", encoding="utf-8") as file:
+                file.writelines(pieces)
+        else:
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(pieces)
+    except (RunFolderError, OSError) as error:
+        raise kind(str(cannot_write(path, error) if isinstance(error, OSError) else error)) from None

@@ -7,6 +7,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -16,6 +17,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
 from securedfl.learning.data.datasets import source
+from securedfl.learning.training.rates import Schedule as Rate
+from securedfl.learning.training.task import Initial, Precision, TrainingOptions
 from securedfl.parameters import Integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
@@ -23,8 +26,16 @@ FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_update
 """Settings that change no number, so that a resumed run may have others."""
 
 
-ADDED = frozenset({"integers", "local"})
-"""Settings that older run folders do not have; their defaults are not hashed, so that those go on."""
+ADDED = frozenset(
+    {
+        *("integers", "local", "initial", "learning_rate_schedule", "learning_rate_decay", "warmup", "proximal"),
+        *("precision", "device"),
+    }
+)
+"""Settings that older run folders do not have; what they were then is not hashed, so that those go on."""
+
+BEFORE = {"initial": "own"}
+"""What added settings were in older run folders, where it is not today's default."""
 
 RENAMED = {"partition": "dealing"}
 """Settings that had another name in older run folders."""
@@ -104,12 +115,30 @@ class TrainConfig(Settings):
     model: str = Field("cnn-small", description="Model to train; the default depends on the data set.")
     width: float = Field(1.0, gt=0, le=16, description="Scale of the model's layer widths.")
     fraction: float = Field(1.0, gt=0, le=1, description="Part of the users (or samples) to train with.")
+    initial: Initial = Field(
+        "common", description="Whether peers begin with common parameters, or each with its own, as in the paper."
+    )
     epochs: int = Field(1, ge=1, description="Local epochs per round.")
+    steps: int | None = Field(None, ge=1, description="Local steps per round, instead of epochs.")
     batch_size: int = Field(32, ge=1, description="Samples per mini-batch.")
-    optimizer: Literal["rmsprop", "adam", "sgd"] = Field("rmsprop", description="Local optimiser.")
+    optimizer: Literal["rmsprop", "adam", "adamw", "sgd"] = Field("rmsprop", description="Local optimiser.")
     learning_rate: float = Field(0.001, gt=0, le=1e6, description="Step size of the optimiser.")
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of rmsprop and sgd.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimiser.")
+    learning_rate_schedule: Rate = Field("constant", description="The learning rate over the rounds.")
+    learning_rate_decay: float = Field(
+        0.1, ge=0, le=1, description="What a step multiplies the learning rate by, and where cosine ends."
+    )
+    learning_rate_period: int | None = Field(
+        None, ge=1, description="Rounds from step to step, or until cosine ends (by default with the run)."
+    )
+    warmup: int = Field(0, ge=0, description="First rounds, in which the learning rate rises.")
+    gradient_norm: float | None = Field(None, gt=0, description="Longer gradients are shortened to this norm.")
+    proximal: float = Field(0.0, ge=0, description="FedProx: how much it costs to move away from the common model.")
+    precision: Precision = Field("float32", description="bfloat16 trains in mixed precision.")
+    device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d{1,3})?)$")] = Field(
+        "cpu", description="Where peers train: cpu, cuda, cuda:1, mps."
+    )
 
     group_size: Literal["auto"] | Annotated[int, Field(ge=2)] = Field(
         "auto", description="Peers per group; auto is 3 unless another size protects peers better."
@@ -165,7 +194,15 @@ class TrainConfig(Settings):
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
             raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
+        if config.learning_rate_schedule == "cosine" and config.learning_rate_period is None:
+            # from here on it stays, so that a run that is extended goes on as it was
+            config = config.model_copy(update={"learning_rate_period": config.rounds})
+        config.options()
         return config
+
+    def options(self) -> TrainingOptions:
+        """Return how a peer trains; options that contradict each other are a `ConfigError`."""
+        return TrainingOptions(**{field.name: getattr(self, field.name) for field in fields(TrainingOptions)})
 
     def schedule(self) -> Schedule:
         """Return rho as the protocols take it."""
@@ -193,10 +230,16 @@ class TrainConfig(Settings):
             if key not in FREE and mine.get(key) != theirs.get(key)
         ]
 
+    @property
+    def as_before(self) -> frozenset[str]:
+        """The added settings that are what they were before they were added."""
+        defaults = {key: type(self).model_fields[key].default for key in ADDED} | BEFORE
+        return frozenset(key for key in ADDED if getattr(self, key) == defaults[key])
+
     def fingerprint(self) -> str:
         """Short hash of all settings that change numbers, under the names they had when runs were first hashed."""
         first_names = {new: old for old, new in RENAMED.items()}
-        left_out = FREE | {key for key in ADDED if getattr(self, key) == type(self).model_fields[key].default}
+        left_out = FREE | self.as_before
         decisive = {first_names.get(key, key): value for key, value in self.to_dict().items() if key not in left_out}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 

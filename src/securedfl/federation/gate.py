@@ -122,10 +122,24 @@ def _plain(config: TrainConfig, design: Design, absence: Absence) -> dict[str, A
         found[method] = {
             **certificate.to_dict(),
             **_remarks(config, method),
-            "sentence": f"{certificate.sentence} {absence.sentence}",
-            "over_rounds": absence.sentence,
+            "sentence": f"{certificate.sentence} {(over_rounds := _over_rounds(config, certificate, absence))}",
+            "over_rounds": over_rounds,
         }
     return _only(found)
+
+
+def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence) -> str:
+    """Return what holds over rounds, in words."""
+    partial = (
+        "The sums over fewer peers that an average tells can be subtracted from those of other rounds, too; if updates "
+        "stood still, that may tell a single peer's update."
+    )
+    weights = (
+        "Everybody also learns the total of the members' weights. Weights stand still, so what totals with different "
+        "members tell about them is exact."
+    )
+    added = [partial] * (certificate.verdict == "partial sums") + [weights] * config.weighted
+    return " ".join([absence.sentence, *added])
 
 
 @lru_cache(maxsize=8)

@@ -111,7 +111,7 @@ def averaging(config: TrainConfig, name: str, design: Design) -> Averaging | Non
 
 
 FIRST = {"bits": 64, "range": 2.0**16}
-"""How round 0 travels, which averages the first parameters themselves: in a range that fits any model."""
+"""How round 0 travels, which averages the first parameters themselves: in a range that fits models, or a wider one."""
 
 
 def averages_differences(config: TrainConfig, name: str) -> bool:
@@ -126,12 +126,15 @@ def bringing(config: TrainConfig, name: str, design: Design, dtype: str) -> Call
     assert later is not None  # noqa: S101 - for methods that communicate
     first = later
     if averages_differences(config, name) and set(FIRST) <= set(later.protocol.options):
-        first = later.protocol.on(design, seed=config.seed, **{**later.given, **FIRST})
+        wide = {**FIRST, "range": max(FIRST["range"], config.range or 0.0)}
+        first = later.protocol.on(design, seed=config.seed, **{**later.given, **wide})
 
     def of_round(round: int) -> Bringing:
         chosen = (later if round else first).at(round)
         return Bringing(averaging=chosen, dtype=dtype, weighted=config.weighted, beyond=config.beyond)
 
+    # what cannot be brought in later rounds is an error now, before any work is lost
+    of_round(1)
     return of_round
 
 

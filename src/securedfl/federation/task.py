@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 from securedfl.federation.config import TrainConfig
 from securedfl.learning.data import datasets
 from securedfl.learning.data.dealing import deal
 from securedfl.learning.data.hub import Report
 from securedfl.learning.seeds import stream
-from securedfl.learning.training.task import Task, TrainingOptions
+from securedfl.learning.training.task import Task
 
 
 def make_task(config: TrainConfig, report: Report | None = None) -> Task:
@@ -17,5 +15,4 @@ def make_task(config: TrainConfig, report: Report | None = None) -> Task:
     dataset = datasets.load(config.dataset, config.data_dir, report)
     dataset = dataset.fraction(config.fraction, stream(config.seed, "fraction"))
     dealt = deal(dataset, config.peers, dealing=config.dealing, alpha=config.alpha, seed=config.seed)
-    options = {field.name: getattr(config, field.name) for field in fields(TrainingOptions)}
-    return Task(dataset, dealt, TrainingOptions(**options))
+    return Task(dataset, dealt, config.options())

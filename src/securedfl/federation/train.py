@@ -39,6 +39,7 @@ from securedfl.federation.task import make_task
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import Task
 from securedfl.learning.training.team import Team
+from securedfl.learning.training.trainer import find_device
 from securedfl.learning.training.worker_count import make_team
 from securedfl.parameters import Array
 from securedfl.protocols import InsecureSeededDraw
@@ -86,6 +87,7 @@ def train(config: TrainConfig | None = None, *, observer: Observer | None = None
     elif settings:
         raise ConfigError("give either a configuration or settings one by one, not both")
     builder(config.model)
+    find_device(config.device)
     check_settings(config)
     design = choose_design(config)
     for method in config.methods:

@@ -96,15 +96,22 @@ class Absence:
     def sentence(self) -> str:
         """What holds over rounds, in words."""
         if self.policy == "wait":
-            return "Every average is over all peers, so totals of several rounds give no other sums."
-        if self.policy == "blocks":
             return (
-                f"Peers are left out of averages in blocks of at least {self.block}, so totals of up to {self.window} "
-                "rounds with different members give sums of whole blocks, even if updates stood still."
+                "Over rounds: every average is over all peers, so totals of several rounds give no other sums, as long "
+                "as the roster stays the same."
+            )
+        if self.policy == "blocks":
+            alone = self.block <= 3
+            whom = "a single peer" if alone else f"{self.block - 2} peers who pool what they received"
+            return (
+                f"Over rounds: peers are left out of averages in blocks of at least {self.block}, so from totals of up "
+                f"to {self.window} rounds with different members {whom} can compute sums over two or more other peers "
+                "only, even if updates stood still. This does not hold between rounds that are further apart, or if "
+                "the roster changes."
             )
         return (
-            "Averages go on without peers that are missing. A total with a peer and one without it tell that peer's "
-            "update, up to how much the updates of the others changed between the two rounds."
+            "Over rounds: averages go on without peers that are missing. A total with a peer and one without it tell "
+            "that peer's update, up to how much the updates of the others changed between the two rounds."
         )
 
 

@@ -28,7 +28,25 @@ DEFAULT_RHO = 0.0625
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The penalty per iteration: ``start * decay ** (i // period)`` for i = 0, 1, ...."""
+    """The penalty per iteration: ``start * decay ** (i // period)`` for i = 0, 1, ....
+
+    Parameters
+    ----------
+    start, decay, period
+        The first penalty, the factor by which it changes, and after how many iterations it does.
+
+    Raises
+    ------
+    ConfigError
+        A penalty would not be positive and finite, or the period is below 1.
+
+    Examples
+    --------
+    >>> import securedfl
+    >>> schedule = securedfl.Schedule(start=2.0, decay=0.5)
+    >>> [schedule[i] for i in range(3)]
+    [2.0, 1.0, 0.5]
+    """
 
     start: Any
     decay: Any = 1

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from securedfl.arrays import to_numpy
+from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.task import Score
-from securedfl.parameters import Array, Integers, Schema, Tree, frozen_in
+from securedfl.parameters import Array, Integers, Schema
 
 
 class Learner(Protocol):
@@ -56,13 +57,13 @@ class KnownLearner:
         # sums in another order give other bits
         torch.set_num_threads(1)
         self._me = config.position(federation)
-        task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir}))
+        task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device}))
         self._trainer = LocalTrainer.of(task, [self._me])
         self.schema = self._trainer.model.schema
         self.samples = task.samples[self._me]
 
     def initial(self) -> Array:
-        """Return w_k^0, which differs from peer to peer."""
+        """Return w_k^0."""
         row = np.zeros(self.schema.size, dtype=np.float32)
         self._trainer.initialise(self._me, row)
         return row
@@ -117,43 +118,44 @@ class EntryLearner:
         if hasattr(self._update, "state_dict") != hasattr(self._update, "load_state_dict"):
             raise ConfigError(f"the update of {entry} needs both state_dict and load_state_dict, or neither")
         self._evaluate = made[3] if len(made) == 4 else None
-        self._describe = partial(schema_of, integers=integers, local=tuple(local))
-        self.schema = self._describe(self._model)
+        self._describe = partial(Container.schema, integers=integers, local=tuple(local))
+        self.schema = self._describe(Container.of(self._model))
         self.samples = len(self._data) if hasattr(self._data, "__len__") else 1
 
     def initial(self) -> Array:
         """Return the model's own first parameters."""
-        return np.array(self.schema.flatten(tree_of(self._model)))
+        return np.array(Container.of(self._model).flatten(self.schema))
 
     def update(self, vector: Array, round: int) -> tuple[Array, float | None]:
         """Load the parameters, let the entry point's function train, and return what it made of them."""
-        put(self.schema, vector, self._model)
+        Container.of(self._model).put(self.schema, vector)
         loss = self._update(self._model, self._data, round)
-        if self._describe(self._model) != self.schema:
+        trained = Container.of(self._model)
+        if self._describe(trained) != self.schema:
             raise InvalidInputError("the update changed the model's parameters in name, shape, dtype or what is frozen")
-        return np.array(self.schema.flatten(tree_of(self._model))), None if loss is None else float(loss)
+        return np.array(trained.flatten(self.schema)), None if loss is None else float(loss)
 
     def evaluate(self, vector: Array) -> Score | None:
         """Score by the entry point's function, if it gave one."""
         if self._evaluate is None:
             return None
-        put(self.schema, vector, self._model)
+        Container.of(self._model).put(self.schema, vector)
         correct, loss, count = self._evaluate(self._model, self._data)
         return Score(int(correct), float(loss), int(count))
 
     def whole(self, vector: Array) -> dict[str, Array]:
         """Return the model by name."""
-        put(self.schema, vector, self._model)
+        Container.of(self._model).put(self.schema, vector)
         return _as_numpy(self._model)
 
     def state(self) -> Any:
         """Return what the update function wants to keep, and what stays at home."""
         kept = self._update.state_dict() if hasattr(self._update, "state_dict") else {}
-        return {"update": kept, "home": self.schema.at_home(tree_of(self._model))}
+        return {"update": kept, "home": Container.of(self._model).at_home(self.schema)}
 
     def restore(self, state: Any) -> None:
         """Hand the update function what it wanted to keep, and the model what stayed at home."""
-        replace(self._model, state["home"])
+        Container.of(self._model).replace(state["home"])
         if hasattr(self._update, "load_state_dict"):
             self._update.load_state_dict(state["update"])
 
@@ -167,35 +169,8 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
     return EntryLearner(federation.entry, data, folder, integers=training.integers, local=training.local)
 
 
-def tree_of(model: Any) -> Tree:
-    """Return the parameters of a model that has a ``state_dict``, or is a dict of arrays."""
-    return model.state_dict() if hasattr(model, "state_dict") else model
-
-
-def schema_of(model: Any, *, integers: Integers, local: Iterable[str]) -> Schema:
-    """Describe what is averaged of a model that has a ``state_dict``, or is a dict of arrays."""
-    return Schema.of(tree_of(model), integers=integers, local=local, frozen=frozen_in(model))
-
-
-def put(schema: Schema, vector: Array, model: Any) -> None:
-    """Replace what is averaged of a model, in place; the rest stays as it is."""
-    tree = tree_of(model)
-    home = schema.at_home(tree)
-    made = schema.unflatten(np.array(vector), tree)
-    replace(model, {name: value for name, value in made.items() if name not in home})
-
-
-def replace(model: Any, arrays: Mapping[str, Any]) -> None:
-    """Replace some arrays of a model, in place."""
-    if hasattr(model, "load_state_dict"):
-        model.load_state_dict({**model.state_dict(), **arrays})
-    else:
-        for name, value in arrays.items():
-            model[name][...] = value
-
-
 def _as_numpy(model: Any) -> dict[str, Array]:
-    return {str(name): np.array(to_numpy(value)) for name, value in tree_of(model).items()}
+    return {str(name): np.array(to_numpy(value)) for name, value in Container.of(model).tree.items()}
 
 
 def _load(entry: str, folder: Path) -> Any:

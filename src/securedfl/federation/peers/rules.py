@@ -16,7 +16,7 @@ from securedfl.network.data.averages import Averages
 from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
 from securedfl.network.data.routes import recoverable
 from securedfl.parameters import WEIGHT_NUMBERS, Array, Schema
-from securedfl.protocols.protocol import LEAST_PEERS, Averaging, by_name
+from securedfl.protocols.protocol import Averaging, by_name
 from securedfl.protocols.steps import PeerProtocol
 
 METHOD = "secured"
@@ -60,7 +60,7 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages)
     chosen = averaging(config, METHOD, design)
     assert chosen is not None  # noqa: S101 - the method of real peers communicates
     row, n = chosen.protocol, config.peers
-    least = federation.min_peers or (max(LEAST_PEERS, n // 2 + 1) if row.can_lose else n)
+    least = federation.min_peers or (max(federation.least, n // 2 + 1) if row.can_lose else n)
 
     def can_finish(state: State, lost: tuple[int, ...]) -> bool:
         turn = state.round if state.model.round >= 0 else 0

@@ -19,14 +19,14 @@ import numpy as np
 from securedfl.errors import SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.gate import save_account
-from securedfl.federation.methods import METHODS, choose_design
+from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import Learner, make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
-from securedfl.federation.peers.update import AGAIN, Update, find_update, save_update
+from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
 from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, versions, write_summary
@@ -127,8 +127,8 @@ class RealPeer:
         self._residual: Array | None = None
         self._clipped = 0
         if self._saved is not None:
+            # what an earlier round rounded off is not added: whether the rest of it was averaged is not known here
             learner.restore(self._saved.state)
-            self._residual = self._saved.residual
 
     def initialise(self) -> None:
         """Begin with the learner's own parameters."""
@@ -150,6 +150,7 @@ class RealPeer:
         peer, vector = self._member.peer, self._vector
         outcome = peer.forget(round) if vector is None else peer.average(vector, round)
         self._vector, self._model = None, outcome.vector if outcome.vector.size else None
+        self._residual = carried(self._residual, outcome, round, self._member.site.me)
         return replace(outcome, vector=np.empty(0))
 
     def evaluate(self) -> Sequence[Score]:
@@ -227,8 +228,8 @@ def _save_account(member: Membership, learner: Learner) -> None:
     try:
         if most > config.peers:
             # the ledger is of all peers that ever took part
+            design = member.bringing(0).averaging.among(most).design
             config = config.model_copy(update={"peers": most})
-            design = choose_design(config)
         rows = [
             Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
             for round, tried in attempts.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 import numpy as np
@@ -52,10 +51,8 @@ def quickest(seconds: float, most: int) -> int:
 
 def work_seconds(task: Task) -> float:
     """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""
-    batch = task.options.batch_size
     peer = int(np.argmax(task.samples))
     with one_thread():
         trainer = LocalTrainer.of(task, [peer])
         seconds = min(trainer.seconds_per_batch(peer, batches=PROBE_BATCHES) for _ in range(PROBES))
-    batches = sum(math.ceil(samples / batch) for samples in task.samples)
-    return seconds * batches * task.options.epochs
+    return seconds * sum(map(task.options.batches, task.samples))
