@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -75,3 +76,5 @@ def test_the_roster_changes(federation):
     assert [process.end() for process in (*processes, fifth)] == [0] * 5, [p.errors for p in (*processes, fifth)]
     check_equal(made, [0, 1, 2, 4])
     assert made.rows(0)[-1]["members"] == ["p0", "p1", "p2", "p4"]
+    ledger = json.loads((made.folder / "out-p0" / "ledger.json").read_text())
+    assert (ledger["peers"], ledger["averages"]) == (5, last + 1)
