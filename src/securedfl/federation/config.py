@@ -187,7 +187,9 @@ class TrainConfig(Settings):
         if values.get("entry") is not None:
             own = ("dataset", "label", "user", "features", "held_back", "data_dir", "model", "width", "fraction")
             for key in own:
-                if values.get(key, cls.model_fields[key].default) != cls.model_fields[key].default:
+                default = cls.model_fields[key].default
+                given = values.get(key, default)
+                if (tuple(given) if isinstance(given, list) else given) != default:
                     raise ConfigError(
                         f"{key} is set in {where}, but the app of entry has its own; leave one of them away"
                     )
