@@ -15,7 +15,7 @@ import pytest
 import safetensors.numpy
 
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, RunFolderError
-from securedfl.federation.config import TrainConfig, read_toml
+from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder import checkpoint
 from securedfl.federation.run_folder.files import read_ledger
@@ -23,6 +23,7 @@ from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.run_folder.reader import read_run
 from securedfl.federation.run_folder.summary import read_summary
+from securedfl.federation.settings import read_toml
 from securedfl.federation.train import resume, train
 from tests.learning.plugin import install
 
@@ -159,6 +160,35 @@ def test_a_killed_process_resumes_with_the_same_numbers(whole, tmp_path):
     assert numbers(folder) == numbers(whole)
 
 
+def test_a_run_is_extended_to_the_numbers_of_a_longer_one(tmp_path):
+    settings = {
+        "methods": "fedavg,secured",
+        "learning_rate_schedule": "cosine",
+        "learning_rate_period": 3,
+        "warmup": 1,
+        "common_optimizer": "adam",
+        "proximal": 0.1,
+        "gradient_norm": 0.5,
+        "steps": 4,
+        "bits": 16,
+        "local": "1.bias",
+    }
+    run(tmp_path / "long", **settings, rounds=5)
+    run(tmp_path / "short", **settings, rounds=3)
+    with pytest.raises(KeyboardInterrupt):  # an extension can be stopped, too
+        resume(tmp_path / "short", changes={"rounds": 5}, observer=StopAfter("fedavg", 4))
+    extended = resume(tmp_path / "short")
+    assert extended.finished
+    assert extended.rounds == 5
+    assert sorted(numbers(tmp_path / "short"), key=lambda row: (row.method, row.round)) == numbers(tmp_path / "long")
+    one, other = (
+        checkpoint.load(tmp_path / name / "checkpoints" / "secured.safetensors") for name in ("long", "short")
+    )
+    assert one.identity == other.identity
+    np.testing.assert_array_equal(one.held, other.held)
+    np.testing.assert_array_equal(one.parameters, other.parameters)
+
+
 def test_a_finished_run_resumes_to_the_same_summary(whole):
     before = read_summary(whole)
     assert resume(whole).methods == before.methods
@@ -241,8 +271,10 @@ def test_a_missing_folder_or_a_file_is_an_error(tmp_path):
 
 
 def test_changed_settings_are_refused(whole):
-    with pytest.raises(RunFolderError, match=r"has rounds = 3, not 9; resume it without that option"):
-        resume(whole, changes={"rounds": 9})
+    with pytest.raises(RunFolderError, match=r"has batch_size = 32, not 9; resume it without that option"):
+        resume(whole, changes={"batch_size": 9})
+    with pytest.raises(RunFolderError, match=r"has 3 rounds, more than the 2 asked for"):
+        resume(whole, changes={"rounds": 2})
 
 
 def damage_header(path):

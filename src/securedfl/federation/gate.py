@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.designs import Design
+from securedfl.errors import PrivacyError
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging, private
+from securedfl.federation.methods import averaging, drawing, private
 from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
-from securedfl.privacy.absence import Absence
+from securedfl.privacy.absence import Absence, Drawn
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
@@ -30,7 +31,7 @@ EVERYBODY = Absence(policy="wait")
 """A simulation averages over all peers in every round."""
 
 
-def pass_gate(config: TrainConfig, design: Design, absence: Absence = EVERYBODY) -> dict[str, Any]:
+def pass_gate(config: TrainConfig, design: Design, absence: Absence | None = None) -> dict[str, Any]:
     """Return what is certified about this federation, for summary.json; called once, before training starts.
 
     Parameters
@@ -52,6 +53,8 @@ def pass_gate(config: TrainConfig, design: Design, absence: Absence = EVERYBODY)
     PrivacyError
         The settings do not withstand what the federation must, and ``allow_exposure`` is off.
     """
+    if private(config):
+        _check_drawing(config)
     for method in private(config):
         certificate = _certified(config, design, method)
         demand = config.collusion > 0
@@ -69,7 +72,7 @@ def save_account(
     config: TrainConfig,
     design: Design,
     rows: Iterable[Row | PeerRow],
-    absence: Absence = EVERYBODY,
+    absence: Absence | None = None,
 ) -> None:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far.
 
@@ -87,8 +90,9 @@ def save_account(
     ledgers, done = {}, list(rows)
     for method in private(config):
         certificate = _certified(config, design, method)
-        attempts = [a for row in done if row.method == method for a in _attempts(row, design.n)]
-        ledger = Ledger(Audit(_averaging(config, design, method))).add(*attempts)
+        attempts = [a for row in done if row.method == method for a in _attempts(row, config.peers)]
+        some = None if config.members == config.peers else config.peers
+        ledger = Ledger(Audit(_averaging(config, design, method)), peers=some).add(*attempts)
         ledgers[method] = {
             **ledger.to_dict(certificate.worst_coalition),
             "allow_exposure": config.allow_exposure,
@@ -114,9 +118,27 @@ def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
     ]
 
 
-def _plain(config: TrainConfig, design: Design, absence: Absence) -> dict[str, Any]:
+def _check_drawing(config: TrainConfig) -> None:
+    """Refuse to draw peers one by one: totals of rounds with different members tell single updates."""
+    drawn = drawing(config)
+    if drawn is None or drawn.block > 1 or not config.collusion:
+        return
+    if config.allow_exposure:
+        _log.warning("exposure is allowed: %s", drawn.sentence)
+        return
+    fitting = drawn.fitting(config.collusion)[:3]
+    fit = f"peers_per_round = {' or '.join(map(str, fitting))} would do" if fitting else "no other number would do"
+    raise PrivacyError(
+        f"{drawn.sentence} Blocks of at least {config.collusion + 2} peers that are drawn together prevent that, but "
+        f"no such number divides both {drawn.peers} and {drawn.count}: {fit} with {drawn.peers} peers. The setting "
+        "allow_exposure starts all the same, and says so in log, summary and report."
+    )
+
+
+def _plain(config: TrainConfig, design: Design, given: Absence | None) -> dict[str, Any]:
     """Return the certificates as JSON holds them, with what holds over rounds."""
     found = {}
+    absence = given or drawing(config) or EVERYBODY
     for method in private(config):
         certificate = _certified(config, design, method)
         found[method] = {
@@ -128,7 +150,7 @@ def _plain(config: TrainConfig, design: Design, absence: Absence) -> dict[str, A
     return _only(found)
 
 
-def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence) -> str:
+def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence | Drawn) -> str:
     """Return what holds over rounds, in words."""
     partial = (
         "The sums over fewer peers that an average tells can be subtracted from those of other rounds, too; if updates "

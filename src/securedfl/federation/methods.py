@@ -9,7 +9,10 @@ from securedfl.designs import Design, best, randomized
 from securedfl.designs.best import Make
 from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.federation.bringing import Bringing
-from securedfl.federation.config import RhoSchedule, TrainConfig
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.settings import RhoSchedule
+from securedfl.learning.seeds import stream
+from securedfl.privacy.absence import Drawn
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.protocol import Averaging, Protocol, by_name, design_for
 
@@ -154,16 +157,29 @@ def choose_design(config: TrainConfig) -> Design:
     else:
         design = design_for(
             rows,
-            config.peers,
+            config.members,
             collusion=config.collusion,
             group_size=config.group_size,
             seed=config.seed,
             make=make or best,
         )
-    if design.n != config.peers:
-        raise DesignError(f"the design {config.design} is for {design.n} peers, but {config.peers} take part")
+    if design.n != config.members:
+        raise DesignError(f"the design {config.design} is for {design.n} peers, but {config.members} take part")
     design.verify()
     return design
+
+
+def drawing(config: TrainConfig) -> Drawn | None:
+    """Return how the members of a round are drawn; None if all peers take part in all rounds."""
+    if config.members == config.peers:
+        return None
+    return Drawn.chosen(config.peers, config.members, collusion=config.collusion)
+
+
+def members(config: TrainConfig, round: int) -> tuple[int, ...]:
+    """Return who takes part in a round of a simulation."""
+    drawn = drawing(config)
+    return tuple(range(config.peers)) if drawn is None else drawn.members(stream(config.seed, "members", round))
 
 
 def private(config: TrainConfig) -> list[str]:

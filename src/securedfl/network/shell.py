@@ -219,7 +219,9 @@ class Shell:
                 self.links.counters["malformed message"] += 1
             case Hello(settings, clock):
                 if found := differences(dict(self.settings.shared), settings):
-                    log.error("%s has other settings: %s; all sites need the same federation.toml", name, found)
+                    log.error(
+                        "%s has other settings: %s; all sites need the same federation.toml and model", name, found
+                    )
                 if abs(clock - time.time()) > CLOCK_SLACK:
                     log.warning("the clock of %s differs by %.0f s; set both by NTP", name, abs(clock - time.time()))
             case Cards(certificates):
@@ -282,7 +284,8 @@ class Shell:
         turn = share.round if before.round >= 0 else 0
         names = dict(zip(share.members, names_of(share.members, state.roster), strict=True))
 
-        base = None if before.round < 0 else self.results.load(before.round, before.digest)
+        def base() -> Array | None:
+            return None if before.round < 0 else self.results.load(before.round, before.digest)
 
         def store(mean: Array) -> bytes:
             result = self.results.store(*now, averages.model(mean, turn, base))

@@ -61,10 +61,26 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Ledger:
-    """All attempts of a run so far. A value: `add` returns a new one."""
+    """All attempts of a run so far. A value: `add` returns a new one.
+
+    Attributes
+    ----------
+    audit
+        Of one average.
+    attempts
+        In order.
+    peers
+        How many there are, if every average is of some of them: the audit is then of the members of an average.
+    """
 
     audit: Audit
     attempts: tuple[Attempt, ...] = ()
+    peers: int | None = None
+
+    @property
+    def n(self) -> int:
+        """The number of peers."""
+        return self.audit.n if self.peers is None else self.peers
 
     def add(self, *attempts: Attempt) -> Ledger:
         """Return the ledger with further attempts."""
@@ -73,11 +89,11 @@ class Ledger:
     @property
     def meetings(self) -> npt.NDArray[np.int64]:
         """How often each pair of peers saw each other's masked messages."""
-        n = self.audit.n
-        met = np.zeros((n, n), dtype=np.int64)
+        met = np.zeros((self.n, self.n), dtype=np.int64)
         for attempt in self.attempts:
+            who = np.arange(self.n) if self.peers is None or attempt.members is None else np.array(attempt.members)
             for row in self.audit.averaging.used(attempt.round):
-                met += row[:, None] == row
+                met[np.ix_(who, who)] += row[:, None] == row
         np.fill_diagonal(met, 0)
         return met
 
@@ -101,7 +117,7 @@ class Ledger:
             # too many to try all combinations; but peers with equal columns are in the same sums
             same = [(basis == column[:, None]).all(axis=0) for column in basis.T if column.any()]
             return min((tuple(np.flatnonzero(peers).tolist()) for peers in same), key=len)
-        found = computable_sums([(np.arange(self.audit.n), basis)], 1, self.audit.ring)
+        found = computable_sums([(np.arange(self.n), basis)], 1, self.audit.ring)
         return min(found, key=len, default=())
 
     def worst_over_rounds(self, coalition: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -124,7 +140,7 @@ class Ledger:
         """Yield coalitions of a size that differ in how many of them were in which averages."""
         alike: dict[tuple[bool, ...], list[int]] = {}
         opened = self._opened()
-        for peer in range(self.audit.n):
+        for peer in range(self.n):
             alike.setdefault(tuple(a.members is None or peer in a.members for a in opened), []).append(peer)
         classes = sorted(alike.values(), key=len)
         for chosen in islice(combinations_with_replacement(range(len(classes)), size), _MOST_COALITIONS):
@@ -139,18 +155,21 @@ class Ledger:
 
     def _basis(self, attempts: Iterable[Attempt], coalition: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return a basis of what averages gave together, with one column per peer."""
-        nothing = np.zeros((0, self.audit.n), dtype=self.audit.ring.dtype)
+        nothing = np.zeros((0, self.n), dtype=self.audit.ring.dtype)
         return reduce(np.vstack([nothing, *(self._sums_of(one, coalition) for one in attempts)]), self.audit.ring)
 
     def _sums_of(self, attempt: Attempt, coalition: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return what one average gave, as rows with one column per peer; the coalition's own parameters are known."""
-        n, averaging = self.audit.n, self.audit.averaging
+        n, averaging = self.n, self.audit.averaging
         who = np.arange(n) if attempt.members is None else np.array(attempt.members)
         inside = [int(np.flatnonzero(who == peer)[0]) for peer in coalition if peer in who]
         if not self.audit.joined:
             places, bases = zip(*self.audit.view(attempt.round).functions(inside), strict=True)
             first = [basis[:, place % self.audit.places == 0] for place, basis in zip(places, bases, strict=True)]
-            return np.vstack([basis for basis in first if basis.shape[1] == n])
+            known = np.vstack([basis for basis in first if basis.shape[1] == self.audit.n])
+            wide = np.zeros((len(known), n), dtype=known.dtype)
+            wide[:, who] = known
+            return wide
         among = Audit(averaging.among(len(who)))
         sums = components(among.averaging.used(attempt.round), tuple(inside))
         rows = np.zeros((len(sums), n), dtype=self.audit.ring.dtype)
@@ -182,7 +201,7 @@ class Ledger:
         times, pairs = np.unique(off_diagonal, return_counts=True)
         repeated = sum(len(attempts) - 1 for attempts in self._by_content().values())
         return {
-            "peers": self.audit.n,
+            "peers": self.n,
             "protocol": row.name,
             "kind": row.masks,
             "averages": len(self._by_content()),
@@ -226,6 +245,8 @@ class Ledger:
 
     def _learned(self, attempts: list[Attempt], members: tuple[int, ...]) -> set[int]:
         """Stack what each attempt gives; masks are fresh, so nothing else can be combined."""
+        if self.peers is not None:
+            return self._learned_of_some(attempts, members)
         if self.audit.averaging.protocol.masks == "perfect":
             # Until its commit an attempt gives nothing that its graph does not, and the same graph twice gives no more.
             attempts = list(dict.fromkeys(a for a in attempts if a.opened))
@@ -247,6 +268,15 @@ class Ledger:
                 inside = np.isin(np.arange(n), attempt.members) & ~np.isin(np.arange(n), members)
                 rows.append(np.kron(inside, np.eye(coordinates)).astype(ring.dtype))
         return {place // coordinates for place in _single(reduce(np.vstack(rows), ring))}
+
+    def _learned_of_some(self, attempts: list[Attempt], coalition: tuple[int, ...]) -> set[int]:
+        """Return whom a coalition exposed in averages each of which was of members of its own."""
+        found: set[int] = set()
+        for attempt in attempts:
+            who = attempt.members or tuple(range(self.n))
+            inside = tuple(place for place, peer in enumerate(who) if peer in coalition)
+            found |= {who[place] for place in self.audit.learns(inside, attempt.round).exposed}
+        return found
 
 
 def _single(basis: npt.NDArray[Any]) -> set[int]:

@@ -70,6 +70,23 @@ def results_table(run: Run) -> Table:
     )
 
 
+def peers_table(run: Run) -> Table | None:
+    """Return each peer's accuracy after the last round, where peers hold different models; None if none do."""
+    shown = [m for m in run.methods if m.rounds and m.rounds[-1].peer_accuracy]
+    if not any(m.rounds[-1].all_accuracy for m in shown):
+        return None
+    columns: dict[str, list[float]] = {}
+    for method in shown:
+        last = method.rounds[-1]
+        columns[f"{method.label}, own"] = list(last.peer_accuracy)
+        if last.all_accuracy:
+            columns[f"{method.label}, all"] = list(last.all_accuracy)
+    count = max(map(len, columns.values()))
+    padded = [values + [math.nan] * (count - len(values)) for values in columns.values()]
+    rows = [[str(peer), *(percent(values[peer]) for values in padded)] for peer in range(count)]
+    return Table(["Peer", *columns], rows, "Test accuracy per peer after the last round")
+
+
 def rounds_table(run: Run) -> Table:
     """Return the accuracy curves as a table, for readers who cannot see or trust a picture."""
     shown = [(m.label, dict(zip(*m.series("accuracy"), strict=True))) for m in run.methods]

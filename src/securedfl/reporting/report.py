@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from securedfl.designs.drawing import design_svg
+from securedfl.federation.run_folder.card import ALL, OWN
 from securedfl.federation.run_folder.reader import Run, read_run
 from securedfl.reporting import comparison, privacy
 from securedfl.reporting.charts import charts
@@ -75,6 +76,8 @@ def report(run: Run) -> str:
         run=run,
         results=comparison.results_table(run),
         rounds=comparison.rounds_table(run),
+        peers=comparison.peers_table(run),
+        views=(OWN, ALL),
         charts=charts(run),
         exact_finish=exact,
         drawn=drawn,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,8 +15,12 @@ from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, carried, find_update, save_update
-from securedfl.network.data.averages import Averaged
+from securedfl.learning.training.common_optimizer import buffers_of
+from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.parameters import Array, Schema, Tree
+
+ENDED_SECONDS = 5.0
+"""How long a peer that comes to an ended run waits for its last average."""
 
 
 class JoinedPeer:
@@ -64,7 +69,7 @@ class JoinedPeer:
         container = Container.of(model)
         member, schema = self._joined(container)
         vector = self._same_again(np.array(container.flatten(schema)), weight, container.at_home(schema))
-        self.last = member.peer.forget(self.round) if vector is None else member.peer.average(vector, self.round)
+        self.last = member.average(vector, self.round)
         left = None if self._saved is None else self._saved.residual
         self._residual = carried(left, self.last, self.round, member.site.me)
         self.round = self.last.round + 1
@@ -120,7 +125,8 @@ class JoinedPeer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._member is not None:
-            self._member.peer.linger(0.0)
+            with suppress(RunEndedError):
+                self._member.peer.linger(0.0)
         self._left = True
         self._stack.__exit__(kind, error, trace)
 
@@ -133,14 +139,27 @@ class JoinedPeer:
             schema = _described(model, site)
             model.check_in_place(schema)
             self._schema = schema
-            self._member = self._stack.enter_context(membership(site, self._schema))
-            task = self._member.peer.begin()
-            self.round = self._member.peer.progress.state.round if task is None else task.round
-            self._base = self._member.peer.model()
+            buffers = buffers_of(schema, model.given)
+            self._member = member = self._stack.enter_context(membership(site, schema, buffers=buffers))
             self._saved = find_update(site.config.out)
+            try:
+                task = member.peer.begin()
+            except RunEndedError:
+                self._base = _last_of(member)
+                raise
+            self._base = member.model()
+            self.round = member.peer.progress.state.round if task is None else task.round
         elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._member, self._schema
+
+
+def _last_of(member: Membership) -> Array | None:
+    """Return the last average of a run that an operator has ended, if it is here or comes soon."""
+    peer, deadline = member.peer, time.monotonic() + ENDED_SECONDS
+    while peer.progress.applied != peer.progress.state.model and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return member.model()
 
 
 def _described(model: Container, site: Site) -> Schema:

@@ -10,6 +10,7 @@ from securedfl.errors import PrivacyError, SecuredFLError
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import averaging, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
+from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
 from securedfl.network.core.entries import Peer
 from securedfl.network.core.state import Rules, State
 from securedfl.network.data.averages import Averages
@@ -23,7 +24,9 @@ METHOD = "secured"
 """What real peers do."""
 
 
-def make_averages(federation: FederationConfig, design: Design, schema: Schema) -> Averages:
+def make_averages(
+    federation: FederationConfig, design: Design, schema: Schema, optimizer: CommonOptimizer = NO_OPTIMIZER
+) -> Averages:
     """Return how averages are computed.
 
     Raises
@@ -40,14 +43,18 @@ def make_averages(federation: FederationConfig, design: Design, schema: Schema) 
         )
     bring = bringing(config, METHOD, design, schema.dtype)
 
-    def model(mean: Array, turn: int, before: Array | None) -> Array:
-        return bring(turn).model(mean, before if config.differences and turn else None)
+    def model(mean: Array, turn: int, before: Callable[[], Array | None]) -> Array:
+        differences = config.differences and turn > 0
+        # it is read from disk: only if it is needed
+        held = before() if differences or optimizer.moments else None
+        base = None if held is None or not differences else optimizer.model(held)
+        return optimizer.step(held, bring(turn).model(mean, base))
 
     return Averages(
         protocol=_protocols(lambda turn: bring(turn).averaging),
         size=schema.size + (WEIGHT_NUMBERS if config.weighted else 0),
         dtype=schema.dtype,
-        result_size=schema.size,
+        result_size=optimizer.size(schema.size),
         model=model,
         commit_step=row.commit_step,
         chunk=SLICED_CHUNK if row.sliced else CHUNK,

@@ -10,25 +10,27 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
-from securedfl.errors import SecuredFLError
+from securedfl.errors import MissingDependencyError, SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
+from securedfl.federation.apps.learner import Learner
 from securedfl.federation.gate import save_account
 from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
-from securedfl.federation.peers.learner import Learner, make_learner
+from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
 from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
+from securedfl.federation.run_folder.model import MODEL, About, save_model
 from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, versions, write_summary
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
@@ -67,7 +69,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         site = Site.of(config)
         say(Certified(str(site.certificate.get("sentence", ""))))
         learner = make_learner(site.federation, config, path.resolve().parent)
-        member = stack.enter_context(membership(site, learner.schema, draws=draws, tell=say))
+        member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
         stack.callback(_save_account, member, learner)
@@ -99,9 +101,13 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
 
 
 def _leave_model(member: Membership, learner: Learner) -> None:
-    model = member.peer.model()
+    model, out = member.model(), member.site.config.out
     if model is not None:
-        write_arrays(member.site.config.out / "model.npz", learner.whole(model), AGAIN)
+        whole = learner.whole(model)
+        write_arrays(out / "model.npz", whole, AGAIN)
+        with suppress(MissingDependencyError):  # peers without torch need not have it
+            round = member.peer.progress.state.model.round
+            save_model(out / MODEL, whole, About.of(method=METHOD, round=round, recipe=learner.recipe))
 
 
 class RealPeer:
@@ -119,7 +125,7 @@ class RealPeer:
         task = member.peer.begin()
         next_round = member.peer.progress.state.round if task is None else task.round
         self.done = next_round - 1 if next_round else None
-        self._model = member.peer.model()
+        self._model = member.model()
         self._vector: Array | None = None
         if self.done is not None:
             tell(Resumed(self.done))
@@ -147,8 +153,7 @@ class RealPeer:
     def average(self, round: int) -> Averaged:
         """Average with the others; the outcome comes without the vector, so that it is in memory once."""
         self._tell(Phase("averaging", round))
-        peer, vector = self._member.peer, self._vector
-        outcome = peer.forget(round) if vector is None else peer.average(vector, round)
+        outcome = self._member.average(self._vector, round)
         self._vector, self._model = None, outcome.vector if outcome.vector.size else None
         self._residual = carried(self._residual, outcome, round, self._member.site.me)
         return replace(outcome, vector=np.empty(0))
@@ -162,7 +167,7 @@ class RealPeer:
         """Return what this peer did in a round."""
         average, peer = outcome.average, self._member.peer
         bytes_in, bytes_out = peer.links.traffic
-        score = asdict(outcome.scores[0]) if outcome.scores else {}
+        score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
             method="secured",
             round=average.round,
@@ -179,6 +184,7 @@ class RealPeer:
             bytes_in=bytes_in,
             samples=self._learner.samples,
             clipped=self._clipped if self._member.site.federation.training.beyond == "clip" else None,
+            common=None if self._model is None else self._learner.evaluate_common(self._model),
             **score,
         )
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from securedfl import storage
 from securedfl.errors import ConfigError, RunFolderError
-from securedfl.federation.config import BEFORE, RENAMED, TrainConfig
+from securedfl.federation.config import BEFORE, TrainConfig
+from securedfl.federation.settings import RENAMED
 
 CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
 METRICS, TABLE = "metrics.jsonl", "metrics.csv"
