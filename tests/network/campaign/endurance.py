@@ -61,9 +61,8 @@ def main() -> int:
         models = [made.model(k) for k in range(given.peers)]
         alike = all(np.array_equal(model, models[0]) for model in models)
     seconds = time.monotonic() - began
-    print(
-        f"\n{given.peers} peers, {given.rounds} rounds in {seconds:.0f} s; exit codes {set(codes)}; models alike: {alike}"
-    )
+    what = f"{given.peers} peers, {given.rounds} rounds in {seconds:.0f} s"
+    print(f"\n{what}; exit codes {set(codes)}; models alike: {alike}")
     return int(not alike or set(codes) != {0})
 
 
