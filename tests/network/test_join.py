@@ -54,7 +54,7 @@ def in_threads(work, count):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(180)
     if errors:
         raise errors[0]
 
@@ -230,15 +230,16 @@ def test_check_tells_who_is_there_and_who_differs(federation):
     findings = {}
 
     def work(k):
-        findings[k] = check(made.folder / f"p{k}.toml", wait=20)
+        findings[k] = check(made.folder / f"p{k}.toml", wait=60)
 
     in_threads(work, 3)
     assert all(finding.ok for found in findings.values() for finding in found), findings
+    assert any("it reaches p0 directly" in finding.text for finding in findings[1]), findings
     made.write("changed.toml", window=5)
     made.write_peer(2, made.files[2], federation="changed.toml")
 
     def differing(k):
-        findings[k] = check(made.folder / f"p{k}.toml", wait=2)
+        findings[k] = check(made.folder / f"p{k}.toml", wait=60)
 
     in_threads(differing, 3)
     assert "window is 5 there and 10 here" in findings[0][-1].text

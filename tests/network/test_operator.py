@@ -36,6 +36,9 @@ def test_an_operator_ends_the_run(federation):
     made = federation(3, protocol="grouped", allow_exposure=True, rounds=100_000)
     processes = made.start_all()
     processes[2].wait_for(event="round", round=1)
+    looked = command(made, "check", "p1.toml")
+    assert looked.returncode == 0, looked.stderr
+    assert "p2 hears p0, p1" in " ".join(looked.stdout.replace("│", " ").split())
     done = command(made, "stop", "p2.toml", "--reason", "enough")
     assert done.returncode == 0, done.stderr
     assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
