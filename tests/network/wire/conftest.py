@@ -36,7 +36,7 @@ class Peer:
             self.events.append(event)
             self.changed.notify_all()
 
-    def until(self, test, what, timeout=15.0):
+    def until(self, test, what, timeout=60.0):
         deadline = time.monotonic() + timeout
         with self.changed:
             while not test():

@@ -18,7 +18,7 @@ def exchange(first, second, size=3_000_000):
         thread = threading.Thread(target=sender.send_array, args=(receiver.name, b"key", array))
         thread.start()
         receiver.receive_array(sender.name, b"key", got)
-        thread.join(20)
+        thread.join(60)
         np.testing.assert_array_equal(array, got)
         got[:] = 0
         assert sender.links.send(receiver.name, b"hello")
