@@ -150,7 +150,7 @@ def loopback_bytes() -> int:
 
 def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
     """Start all processes of one measurement and collect what they report."""
-    from securedfl.federation.peers.local import free_ports
+    from securedfl.federation.founding.files import free_ports
     from securedfl.network.wire import keys as certificates
 
     peers = job["peers"]

@@ -175,7 +175,10 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer
                     _train_method(folder, task, team, method, done.pop(method, None), counts, observer)
         except BaseException:  # Ctrl-C too: what was reached stays usable
             with suppress(Exception):  # the first error is the one to tell
-                leave_results(folder, counts.samples, certificate, finished=False)
+                if folder.abandon():
+                    observer.folder = None
+                else:
+                    leave_results(folder, counts.samples, certificate, finished=False)
             raise
         return leave_results(folder, counts.samples, certificate, finished=True)
 
