@@ -45,6 +45,7 @@ def up(
     **Examples**
 
     - `securedfl up --peers 9 --dataset digits`
+    - `securedfl up --peers 3 --entry app:make`
     - `securedfl up --peers 9 --protocol shares --collusion 2 --rounds 5 --json`
     """
     with needing("real peers"):
