@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.arrays import to_numpy
-from securedfl.errors import PeerLostError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
 from securedfl.federation.apps.settings import own_data
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.founding.files import Place, found, free_ports
@@ -23,11 +23,13 @@ from securedfl.federation.methods import choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
+from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.results import leave_results
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
 from securedfl.federation.run_folder.summary import Samples, Summary
+from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.task import task_of
 from securedfl.privacy.absence import Absence
 from securedfl.protocols.protocol import by_name
@@ -67,6 +69,8 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
     for number, port in enumerate(free_ports(config.peers)):
         name = f"peer-{number}"
         own: dict[str, Any] = {}
+        if config.device != "cpu":
+            own["device"] = config.device
         if config.data_dir is not None:
             own["data_dir"] = str(config.data_dir.resolve())
         if config.data:
@@ -104,6 +108,8 @@ def up(
     deadlines
         Other deadlines than the default ones.
     """
+    if config.members != config.peers:
+        raise ConfigError("peers_per_round is for simulations: all real peers that are there take part; leave it away")
     design = choose_design(config)
     row = by_name(config.protocol)
     absence = Absence.chosen(None, peers=config.peers, collusion=config.collusion, can_lose=row.can_lose)
@@ -221,15 +227,21 @@ def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[Local
     """Pool what the peers measured into the rows of a run, and leave its results."""
     rounds = sorted({round for peer in peers for round in peer.rows})
     before: dict[str, int] = {}
+    pool: list[Row] = []
     for round in rounds:
         rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
-        folder.append(pooled(round, rows, before))
+        pool.append(pooled(round, rows, before))
+        folder.append(pool[-1])
         before |= {name: row.bytes_out for name, row in rows.items()}
     _leave_model(folder)
     finished = bool(rounds) and rounds[-1] == folder.config.rounds
     last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
     samples = Samples(train=sum(row.samples for row in last), test=sum(row.count or 0 for row in last))
-    return leave_results(folder, samples, certificate, finished=finished, absence=absence)
+    summary = leave_results(folder, samples, certificate, finished=finished, absence=absence)
+    with trackers(folder.path, folder.config, METHOD, 0) as track:
+        for row in pool:
+            track(row)
+    return summary
 
 
 def _leave_model(folder: RunFolder) -> None:
