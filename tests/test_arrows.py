@@ -20,6 +20,7 @@ ARROWS = {
     "attacks": {"designs", "protocols", "privacy", "simulation"},
     "learning": set(),
     "federation": {"designs", "protocols", "privacy", "simulation", "network", "learning"},
+    "adapters": {"network", "federation"},
     "reporting": {"designs", "protocols", "privacy", "federation"},
     "experiments": {"designs", "protocols", "privacy", "simulation", "learning", "federation", "reporting"},
     "cli": {

@@ -70,6 +70,6 @@ def test_what_users_import_is_there_and_documented():
 
 
 def test_importing_the_package_is_light(tmp_path):
-    heavy = {"torch", "matplotlib", "grpc", "sklearn", "pyarrow", "jinja2"}
+    heavy = {"torch", "matplotlib", "sklearn", "pyarrow", "jinja2"}
     code = f"import sys, securedfl; print(sorted({heavy} & set(sys.modules)))"
     assert python("-c", code, cwd=tmp_path).strip() == "[]"

@@ -129,6 +129,9 @@ class Schema:
         content = [self.dtype, *([leaf.name, leaf.shape, leaf.dtype] for leaf in self.leaves)]
         return hashlib.sha256(b"securedfl schema 1\0" + json.dumps(content).encode()).hexdigest()[:16]
 
+    def __str__(self) -> str:
+        return f"{self.size} values in {len(self.leaves)} arrays, {self.hash[:8]}"
+
     def name_at(self, index: int) -> str:
         """Return the name of the array that an index of the flat vector falls into."""
         for leaf in self.leaves:

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from securedfl.errors import InvalidInputError
+from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.federation.peers.learner import EntryLearner, KnownLearner
+from securedfl.federation.peers.learner import KnownLearner
 from securedfl.federation.peers.update import Update, load_update, save_update
 from securedfl.federation.run_folder import checkpoint
 from securedfl.federation.run_folder.metrics import Row, read_rows
@@ -176,7 +178,7 @@ def entry(monkeypatch, tmp_path):
 
     def make(**settings):
         given = {"name": "site", "seed": 0, "classes": 3, **settings}
-        return EntryLearner("home_entry:make", given, tmp_path, local=["2.*"])
+        return AppLearner(Entry.of("home_entry:make", tmp_path).make(given, 0), local=["2.*"])
 
     with torch.random.fork_rng():
         yield make

@@ -47,7 +47,11 @@ def real_peer(folder, first, outcomes):
         average=lambda vector, round: next(left),
     )
     member = SimpleNamespace(
-        peer=peer, bring=bring, site=SimpleNamespace(config=SimpleNamespace(out=folder), me=ME, federation=None)
+        peer=peer,
+        bring=bring,
+        model=peer.model,
+        average=peer.average,
+        site=SimpleNamespace(config=SimpleNamespace(out=folder), me=ME, federation=None),
     )
     learner = SimpleNamespace(
         samples=1, state=dict, restore=lambda state: None, update=lambda model, round: (model + round, 0.5)

@@ -57,7 +57,7 @@ def test_a_run_leaves_its_model_by_the_names_of_its_parameters(plain):
 def test_the_loaded_model_scores_as_the_run_did(plain, method):
     model = securedfl.load(plain, method)
     assert not model.training
-    x, y = make_task(read_config(plain)).tests()
+    x, y = make_task(read_config(plain)).all_tests()
     assert accuracy(model, x, y) == pytest.approx(last(plain, method or "secured").accuracy)
 
 
@@ -67,7 +67,7 @@ def test_a_peers_own_model_scores_as_in_the_run(plain, personal):
         for peer in (0, 5):
             data, model = task.data(peer), securedfl.load(folder, method, peer=peer)
             assert accuracy(model, data.test_x, data.test_y) == pytest.approx(row.peer_accuracy[peer])
-            assert accuracy(model, *task.tests()) == pytest.approx(row.common_accuracy[peer])
+            assert accuracy(model, *task.all_tests()) == pytest.approx(row.all_accuracy[peer])
 
 
 def test_ones_own_model_is_filled(plain, personal):
@@ -122,8 +122,8 @@ def test_local_only_is_not_flattered_by_skewed_labels(plain, personal):
     """On its own few labels every peer's own model does well; on everybody's data it does not."""
     summary = read_summary(plain)
     local = summary.methods["local"]
-    assert local.common_accuracy < local.final_accuracy - 0.1
-    assert summary.methods["secured"].common_accuracy is None  # the same model everywhere
+    assert local.all_accuracy < local.final_accuracy - 0.1
+    assert summary.methods["secured"].all_accuracy is None  # the same model everywhere
     page = report(read_run(plain))
     assert "Local-Only, all" in page
     assert "can do well here" in page

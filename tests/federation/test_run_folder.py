@@ -15,7 +15,7 @@ import pytest
 import safetensors.numpy
 
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, RunFolderError
-from securedfl.federation.config import TrainConfig, read_toml
+from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder import checkpoint
 from securedfl.federation.run_folder.files import read_ledger
@@ -23,6 +23,7 @@ from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.run_folder.reader import read_run
 from securedfl.federation.run_folder.summary import read_summary
+from securedfl.federation.settings import read_toml
 from securedfl.federation.train import resume, train
 from tests.learning.plugin import install
 

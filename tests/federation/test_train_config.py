@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from securedfl.errors import ConfigError
-from securedfl.federation.config import RhoSchedule, TrainConfig, read_toml
+from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, choose_design, method, protocol_of
 from securedfl.federation.run_folder.files import read_config
+from securedfl.federation.settings import RhoSchedule, read_toml
 from securedfl.protocols import DEFAULT_RHO, Schedule
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"

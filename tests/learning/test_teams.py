@@ -12,10 +12,10 @@ import torch
 from securedfl.errors import InvalidInputError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
-from securedfl.learning.training import worker_count as pace
+from securedfl.learning.training.known import KnownTask
 from securedfl.learning.training.processes import ProcessTeam, WorkerLostError, deal_work
 from securedfl.learning.training.team import InProcessTeam
-from securedfl.learning.training.worker_count import make_team, quickest, work_seconds
+from securedfl.learning.training.worker_count import make_team, quickest
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,7 +105,7 @@ def test_work_is_dealt_evenly():
 def test_processes_are_used_where_they_pay(monkeypatch):
     assert quickest(3, 8) == 1
     assert quickest(1000, 2) == 2
-    assert work_seconds(task()) > 0
-    monkeypatch.setattr(pace, "work_seconds", lambda _task: 0.1)
+    assert task().seconds() > 0
+    monkeypatch.setattr(KnownTask, "seconds", lambda _task: 0.1)
     with make_team(task(), "auto", updates=1) as team:
         assert team.workers == 1

@@ -22,13 +22,14 @@ from typer.testing import CliRunner
 import securedfl
 from securedfl.cli import app
 from securedfl.cli.up import table
-from securedfl.errors import ConfigError, PeerLostError, PrivacyError
+from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, PrivacyError
+from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.check import check
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Status
-from securedfl.federation.peers.learner import EntryLearner
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.run_folder.metrics import Row, read_rows
@@ -53,7 +54,7 @@ def in_threads(work, count):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(180)
     if errors:
         raise errors[0]
 
@@ -137,6 +138,24 @@ def test_a_second_call_after_a_caught_error_brings_the_same_parameters(federatio
         np.testing.assert_allclose(model["w"], 1, atol=1e-5)
 
 
+def test_parameters_that_cannot_be_averaged_are_not_kept(federation):
+    """The loop mends its model and goes on: nothing was shared, so nothing is brought again."""
+    made = federation(3, protocol="resilient", group_size=2, range=1e6)
+    models = [{"w": np.full(5, float(k))} for k in range(3)]
+
+    def work(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            for bad, text in (np.nan, "not finite"), (np.inf, "not finite"), (1e9, "beyond the range"):
+                if k == 1:
+                    with pytest.raises(InvalidInputError, match=text):
+                        peer.average_({"w": np.array([1.0, 1, bad, 1, 1])})
+            peer.average_(models[k])
+
+    in_threads(work, 3)
+    for model in models:
+        np.testing.assert_allclose(model["w"], 1, atol=1e-5)
+
+
 def test_an_optimiser_a_list_or_parameters_average_alike_until_the_run_is_done(federation):
     made = federation(3, protocol="shares", group_size=2, rounds=2)
     modules = [torch.nn.Linear(2, 1) for _ in range(3)]
@@ -186,7 +205,7 @@ def test_example_of_ones_own_loop(federation, capsys):
 
 
 def test_example_of_an_entry_point():
-    learner = EntryLearner("entry_point:make", {"name": "site"}, EXAMPLES)
+    learner = AppLearner(Entry.of("entry_point:make", EXAMPLES).make({"name": "site"}, 0))
     vector = learner.initial()
     for round in (1, 2):
         vector, loss = learner.update(vector, round)
@@ -211,15 +230,16 @@ def test_check_tells_who_is_there_and_who_differs(federation):
     findings = {}
 
     def work(k):
-        findings[k] = check(made.folder / f"p{k}.toml", wait=20)
+        findings[k] = check(made.folder / f"p{k}.toml", wait=60)
 
     in_threads(work, 3)
     assert all(finding.ok for found in findings.values() for finding in found), findings
+    assert any("it reaches p0 directly" in finding.text for finding in findings[1]), findings
     made.write("changed.toml", window=5)
     made.write_peer(2, made.files[2], federation="changed.toml")
 
     def differing(k):
-        findings[k] = check(made.folder / f"p{k}.toml", wait=2)
+        findings[k] = check(made.folder / f"p{k}.toml", wait=60)
 
     in_threads(differing, 3)
     assert "window is 5 there and 10 here" in findings[0][-1].text

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+import securedfl
 from securedfl.designs import best, withstands
 from securedfl.designs.coalition_search import exposure
 from securedfl.designs.coalitions import exhaustive
@@ -267,3 +268,11 @@ class TestLedger:
         ledger = Ledger(audit("shares", AFFINE, {"strength": 2}))
         twice = ledger.add(Attempt(round=0), Attempt(round=0, members=tuple(range(8))))
         assert twice.exposed([0]) == (8,)
+
+
+@pytest.mark.parametrize(("peers", "iterations"), [(5, 3), (7, 4), (9, 3), (9, 5)])
+def test_the_fields_of_all_widths_tell_the_same(peers, iterations):
+    """Round 0, and vectors of float64, run in the field of 64 bits; a certificate without bits is of that of 32."""
+    found = [securedfl.certify(peers, iterations=iterations, bits=bits) for bits in (None, 16, 32, 64)]
+    assert len({c.arithmetic for c in found}) == 3
+    assert len({(c.verdict, c.exposed_by_iteration, c.dimension_by_iteration) for c in found}) == 1

@@ -15,8 +15,10 @@ from rich.table import Table
 
 from securedfl.cli.options import write
 from securedfl.errors import ConfigError
+from securedfl.federation.settings import read_names
 from securedfl.learning.data import datasets
 from securedfl.learning.data.hub import DATA_DIR
+from securedfl.learning.data.tables import Columns
 from securedfl.reporting.units import data_size
 
 if TYPE_CHECKING:
@@ -78,8 +80,13 @@ def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
 
 @data.command()
 def info(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="digits, femnist, shakespeare or cifar10.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="digits, femnist, shakespeare or cifar10; or a folder of yours.")
+    ],
     data_dir: DataDir = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a folder: the column of the class.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a folder: whom a row is from.")] = None,
+    features: Annotated[str, typer.Option(metavar="COLUMN,...", help="Of a folder: the columns to learn from.")] = "",
     as_json: Json = False,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw samples of a few users.", dir_okay=False)
@@ -92,15 +99,17 @@ def info(
     - `securedfl data info digits`
     - `securedfl data info femnist --data-dir ~/data --svg femnist.svg`
     - `securedfl data info shakespeare --json`
+    - `securedfl data info ./wine --label cultivar`
     """
     from securedfl.learning.data.description import describe
     from securedfl.learning.data.pictures import contact_sheet, terminal
 
-    source = datasets.source(name)
+    columns = Columns(label=label, user=user, features=read_names(features))
+    source = datasets.source(name, columns)
     messages = Console(stderr=True, highlight=False, markup=False)
     waiting = messages.status(f"Reading {name} ...") if messages.is_terminal else nullcontext()
     with waiting as status:
-        dataset = datasets.load(name, data_dir, None if status is None else status.update)
+        dataset = datasets.load(name, data_dir, None if status is None else status.update, columns)
     description = describe(dataset, source, data_dir)
     if svg is not None:
         write(svg, [contact_sheet(dataset)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,8 @@ import typer
 from pydantic.fields import FieldInfo
 
 from securedfl.errors import ConfigError, RunFolderError, SecuredFLError
-from securedfl.federation.config import TrainConfig, read_toml
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.settings import read_toml
 from securedfl.storage import cannot_write, replacing
 
 PANELS = {
@@ -25,8 +27,11 @@ PANELS = {
 """How ``--help`` groups the options: the first of each group, in the order of the fields."""
 
 CHOICES = {
+    "entry": "MODULE:FUNCTION",
+    "data": "KEY=VALUE,...",
     "methods": "NAME,...",
     "local": "PATTERN,...",
+    "features": "COLUMN,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
     "group_size": "auto|NUMBER",
     "bits": "16|32|64",
@@ -90,6 +95,8 @@ def checked(config: Path | None, values: Mapping[str, Any]) -> TrainConfig:
 def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     """Turn what the command line gave into what a TOML file would hold."""
     values = {name: value for name, value in given.items() if value is not None}
+    if "data" in values:
+        values["data"] = read_table(values["data"])
     if "rho" in values:
         values["rho"] = read_rho(values["rho"])
     for name, number in NUMBERS.items():
@@ -97,6 +104,20 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
             if name in values:
                 values[name] = number(values[name])
     return values
+
+
+def read_table(text: str) -> dict[str, Any]:
+    """Read KEY=VALUE,... as a table; values that are numbers, true or false in TOML are that here."""
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        key, sign, value = part.partition("=")
+        if not sign or not key.strip():
+            raise ConfigError(f"--data {text}: give KEY=VALUE, and commas between several")
+        try:
+            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[key.strip()] = value.strip()
+    return found
 
 
 def read_rho(text: str) -> Any:

@@ -149,4 +149,4 @@ def headline(folder: Path, config: TrainConfig, workers: int) -> str:
     """One line that says what is about to happen."""
     processes = "one process" if workers == 1 else f"{workers} processes"
     rounds = "1 round" if config.rounds == 1 else f"{config.rounds} rounds"
-    return f"{config.dataset}: {config.peers} peers, {rounds}, seed {config.seed}, {processes}; run folder {folder}"
+    return f"{config.subject}: {config.peers} peers, {rounds}, seed {config.seed}, {processes}; run folder {folder}"

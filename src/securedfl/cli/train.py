@@ -76,8 +76,10 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
     # as wide as a terminal of 80 columns
     table = Table(title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("Method", no_wrap=True)
-    both = any(method.common_accuracy is not None for method in summary.methods.values())
-    for column in ("Best", "Final", *(["All"] if both else []), "Error", "Sent", "Training", "Averaging"):
+    both = any(method.all_accuracy is not None for method in summary.methods.values())
+    common = any(method.final_common_accuracy is not None for method in summary.methods.values())
+    views = (*(["All"] if both else []), *(["Common"] if common else []))
+    for column in ("Best", "Final", *views, "Error", "Sent", "Training", "Averaging"):
         table.add_column(column, justify="right", no_wrap=True)
     for method in summary.methods.values():
         sent = method.bytes_per_peer_per_round
@@ -85,7 +87,8 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
             method.label,
             _shown(method.best_accuracy, percent),
             _shown(method.final_accuracy, percent),
-            *([_shown(method.common_accuracy or method.final_accuracy, percent)] if both else []),
+            *([_shown(method.all_accuracy or method.final_accuracy, percent)] if both else []),
+            *([_shown(method.final_common_accuracy, percent)] if common else []),
             _shown(method.mean_error, "{:.1e}".format),
             _shown(sent or None, data_size),
             _shown(method.train_seconds, "{:.1f} s".format),
@@ -96,6 +99,7 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
         f"{summary.dataset}, {summary.peers} peers, {summary.samples.test} test samples. "
         "Best, Final: each peer's model on its own test data. "
         + ("All: each peer's final model on the test data of all peers, the mean. " if both else "")
+        + ("Common: final, on test data that no peer has. " if common else "")
         + "Error: mean squared, per average. Sent: by a peer, per average.",
         soft_wrap=True,
     )

@@ -10,16 +10,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import Field, PlainSerializer
 
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
-from securedfl.federation.settings import RENAMED as RENAMED
-from securedfl.federation.settings import RhoSchedule as RhoSchedule
-from securedfl.federation.settings import Settings as Settings
-from securedfl.federation.settings import check_keys as check_keys
-from securedfl.federation.settings import read_toml as read_toml
-from securedfl.learning.data.datasets import source
+from securedfl.federation.settings import (
+    RENAMED,
+    NamesOption,
+    PathOption,
+    RhoSchedule,
+    Settings,
+    TableOption,
+    check_keys,
+    read_names,
+)
+from securedfl.learning.data.datasets import names, source
+from securedfl.learning.data.folder import is_path
+from securedfl.learning.data.tables import Columns
 from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
 from securedfl.learning.training.rates import Schedule as Rate
 from securedfl.learning.training.task import Initial, Precision, TrainingOptions
@@ -33,25 +40,13 @@ FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_update
 ADDED = frozenset(
     {
         *("integers", "local", "initial", "learning_rate_schedule", "learning_rate_decay", "warmup", "proximal"),
-        *("precision", "device", "common_optimizer"),
+        *("precision", "device", "common_optimizer", "entry", "data", "label", "user", "features", "held_back"),
     }
 )
 """Settings that older run folders do not have; what they were then is not hashed, so that those go on."""
 
 BEFORE = {"initial": "own"}
 """What added settings were in older run folders, where it is not today's default."""
-
-
-def _names(value: Any) -> Any:
-    """Read "local, fedavg" as the list that TOML would have."""
-    if isinstance(value, str):
-        return tuple(name.strip() for name in value.split(",") if name.strip())
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _path(value: Any) -> Any:
-    return Path(value).expanduser() if isinstance(value, str) else value
-
 
 ProtocolOption = Annotated[
     str | Protocol, PlainSerializer(lambda given: getattr(given, "name", given), return_type=str)
@@ -61,7 +56,11 @@ ProtocolOption = Annotated[
 Device = Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d{1,3})?)$")]
 """A device of PyTorch's."""
 
-PathOption = Annotated[Path, BeforeValidator(_path)]
+
+def _columns(values: Mapping[str, Any]) -> Columns:
+    return Columns(
+        label=values.get("label"), user=values.get("user"), features=tuple(read_names(values.get("features", ())))
+    )
 
 
 class TrainConfig(Settings):
@@ -77,14 +76,24 @@ class TrainConfig(Settings):
     (20, 'cnn-small')
     """
 
-    dataset: str = Field("digits", description="Data set to train on.")
+    dataset: str = Field("digits", description="Data set to train on: a name, or a folder of your own.")
+    label: str | None = Field(None, description="Of a folder with tables: the column of the class; by default label.")
+    user: str | None = Field(None, description="Of a folder with tables: the column that says whom a row is from.")
+    features: NamesOption = Field(
+        (), description="Of a folder with tables: the columns to learn from; by default all that can be."
+    )
+    held_back: float = Field(
+        0.0, ge=0, lt=1, description="Part of the samples that no peer gets, to score all on the same test data."
+    )
     data_dir: PathOption | None = Field(None, description="Folder of the data set, where it needs one.")
+    entry: str | None = Field(None, description="module:function that makes an app, instead of a data set and model.")
+    data: TableOption | None = Field(None, description="Handed to the app; {name} and {number} are those of the peer.")
     peers: int = Field(9, ge=2, le=MOST_PEERS, description="Number of peers.")
     peers_per_round: int | None = Field(
         None, ge=3, description="Peers that a round draws to train and average, in blocks; by default all."
     )
     rounds: int = Field(20, ge=1, description="Rounds of federated learning.")
-    methods: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
+    methods: NamesOption = Field(
         ("local", "fedavg", "secured"), min_length=1, description="Methods to compare, in this order."
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all randomness: same seed, same numbers.")
@@ -153,9 +162,7 @@ class TrainConfig(Settings):
     integers: Integers = Field(
         "own", description="Whole-number buffers: own keeps each peer's, average averages and rounds them."
     )
-    local: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
-        (), description="Parameters that stay at home: names, or patterns like head.*."
-    )
+    local: NamesOption = Field((), description="Parameters that stay at home: names, or patterns like head.*.")
     masks: Literal["seeded", "secret"] = Field(
         "seeded", description="seeded repeats masks with the same seed; secret draws them from the system."
     )
@@ -178,8 +185,25 @@ class TrainConfig(Settings):
         rho = values.get("rho")
         if isinstance(rho, Mapping):
             check_keys(rho, RhoSchedule.model_fields, f"rho in {where}")
+        if values.get("entry") is not None:
+            own = ("dataset", "label", "user", "features", "held_back", "data_dir", "model", "width", "fraction")
+            for key in own:
+                default = cls.model_fields[key].default
+                given = values.get(key, default)
+                if (tuple(given) if isinstance(given, list) else given) != default:
+                    raise ConfigError(
+                        f"{key} is set in {where}, but the app of entry has its own; leave one of them away"
+                    )
+        elif values.get("data"):
+            raise ConfigError(f"[data] is set in {where}, but without entry nothing takes it; leave it away")
         dataset = values.get("dataset", cls.model_fields["dataset"].default)
-        defaults = source(dataset).defaults if isinstance(dataset, str) else {}
+        defaults: Mapping[str, Any] = {}
+        if isinstance(dataset, str) and values.get("entry") is None:
+            if is_path(dataset) or (dataset not in names() and Path(dataset).is_dir()):
+                # whole, because real peers work in other folders
+                dataset = str(Path(dataset).expanduser().resolve())
+                values = {**values, "dataset": dataset}
+            defaults = source(dataset, _columns(values)).defaults
         check_keys(defaults, cls.model_fields, f"the defaults of the data set {dataset!r}")
         config = cls.checked({**defaults, **values}, where)
         config.schedule()
@@ -202,11 +226,21 @@ class TrainConfig(Settings):
     def common(self, buffers: tuple[slice, ...] = ()) -> CommonOptimizer:
         """Return the optimiser of the common model; ``buffers`` are the parts that it leaves as averaged."""
         kind = self.common_optimizer
-        names = ("learning_rate", "momentum", "adaptivity")
-        given = {f"common_{name}": getattr(self, f"common_{name}") for name in names}
+        keys = ("learning_rate", "momentum", "adaptivity")
+        given = {f"common_{key}": getattr(self, f"common_{key}") for key in keys}
         check_common(kind, given)
-        values = {name: value for name in names if (value := given[f"common_{name}"]) is not None}
+        values = {key: value for key in keys if (value := given[f"common_{key}"]) is not None}
         return CommonOptimizer(kind=kind, buffers=buffers, **{"learning_rate": RATES[kind], **values})
+
+    @property
+    def subject(self) -> str:
+        """What is trained, in a word: the app's name or the data set's."""
+        return self.entry or (Path(self.dataset).stem if is_path(self.dataset) else self.dataset)
+
+    @property
+    def columns(self) -> Columns:
+        """What the columns of a folder mean."""
+        return _columns({"label": self.label, "user": self.user, "features": self.features})
 
     def options(self) -> TrainingOptions:
         """Return how a peer trains; options that contradict each other are a `ConfigError`."""

@@ -73,8 +73,6 @@ def save_account(
     design: Design,
     rows: Iterable[Row | PeerRow],
     absence: Absence | None = None,
-    *,
-    uncounted: int = 0,
 ) -> None:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far.
 
@@ -88,8 +86,6 @@ def save_account(
         Its metrics: one per method and round. What real peers ``tried`` for a round is added up.
     absence
         As for `pass_gate`.
-    uncounted
-        Averages of other peers than the run began with, which the audit does not know; the ledger says how many.
     """
     ledgers, done = {}, list(rows)
     for method in private(config):
@@ -100,7 +96,6 @@ def save_account(
         ledgers[method] = {
             **ledger.to_dict(certificate.worst_coalition),
             "allow_exposure": config.allow_exposure,
-            **({"averages_with_added_peers_not_counted": uncounted} if uncounted else {}),
         }
         if len(ledgers) == 1:  # the first method's picture
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"

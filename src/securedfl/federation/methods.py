@@ -9,7 +9,8 @@ from securedfl.designs import Design, best, randomized
 from securedfl.designs.best import Make
 from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.federation.bringing import Bringing
-from securedfl.federation.config import RhoSchedule, TrainConfig
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.settings import RhoSchedule
 from securedfl.learning.seeds import stream
 from securedfl.privacy.absence import Drawn
 from securedfl.protocols.admm import AUTHORS

@@ -1,4 +1,4 @@
-"""Settings that are checked strictly, and errors about them that name the key and what to do."""
+"""Settings that are checked strictly, and the TOML files that they come from; errors name the key and what is wrong."""
 
 from __future__ import annotations
 
@@ -6,14 +6,45 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from securedfl.errors import ConfigError
 
 RENAMED = {"partition": "dealing"}
 """Settings that had another name in older run folders."""
+
+
+def read_names(value: Any) -> Any:
+    """Read "local, fedavg" as the list that TOML would have."""
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _pairs(value: Any) -> Any:
+    """Turn a table into pairs, which can be hashed as the rest of the settings can."""
+    if not isinstance(value, Mapping):
+        return value
+    return tuple((key, tuple(item) if isinstance(item, list) else item) for key, item in value.items())
+
+
+def _path(value: Any) -> Any:
+    return Path(value).expanduser() if isinstance(value, str) else value
+
+
+Value = str | int | float | bool
+TableOption = Annotated[
+    tuple[tuple[str, Value | tuple[Value, ...]], ...], BeforeValidator(_pairs), PlainSerializer(dict, return_type=dict)
+]
+"""A table of texts, numbers, true, false, and lists of them."""
+
+PathOption = Annotated[Path, BeforeValidator(_path)]
+
+
+NamesOption = Annotated[tuple[str, ...], BeforeValidator(read_names)]
+"""A list of names, or a text with commas between them."""
 
 
 class Settings(BaseModel):

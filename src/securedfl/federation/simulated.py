@@ -54,7 +54,7 @@ class SimulatedPeers:
         """Choose w_k^0."""
         self._team.initialise()
 
-    def update(self, round: int) -> Sequence[float]:
+    def update(self, round: int) -> Sequence[float | None]:
         """Train all peers, or the members of the round."""
         if self._members is None:
             return self._team.update(round, self._report)
@@ -64,7 +64,7 @@ class SimulatedPeers:
         """Average all peers."""
         return self._aggregation(self._team.parameters, round)
 
-    def evaluate(self) -> Sequence[Score]:
+    def evaluate(self) -> Sequence[Score | None]:
         """Score all peers."""
         return self._team.evaluate()
 

@@ -36,10 +36,10 @@ class Peer:
     settings
         See `PeerSettings`.
     tell
-        Told what people should know, in the shell's thread: what the core tells, and the same in words.
+        Told what people should know, in the shell's thread: what the core tells, and the names of the peers in it.
     """
 
-    def __init__(self, settings: PeerSettings, *, tell: Told = lambda _tell, _words: None) -> None:
+    def __init__(self, settings: PeerSettings, *, tell: Told = lambda _tell, _names: None) -> None:
         self.settings, self._closed = settings, False
         self._shell = Shell(settings, tell)
 

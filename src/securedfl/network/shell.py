@@ -40,7 +40,7 @@ log = logging.getLogger("securedfl.peer")
 CLOCK_SLACK = 5.0
 """Seconds that clocks may differ: certificates and logs are read by them."""
 
-Told = Callable[[ev.Tell, str], None]
+Told = Callable[[ev.Tell, Sequence[str]], None]
 
 
 class Shell:
@@ -48,10 +48,8 @@ class Shell:
 
     Parameters
     ----------
-    settings
-        See `PeerSettings`.
-    tell
-        Told what people should know, in the shell's thread: what the core tells, and the same in words.
+    settings, tell
+        As for `Peer`.
 
     Attributes
     ----------
@@ -202,10 +200,11 @@ class Shell:
     def _told(self, tell: ev.Tell) -> None:
         """Log and tell; answer the operator if it is about the wish."""
         # also of peers that have just left
-        text = in_words(tell, (*self._roster, *self._core.state.roster))
+        roster = (*self._roster, *self._core.state.roster)
+        text = in_words(tell, roster)
         bad = tell.what in ("lost", "refused", "unable") or (tell.what == "apart" and tell.peers)
         log.log(logging.WARNING if bad else logging.INFO, "%s", text)
-        self._tell(tell, text)
+        self._tell(tell, names_of(tell.peers, roster))
         if self._asked is not None and tell.entry == self._asked and tell.what in ("decided", "unable"):
             self._desk.answer(tell.what == "decided", text)
             self._asked = None
@@ -218,7 +217,9 @@ class Shell:
                 self.links.counters["malformed message"] += 1
             case Hello(settings, clock):
                 if found := differences(dict(self.settings.shared), settings):
-                    log.error("%s has other settings: %s; all sites need the same federation.toml", name, found)
+                    log.error(
+                        "%s has other settings: %s; all sites need the same federation.toml and model", name, found
+                    )
                 if abs(clock - time.time()) > CLOCK_SLACK:
                     log.warning("the clock of %s differs by %.0f s; set both by NTP", name, abs(clock - time.time()))
             case Cards(certificates):
@@ -281,7 +282,8 @@ class Shell:
         turn = share.round if before.round >= 0 else 0
         names = dict(zip(share.members, names_of(share.members, state.roster), strict=True))
 
-        base = None if before.round < 0 else self.results.load(before.round, before.digest)
+        def base() -> Array | None:
+            return None if before.round < 0 else self.results.load(before.round, before.digest)
 
         def store(mean: Array) -> bytes:
             result = self.results.store(*now, averages.model(mean, turn, base))

@@ -34,7 +34,7 @@ def write_report(run_dir: Path) -> Path:
     Parameters
     ----------
     run_dir
-        What ``securedfl train --out`` wrote.
+        What ``securedfl train --out`` or a real peer wrote.
 
     Returns
     -------
@@ -56,7 +56,8 @@ def write_report(run_dir: Path) -> Path:
 
 def report(run: Run) -> str:
     """Return the report as text."""
-    title = f"{run.dataset or 'Training'} with {run.peers} peers"
+    site = str(run.summary.get("site") or "")
+    title = f"{run.dataset or 'Training'} with {run.peers} peers" + (f", seen from {site}" if site else "")
     page = Page(
         title=title[:1].upper() + title[1:],
         result=comparison.result(run),
@@ -86,7 +87,7 @@ def report(run: Run) -> str:
         exposure_allowed=privacy.exposure_allowed(run),
         ledger=privacy.ledger_table(run),
         ledger_facts=privacy.ledger_facts(run),
-        command=f"securedfl train config.toml{elsewhere}",
+        command="securedfl peer peer.toml" if site else f"securedfl train config.toml{elsewhere}",
         about={
             "Seed": run.seed if run.seed is not None else NONE,
             **(versions if isinstance(versions, Mapping) else {}),

@@ -20,9 +20,12 @@ from tests.network.peer_processes import Federation, Process
 
 PATIENCE = 300.0
 """Seconds after the last fault within which all must have finished."""
-ALONE = 10.0
-"""Seconds after which the operator of a peer that came back too late asks another one to start again."""
 DEADLINES = {"train": 60, "average": 8, "absent": 15, "heartbeat": 0.5}
+ALONE = 45.0
+"""Seconds after which the operator of a peer that came back too late asks another one to start again.
+
+It is longer than a peer that has finished stays for others.
+"""
 ENDS = {0: "finished", 8: "disk full", 130: "left", -signal.SIGTERM: "left at once", -signal.SIGKILL: "killed"}
 """Exit codes that a schedule explains."""
 

@@ -13,7 +13,8 @@ import tomli_w
 from pydantic import BeforeValidator, Field
 
 from securedfl.errors import ConfigError
-from securedfl.federation.config import Device, Settings, TrainConfig, check_keys, read_toml
+from securedfl.federation.config import Device, TrainConfig
+from securedfl.federation.settings import Settings, check_keys, read_toml
 from securedfl.network.core.entries import Peer as Line
 from securedfl.network.core.entries import Settings as Changeable
 from securedfl.network.core.state import State, quorum
@@ -25,7 +26,7 @@ from securedfl.protocols.protocol import LEAST_PEERS, by_name
 NOT_SHARED = frozenset(
     {
         *("peers", "peers_per_round", "out", "data_dir", "methods", "workers", "device"),
-        *("tensorboard", "wandb", "mlflow", "checkpoint_every", "masks"),
+        *("tensorboard", "wandb", "mlflow", "checkpoint_every", "masks", "entry", "data"),
     }
 )
 """Settings of a simulation that make no sense for, or belong to, a single site."""
@@ -169,6 +170,7 @@ class FederationConfig(Settings):
             {
                 "protocol": DEFAULT_PROTOCOL,
                 **self.train,
+                **({} if self.entry is None else {"entry": self.entry}),
                 "peers": len(self.first),
                 "methods": ("secured",),
                 "masks": "secret",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,8 +16,11 @@ from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, carried, find_update, save_update
 from securedfl.learning.training.common_optimizer import buffers_of
-from securedfl.network.data.averages import Averaged
+from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.parameters import Array, Schema, Tree
+
+ENDED_SECONDS = 5.0
+"""How long a peer that comes to an ended run waits for its last average."""
 
 
 class JoinedPeer:
@@ -121,7 +125,8 @@ class JoinedPeer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._member is not None:
-            self._member.peer.linger(0.0)
+            with suppress(RunEndedError):
+                self._member.peer.linger(0.0)
         self._left = True
         self._stack.__exit__(kind, error, trace)
 
@@ -135,14 +140,26 @@ class JoinedPeer:
             model.check_in_place(schema)
             self._schema = schema
             buffers = buffers_of(schema, model.given)
-            self._member = self._stack.enter_context(membership(site, schema, buffers=buffers))
-            task = self._member.peer.begin()
-            self.round = self._member.peer.progress.state.round if task is None else task.round
-            self._base = self._member.model()
+            self._member = member = self._stack.enter_context(membership(site, schema, buffers=buffers))
             self._saved = find_update(site.config.out)
+            try:
+                task = member.peer.begin()
+            except RunEndedError:
+                self._base = _last_of(member)
+                raise
+            self._base = member.model()
+            self.round = member.peer.progress.state.round if task is None else task.round
         elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._member, self._schema
+
+
+def _last_of(member: Membership) -> Array | None:
+    """Return the last average of a run that an operator has ended, if it is here or comes soon."""
+    peer, deadline = member.peer, time.monotonic() + ENDED_SECONDS
+    while peer.progress.applied != peer.progress.state.model and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return member.model()
 
 
 def _described(model: Container, site: Site) -> Schema:

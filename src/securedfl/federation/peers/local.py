@@ -19,6 +19,7 @@ import tomli_w
 
 from securedfl.arrays import to_numpy
 from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
+from securedfl.federation.apps.settings import own_data
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
@@ -30,9 +31,9 @@ from securedfl.federation.results import leave_results
 from securedfl.federation.run_folder.folder import ELSEWHERE, RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
-from securedfl.federation.run_folder.summary import Summary
+from securedfl.federation.run_folder.summary import Samples, Summary
 from securedfl.federation.run_folder.trackers import trackers
-from securedfl.federation.task import make_task
+from securedfl.federation.task import task_of
 from securedfl.network.wire import keys as certificates
 from securedfl.privacy.absence import Absence
 from securedfl.protocols.protocol import by_name
@@ -69,8 +70,9 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
     federation = FederationConfig.resolve(
         {
             "name": folder.parent.name,
+            "entry": config.entry,
             "train": shared,
-            "max_weight": float(max(make_task(config).samples)) if config.weighted else None,
+            "max_weight": float(max(_samples(config))) if config.weighted else None,
             "deadlines": dict(deadlines or {}),
             "peers": [
                 {
@@ -84,8 +86,8 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
     )
     write_text(folder / "federation.toml", federation.to_toml(), ELSEWHERE)
     paths = []
-    for name, file in zip(names, files, strict=True):
-        values = {
+    for number, (name, file) in enumerate(zip(names, files, strict=True)):
+        values: dict[str, Any] = {
             "name": name,
             "federation": "federation.toml",
             "out": name,
@@ -97,9 +99,17 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
             values["device"] = config.device
         if config.data_dir is not None:
             values["data_dir"] = str(config.data_dir.resolve())
+        if config.data:
+            values["data"] = own_data(config, number, name)
         paths.append(folder / f"{name}.toml")
         write_text(paths[-1], tomli_w.dumps(values), ELSEWHERE)
     return paths
+
+
+def _samples(config: TrainConfig) -> list[int]:
+    """Return how many training samples each peer has."""
+    trainer = task_of(config).part(range(config.peers)).trainer()
+    return [trainer.samples(peer) for peer in range(config.peers)]
 
 
 def up(
@@ -162,6 +172,8 @@ class _FailedError(PeerLostError):
 
 def _start(path: Path) -> LocalPeer:
     """Start a peer in a session of its own, so that Ctrl-C reaches this process only, which then stops all."""
+    # it works in a folder of its own, and finds the modules of apps where this process does
+    modules = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(  # noqa: S603 - our own interpreter and command
         [sys.executable, "-c", COMMAND, "peer", path.name, "--json"],
         cwd=path.parent,
@@ -169,7 +181,7 @@ def _start(path: Path) -> LocalPeer:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(modules)},
     )
     peer = LocalPeer(path.stem, process)
     peer.readers = tuple(
@@ -231,7 +243,9 @@ def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[Local
         before |= {name: row.bytes_out for name, row in rows.items()}
     _leave_model(folder)
     finished = bool(rounds) and rounds[-1] == folder.config.rounds
-    summary = leave_results(folder, make_task(folder.config), certificate, finished=finished, absence=absence)
+    last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
+    samples = Samples(train=sum(row.samples for row in last), test=sum(row.count or 0 for row in last))
+    summary = leave_results(folder, samples, certificate, finished=finished, absence=absence)
     with trackers(folder.path, folder.config, METHOD, 0) as track:
         for row in pool:
             track(row)
@@ -263,7 +277,7 @@ def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -
     losses = [(row.train_loss, row.samples) for row in values if row.train_loss is not None]
     sent = sum(row.bytes_out - before.get(name, 0) for name, row in rows.items())
     return replace(
-        Row.pooled("secured", round, scores, losses),
+        Row.pooled("secured", round, scores, losses, [row.common for row in values if row.common is not None]),
         bytes_per_peer=sent / len(rows),
         train_seconds=max(row.train_seconds for row in values),
         average_seconds=max(row.average_seconds for row in values),

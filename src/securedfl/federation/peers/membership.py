@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
-
-import numpy as np
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
@@ -21,11 +19,10 @@ from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
 from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
-from securedfl.network.data.averages import Averaged
+from securedfl.network.data.averages import Averaged, check_own
 from securedfl.network.peer import Peer
 from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
-from securedfl.network.words import names_of
 from securedfl.parameters import Array, Schema
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
@@ -91,8 +88,9 @@ class Membership:
         how = self.bringing(0 if base is None else 1)
         start = base if federation.training.differences else None
         brought = how(w, start, draw=secret_uniform, weight=weight / largest, residual=residual)
-        if np.isfinite(brought.vector).all():
-            how.check(brought.vector)
+        # before it is kept: what is kept for a round is brought again after a restart
+        check_own(brought.vector, self.site.config.name)
+        how.check(brought.vector)
         return brought
 
 
@@ -113,16 +111,15 @@ def membership(
     config, federation = site.config, site.federation
     optimizer = federation.training.common(buffers)
     averages = make_averages(federation, site.design, schema, optimizer)
-    told = {**federation.told, "design": site.design.hash, "model": schema.hash}
+    told = {**federation.told, "design": site.design.hash, "model": str(schema)}
     if optimizer.kind != "none":
         # a site that takes buffers for parameters would compute another model
         told["buffers"] = str([(part.start, part.stop) for part in buffers])
     genesis = federation.genesis(site.design.hash, schema.hash)
-    roster = genesis.roster
 
-    def say(told: CoreTell, _text: str) -> None:
+    def say(told: CoreTell, names: Sequence[str]) -> None:
         if told.what == "waiting":
-            tell(Waiting(names_of(told.peers, roster)))
+            tell(Waiting(tuple(names)))
 
     settings = PeerSettings(
         name=config.name,

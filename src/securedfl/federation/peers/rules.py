@@ -43,9 +43,12 @@ def make_averages(
         )
     bring = bringing(config, METHOD, design, schema.dtype)
 
-    def model(mean: Array, turn: int, before: Array | None) -> Array:
-        base = None if before is None else optimizer.model(before)
-        return optimizer.step(before, bring(turn).model(mean, base if config.differences and turn else None))
+    def model(mean: Array, turn: int, before: Callable[[], Array | None]) -> Array:
+        differences = config.differences and turn > 0
+        # it is read from disk: only if it is needed
+        held = before() if differences or optimizer.moments else None
+        base = None if held is None or not differences else optimizer.model(held)
+        return optimizer.step(held, bring(turn).model(mean, base))
 
     return Averages(
         protocol=_protocols(lambda turn: bring(turn).averaging),

@@ -18,17 +18,20 @@ import numpy as np
 
 from securedfl.errors import MissingDependencyError, SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
+from securedfl.federation.apps.learner import Learner
 from securedfl.federation.gate import save_account
-from securedfl.federation.peers.config import PeerConfig
+from securedfl.federation.methods import METHODS
+from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
-from securedfl.federation.peers.learner import Learner, make_learner
+from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
 from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, to_line
-from securedfl.federation.run_folder.model import MODEL, save_model
+from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
+from securedfl.federation.run_folder.model import MODEL, About, save_model
+from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, versions, write_summary
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
@@ -69,7 +72,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
-        stack.callback(_save_account, member)
+        stack.callback(_save_account, member, learner)
         metrics = Lines(out / METRICS, AGAIN)
         stack.callback(metrics.close)
         _take_part(member, learner, metrics, say)
@@ -103,7 +106,8 @@ def _leave_model(member: Membership, learner: Learner) -> None:
         whole = learner.whole(model)
         write_arrays(out / "model.npz", whole, AGAIN)
         with suppress(MissingDependencyError):  # peers without torch need not have it
-            save_model(out / MODEL, whole, replace(learner.about, round=member.peer.progress.state.model.round))
+            round = member.peer.progress.state.model.round
+            save_model(out / MODEL, whole, About.of(method=METHOD, round=round, recipe=learner.recipe))
 
 
 class RealPeer:
@@ -163,7 +167,7 @@ class RealPeer:
         """Return what this peer did in a round."""
         average, peer = outcome.average, self._member.peer
         bytes_in, bytes_out = peer.links.traffic
-        score = asdict(outcome.scores[0]) if outcome.scores else {}
+        score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
             method="secured",
             round=average.round,
@@ -180,6 +184,7 @@ class RealPeer:
             bytes_in=bytes_in,
             samples=self._learner.samples,
             clipped=self._clipped if self._member.site.federation.training.beyond == "clip" else None,
+            common=None if self._model is None else self._learner.evaluate_common(self._model),
             **score,
         )
 
@@ -221,21 +226,36 @@ def _reporting(peer: Peer, tell: Tell) -> Iterator[None]:
         thread.join(5)
 
 
-def _save_account(member: Membership) -> None:
-    """Leave certificate and ledger of all attempts that the log tells of, also when the run ends early."""
-    site = member.site
-    first, attempts = range(site.federation.training.peers), member.peer.attempts
-    # the audit is of the roster that the run began with
-    known = {r: tried for r, tried in attempts.items() if all(set(t.members) <= set(first) for t in tried)}
-    uncounted = len(attempts) - len(known)
-    if uncounted:
-        log.warning("%d rounds with peers that were added are not in the ledger", uncounted)
-    rows = [
-        Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
-        for round, tried in known.items()
-    ]
+def _save_account(member: Membership, learner: Learner) -> None:
+    """Leave certificate, ledger of all attempts that the log tells of, and summary, also when the run ends early."""
+    site, state, attempts = member.site, member.peer.progress.state, member.peer.attempts
+    config, design = site.federation.training, site.design
+    most = 1 + max((peer for tried in attempts.values() for one in tried for peer in one.members), default=0)
     try:
-        federation = site.federation
-        save_account(site.config.out, federation.training, site.design, rows, federation.missing, uncounted=uncounted)
+        if most > config.peers:
+            # the ledger is of all peers that ever took part
+            design = member.bringing(0).averaging.among(most).design
+            config = config.model_copy(update={"peers": most})
+        rows = [
+            Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
+            for round, tried in attempts.items()
+        ]
+        save_account(site.config.out, config, design, rows, site.federation.missing)
+        done = read_rows(site.config.out, Row)
+        summary = Summary(
+            finished=state.round >= state.settings.rounds,
+            dataset=site.federation.entry or config.dataset,
+            peers=len(state.roster),
+            rounds=state.settings.rounds - 1,
+            seed=config.seed,
+            samples=Samples(train=learner.samples),
+            methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
+            certificate=dict(site.certificate),
+            run_dir=str(site.config.out),
+            versions=versions(),
+            config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},
+            site=site.config.name,
+        )
+        write_summary(site.config.out, summary)
     except SecuredFLError as error:  # must not hide why the run ended
-        log.warning("cannot write the ledger: %s", error)
+        log.warning("cannot write what the run gave: %s", error)

@@ -83,7 +83,7 @@ def _accuracy(method: MethodSummary, last: Row | None, *, personal: bool) -> lis
     if last is None or method.final_accuracy is None:
         return ["No round was scored.\n"]
     told = [f"{_percent(last.accuracy)} over all peers' own test data after round {last.round}.\n"]
-    common = last.common_accuracy
+    common = last.all_accuracy
     if common is not None:
         told.append(f"{OWN} {ALL}\n")
     elif personal:

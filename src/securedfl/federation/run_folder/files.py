@@ -9,7 +9,8 @@ from typing import Any
 
 from securedfl import storage
 from securedfl.errors import ConfigError, RunFolderError
-from securedfl.federation.config import BEFORE, RENAMED, TrainConfig
+from securedfl.federation.config import BEFORE, TrainConfig
+from securedfl.federation.settings import RENAMED
 
 CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
 METRICS, TABLE = "metrics.jsonl", "metrics.csv"
@@ -79,8 +80,8 @@ def read_config(folder: Path) -> TrainConfig:
 def missing(folder: Path, name: str) -> RunFolderError:
     """Return the error for a run folder without a file that it should have."""
     return RunFolderError(
-        f"{folder} has no {name}, so it is not a complete run folder; give the folder that "
-        "`securedfl train --out` wrote, or continue the run with `securedfl train --resume`"
+        f"{folder} has no {name}, so it is not a complete run folder; give the folder that `securedfl train --out` "
+        "or a peer that has ended wrote, or continue the run with `securedfl train --resume`"
     )
 
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
@@ -20,6 +20,7 @@ from securedfl.arrays import is_tensor
 from securedfl.errors import ConfigError, RunFolderError, needing
 from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.files import CONFIG, RESUME, read_config
+from securedfl.learning.training.task import Recipe
 from securedfl.parameters import Array
 from securedfl.storage import damaged, replacing
 
@@ -51,6 +52,11 @@ class About:
     classes: int = 0
     width: float = 1.0
     personal: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, *, method: str, round: int, recipe: Recipe | None, personal: tuple[str, ...] = ()) -> Self:
+        """Say it of a model with that recipe; None if only its maker can build it."""
+        return cls(method=method, round=round, personal=personal, **({} if recipe is None else asdict(recipe)))
 
 
 def model_file(folder: Path, method: str, main: str) -> Path:

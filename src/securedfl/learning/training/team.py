@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.learning.training.common_optimizer import buffers_of
-from securedfl.learning.training.task import Score, Task
-from securedfl.learning.training.trainer import LocalTrainer, State, one_thread
+from securedfl.learning.training.task import Score, State, Task, Trainer
+from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array, Schema
 
 Report = Callable[[int], None]
@@ -25,7 +24,7 @@ class Team(AbstractContextManager["Team"], ABC):
     Attributes
     ----------
     parameters
-        One flat float32 row per peer, of what is averaged, which `initialise` and `update` write in place.
+        One flat row per peer, of what is averaged, which `initialise` and `update` write in place.
     schema, buffers
         Of a row, and which parts of it are no trained parameters.
     workers
@@ -41,21 +40,33 @@ class Team(AbstractContextManager["Team"], ABC):
         """Write w_k^0 into every row and start all optimisers afresh."""
         self._everybody("initialise")
 
-    def update(self, round: int, report: Report | None = None, only: Sequence[int] | None = None) -> list[float]:
-        """Train every peer, or ``only`` some, in place and return their mean training losses."""
+    def samples(self) -> list[int]:
+        """Return how many training samples each peer has."""
+        return self._everybody("samples")
+
+    def update(self, round: int, report: Report | None = None, only: Sequence[int] | None = None) -> list[float | None]:
+        """Train every peer, or ``only`` some, in place and return their mean training losses, as far as known."""
         return self._everybody("update", round, report=report, only=only)
 
-    def evaluate(self) -> list[Score]:
-        """Score every peer's own model on its own test data."""
+    def evaluate(self) -> list[Score | None]:
+        """Score every peer's own model on its own test data, if it has any."""
         return self._everybody("evaluate")
 
     def evaluate_on(self, data: tuple[Array, Array]) -> list[Score]:
         """Score every peer's own model on the same data."""
         return self._everybody("evaluate", data)
 
+    def evaluate_common(self, peers: Sequence[int]) -> list[Score]:
+        """Score the models of some peers on the common test set; an empty list if there is none."""
+        return [score for score in self._everybody("evaluate_common", only=peers) if score is not None]
+
     def states(self) -> list[State]:
         """Return copies of what each peer keeps besides its row: its optimiser's state, and what stays at home."""
         return self._everybody("state")
+
+    def homes(self) -> list[State]:
+        """Return what of each peer's model stays at home, by name."""
+        return self._everybody("home")
 
     def whole(self, peer: int) -> State:
         """Return one peer's whole model by name, what stays at home included."""
@@ -92,10 +103,9 @@ class InProcessTeam(Team):
     def __init__(self, task: Task) -> None:
         with ExitStack() as stack:
             stack.enter_context(one_thread())
-            self._trainer = LocalTrainer.of(task, range(task.peers))
-            self.schema = self._trainer.model.schema
-            self.buffers = buffers_of(self.schema, self._trainer.model.module)
-            self.parameters = np.zeros((task.peers, self.schema.size), dtype=np.float32)
+            self._trainer = task.part(range(task.peers)).trainer()
+            self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
+            self.parameters = np.zeros((task.peers, self.schema.size), dtype=self.schema.dtype)
             self._settings = stack.pop_all()
 
     def close(self) -> None:
@@ -113,12 +123,14 @@ class InProcessTeam(Team):
         return found
 
 
-COMMANDS: Mapping[str, Callable[[LocalTrainer, int, Array, Any], Any]] = {
-    "ready": lambda _trainer, _peer, _row, _nothing: None,
+COMMANDS: Mapping[str, Callable[[Trainer, int, Array, Any], Any]] = {
+    "samples": lambda trainer, peer, _row, _nothing: trainer.samples(peer),
     "initialise": lambda trainer, peer, row, _nothing: trainer.initialise(peer, row),
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
     "evaluate": lambda trainer, peer, row, data: trainer.evaluate(peer, row, data),
+    "evaluate_common": lambda trainer, peer, row, _nothing: trainer.evaluate_common(peer, row),
     "whole": lambda trainer, peer, row, _nothing: trainer.whole(peer, row),
+    "home": lambda trainer, peer, _row, _nothing: trainer.home(peer),
     "state": lambda trainer, peer, _row, _nothing: trainer.state(peer),
     "restore": lambda trainer, peer, _row, states: trainer.restore(peer, states[peer]),
 }

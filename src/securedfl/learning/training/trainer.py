@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Self
 
 import numpy as np
 import torch
@@ -17,11 +16,9 @@ from securedfl.errors import ConfigError, InvalidInputError, unknown
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
 from securedfl.learning.seeds import torch_seed
-from securedfl.learning.training.task import PeerData, Score, Task, TrainingOptions
-from securedfl.parameters import Array
-
-State = dict[str, Array]
-"""What a peer keeps from round to round besides its row: its optimiser's state, and what stays at home."""
+from securedfl.learning.training.common_optimizer import buffers_of
+from securedfl.learning.training.task import PeerData, Score, State, TrainingOptions
+from securedfl.parameters import Array, Schema
 
 HOME = "home."
 """Before the names of what stays at home, in a state."""
@@ -51,10 +48,17 @@ class LocalTrainer:
         The shape of one sample and the number of classes.
     options
         How to train.
+    common
+        Samples and labels of the common test set, if there is one.
     """
 
     def __init__(
-        self, data: Mapping[int, PeerData], shape: tuple[int, ...], classes: int, options: TrainingOptions
+        self,
+        data: Mapping[int, PeerData],
+        shape: tuple[int, ...],
+        classes: int,
+        options: TrainingOptions,
+        common: tuple[Array, Array] | None = None,
     ) -> None:
         self.options = options
         self._device = find_device(options.device)
@@ -66,16 +70,25 @@ class LocalTrainer:
             peer: tuple(canonical(a).to(self._device) for a in (d.train_x, d.train_y, d.test_x, d.test_y))
             for peer, d in data.items()
         }
+        self._common = None if common is None else tuple(canonical(a).to(self._device) for a in common)
         self._loss = nn.CrossEntropyLoss()
         self._total_loss = nn.CrossEntropyLoss(reduction="sum")
         self._optimizers = {peer: self._optimizer() for peer in self._data}
         self._home: dict[int, State] = {}
 
-    @classmethod
-    def of(cls, task: Task, peers: Iterable[int]) -> Self:
-        """Return a trainer for some of the peers of a task."""
-        data = {peer: task.data(peer) for peer in peers}
-        return cls(data, task.dataset.shape, task.dataset.classes, task.options)
+    @property
+    def schema(self) -> Schema:
+        """Of a row."""
+        return self.model.schema
+
+    @property
+    def buffers(self) -> tuple[slice, ...]:
+        """Which parts of a row are no trained parameters."""
+        return buffers_of(self.schema, self.model.module)
+
+    def samples(self, peer: int) -> int:
+        """Return how many training samples the peer has."""
+        return len(self._data[peer][0])
 
     def initialise(self, peer: int, row: Array) -> None:
         """Write w_k^0, freshly drawn parameters, and start the optimiser afresh.
@@ -170,6 +183,16 @@ class LocalTrainer:
         if data is not None:
             x, y = (canonical(array).to(self._device) for array in data)
         self.load(peer, row)
+        return self._score(x, y)
+
+    def evaluate_common(self, peer: int, row: Array) -> Score | None:
+        """Score the same on the common test set, if there is one."""
+        if self._common is None:
+            return None
+        self.load(peer, row)
+        return self._score(*self._common)
+
+    def _score(self, x: Tensor, y: Tensor) -> Score:
         module = self.model.module
         module.eval()
         correct, loss, count = 0, 0.0, 0
@@ -188,6 +211,10 @@ class LocalTrainer:
         """Return the peer's whole model by name, what stays at home included."""
         self.load(peer, row)
         return {name: np.array(to_numpy(value)) for name, value in self.model.module.state_dict().items()}
+
+    def home(self, peer: int) -> State:
+        """Return what of the peer's model stays at home, by name."""
+        return self._home.get(peer, {})
 
     def state(self, peer: int) -> State:
         """Return a copy of what the peer keeps besides its row."""

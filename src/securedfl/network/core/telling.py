@@ -27,7 +27,7 @@ class Telling:
         """Say who is lost or back, who is apart, what is waited for, and why what was asked for is not possible."""
         state, views = sense.state, sense.views
         roster = [peer.number for peer in state.roster]
-        for peer in roster:
+        for peer in (number for number in roster if number != views.me):
             if views.lost(peer, state):
                 self.say(f"peer {peer}", Tell("lost", (peer,)))
             elif views.present(peer, state):

@@ -12,6 +12,9 @@ from securedfl.network.core.entries import Abandon, Begin, Commit, Done, Entry
 from securedfl.network.data.driver import CHUNK, Plan
 from securedfl.protocols.steps import Array, PeerProtocol
 
+_BLOCK = 1 << 16
+"""Values looked at in one go, so that they stay in the cache."""
+
 
 class RunEndedError(PeerLostError):
     """An operator ended the run for all, or removed this peer from the roster."""
@@ -29,7 +32,7 @@ class Averages:
     size, dtype
         Of the vectors that are averaged.
     result_size, model
-        Of the result that all keep, and how it follows from a mean, the turn, and the result before (if any).
+        Of the result that all keep, and how it follows from a mean, the turn, and the result before (called if needed).
     commit_step
         As the protocol's row says.
     chunk
@@ -40,7 +43,7 @@ class Averages:
     size: int
     dtype: str
     result_size: int
-    model: Callable[[Array, int, Array | None], Array] = lambda mean, _turn, _before: mean
+    model: Callable[[Array, int, Callable[[], Array | None]], Array] = lambda mean, _turn, _before: mean
     commit_step: int = 0
     chunk: int = CHUNK
 
@@ -131,8 +134,24 @@ def members_of(entries: Iterable[Entry], round: int) -> tuple[int, ...]:
 
 def check_own(vector: Array, name: str) -> None:
     """Refuse to share what cannot be averaged."""
-    if vector.dtype.kind == "f" and not np.isfinite(vector).all():
-        index = int(np.flatnonzero(~np.isfinite(vector))[0])
+    index = _first_not_finite(vector)
+    if index is not None:
         raise InvalidInputError(
             f"the parameters of {name} are not finite (first at index {index}); only finite numbers can be averaged"
         )
+
+
+def check_finite(result: Array) -> None:
+    """Raise `InvalidInputError` if an average is not finite. All peers hold the same bits, so all of them raise."""
+    if _first_not_finite(result) is not None:
+        raise InvalidInputError(
+            "the average is not finite: a peer's parameters overflowed the vector's dtype; nobody applies it"
+        )
+
+
+def _first_not_finite(vector: Array) -> int | None:
+    for start in range(0, len(vector) if vector.dtype.kind == "f" else 0, _BLOCK):
+        finite = np.isfinite(vector[start : start + _BLOCK])
+        if not finite.all():
+            return start + int(finite.argmin())
+    return None

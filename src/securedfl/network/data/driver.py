@@ -7,7 +7,6 @@ part, and only then does anything leave that is a sum (`Attempt.finish`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -18,7 +17,7 @@ import numpy as np
 from securedfl.errors import InvalidInputError
 from securedfl.network.data.mailbox import Excused, Mailbox
 from securedfl.network.data.parcels import Place, Spec
-from securedfl.network.data.routes import Routes, find_routes
+from securedfl.network.data.routes import Routes, find_routes, recoverable
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, Held, Inbox, Outbox, PeerProtocol, Steps, in_one_part
@@ -53,6 +52,7 @@ class Plan:
     chunk: int = CHUNK
     depth: int = DEPTH
     routes: tuple[Routes, ...] = field(default=())
+    repeatable: bool = False
 
     @classmethod
     @lru_cache(maxsize=64)
@@ -70,7 +70,8 @@ class Plan:
     ) -> Plan:
         """Find the routes of every chunk; kept, because rounds come back to the same protocol."""
         plan = cls(protocol, me, n, size, dtype, commit_step, chunk, depth)
-        return replace(plan, routes=plan._find(protocol))
+        repeatable = bool(commit_step) and any(recoverable(protocol, n, frozenset({lost})) for lost in range(n))
+        return replace(plan, routes=plan._find(protocol), repeatable=repeatable)
 
     def routes_without(self, lost: frozenset[int]) -> tuple[Routes, ...]:
         """Return the routes of what is left to do when members were lost after the commit."""
@@ -109,6 +110,11 @@ class Attempt:
         Gives the draw for the chunk that starts at an offset; by default fresh cryptographic masks.
     patience, excused
         Seconds without progress after which a peer counts as lost, unless it is too early to miss these peers.
+
+    Attributes
+    ----------
+    holds
+        Whether everything before the commit step is done.
     """
 
     def __init__(
@@ -131,9 +137,9 @@ class Attempt:
         self._draws = draws or (lambda _offset: secret_uniform)
         self._patience, self._excused = patience, excused
         self._held: dict[int, Held] = {}
+        self.holds = False
         self._lost: frozenset[int] = frozenset()
         self._result: Array | None = None
-        self.seconds_waiting = 0.0
 
     def connect(self, mailbox: Mailbox, outlets: Mapping[int, Outlet]) -> None:
         """Say where messages come from and go to; peers are numbered as in the plan."""
@@ -143,11 +149,7 @@ class Attempt:
         """Do everything that comes before the commit step. Nothing that was sent is a sum of anybody's parameters."""
         if self._plan.commit_step:
             self._run()
-
-    @property
-    def holds(self) -> bool:
-        """Whether everything before the commit step is done."""
-        return bool(self._plan.commit_step) and len(self._held) == len(self._plan.routes)
+            self.holds = True
 
     def finish(self, lost: frozenset[int] = frozenset()) -> Array:
         """Do the rest and return the average of all members; with stand-ins also without those lost, and repeatedly."""
@@ -156,6 +158,11 @@ class Attempt:
         self._run()
         result, self._result = self._result, None
         return result
+
+    def forget(self) -> None:
+        """Let go of all memory; nothing can be finished any more."""
+        self._held.clear()
+        self._vector = self._vector[:0].copy()
 
     def _run(self) -> None:
         """Advance all chunks to the end of the protocol, or of its first part."""
@@ -177,10 +184,7 @@ class Attempt:
 
     def _wait(self, waiting: Mapping[int, int]) -> tuple[int, Inbox]:
         """Wait for a chunk that can go on, and its inbox."""
-        began = time.monotonic()
-        found = self._box.take(waiting, self._patience, self._excused)
-        self.seconds_waiting += time.monotonic() - began
-        return found
+        return self._box.take(waiting, self._patience, self._excused)
 
     def _send(self, chunk: int, state: _Chunk) -> None:
         """Send what a chunk has to say."""
@@ -192,8 +196,10 @@ class Attempt:
     def _begin(self, chunk: int) -> _Chunk | None:
         """Start a chunk: the protocol itself, or the finish of what it holds."""
         plan, start = self._plan, chunk * self._plan.chunk
-        if chunk in self._held:
-            return self._advance(chunk, self._held[chunk].finish(self._lost), plan.commit_step)
+        if self.holds:
+            # what nobody could finish a second time makes room for the result
+            held = self._held[chunk] if plan.repeatable else self._held.pop(chunk)
+            return self._advance(chunk, held.finish(self._lost), plan.commit_step)
         part = self._vector[start : start + plan.chunk]
         return self._advance(chunk, plan.protocol(plan.me, part, draw=self._draws(start)), 0)
 
@@ -234,12 +240,4 @@ class Attempt:
         return self._mailbox
 
 
-def check_finite(result: Array) -> None:
-    """Raise `InvalidInputError` if an average is not finite. All peers hold the same bits, so all of them raise."""
-    if result.dtype.kind == "f" and not np.isfinite(result).all():
-        raise InvalidInputError(
-            "the average is not finite: a peer's parameters overflowed the vector's dtype; nobody applies it"
-        )
-
-
-__all__ = ["CHUNK", "DEPTH", "SLICED_CHUNK", "Attempt", "Outlet", "Plan", "check_finite"]
+__all__ = ["CHUNK", "DEPTH", "SLICED_CHUNK", "Attempt", "Outlet", "Plan"]

@@ -16,6 +16,7 @@ import numpy as np
 
 from securedfl.network.wire.values import FrameError
 from securedfl.protocols.masks import Mask
+from securedfl.protocols.steps import Array
 
 DTYPES = ("<f4", "<f8", "<u2", "<u4", "<u8")
 SEED_BYTES = 32
@@ -56,12 +57,15 @@ def spec_of(message: Any) -> Spec:
     return Spec(dtype, int(message.shape[0]), hasattr(message, "seed"))
 
 
-def pack(place: Place, message: Any) -> tuple[bytes, bytes]:
-    """Return head and body of a message; the body is a copy, because protocols go on computing in place."""
+def pack(place: Place, message: Any) -> tuple[bytes, bytes | Array]:
+    """Return head and body of a message; the body is no copy, because what a protocol has yielded is read-only."""
     spec = spec_of(message)
     dtype = DTYPES.index(spec.dtype)
     head = _HEAD.pack(place.run, place.round, place.attempt, place.step, place.chunk, dtype, spec.seeded, spec.count)
-    return head, message.seed if spec.seeded else np.ascontiguousarray(message, dtype=spec.dtype).tobytes()
+    if spec.seeded:
+        return head, bytes(message.seed)
+    message.flags.writeable = False
+    return head, np.ascontiguousarray(message, dtype=spec.dtype)
 
 
 def read_head(head: bytes) -> tuple[Place, Spec]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +36,9 @@ class Results:
         self._folder, self._size = folder, size
         self._dtype = np.dtype(dtype).newbyteorder("<")
         self._lock, self._storing = threading.Lock(), threading.Lock()
-        self._kept: tuple[Result, Array] | None = None
+        # the last vector, until somebody takes it; then only as long as anybody has it
+        self._kept: Array | None = None
+        self._last: tuple[Result, weakref.ref[Array]] | None = None
         self._files = dict(self._find())
 
     @property
@@ -64,7 +67,7 @@ class Results:
             file.write(data)
         with self._lock:
             self._files[result] = path
-            self._kept = (result, vector)
+            self._kept, self._last = vector, (result, weakref.ref(vector))
         return result
 
     def keep_from(self, round: int) -> None:
@@ -86,8 +89,10 @@ class Results:
             found = next((r for r in self._files if (r.round, r.digest) == (round, digest)), None)
             if found is None:
                 raise RunFolderError(f"there is no result of round {round} here; start this peer again to fetch it")
-            if self._kept is not None and self._kept[0] == found:
-                return self._kept[1]
+            if self._last is not None and self._last[0] == found:
+                self._kept, vector = None, self._last[1]()
+                if vector is not None:
+                    return vector
             path = self._files[found]
         vector = self._read(path, digest)
         if vector is None:
@@ -96,7 +101,7 @@ class Results:
             path.unlink(missing_ok=True)
             raise RunFolderError(f"{path} was damaged and is removed; start this peer again to fetch it from others")
         with self._lock:
-            self._kept = (found, vector)
+            self._last = (found, weakref.ref(vector))
         return vector
 
     def pieces(self, round: int, digest: bytes) -> Iterator[memoryview]:

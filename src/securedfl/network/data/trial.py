@@ -15,10 +15,14 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
+
 from securedfl.errors import PeerLostError
 from securedfl.network.core import events as ev
-from securedfl.network.data.driver import Attempt, Plan, check_finite
+from securedfl.network.data.averages import check_finite
+from securedfl.network.data.driver import Attempt, Plan
 from securedfl.network.data.mailbox import Mailbox, StalledError
+from securedfl.network.data.memory import give_back
 from securedfl.network.data.parcels import Place, pack
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.streams import Outgoing
@@ -106,7 +110,9 @@ class Trial(threading.Thread):
         """Give up; what others still need of an attempt that ended well is sent all the same."""
         self._stopped = True
         self._orders.put(None)
-        if not self._done:
+        if self._done:
+            self._job.forget()
+        else:
             self._interrupt()
 
     def link_lost(self, peer: int, reason: str) -> None:
@@ -128,6 +134,8 @@ class Trial(threading.Thread):
                 self._broke(error)
         finally:
             self._hang_up()
+            self._job.forget()
+            give_back()
 
     def _order(self) -> tuple[int, ...] | None:
         """Wait for the next order; if that takes long, tell what failed.
@@ -152,11 +160,7 @@ class Trial(threading.Thread):
             if lost is None:
                 self._job.share()
             if lost is not None or not work.two_parts:
-                mean = self._job.finish(frozenset(self._numbers.index(peer) for peer in lost or ()))
-                check_finite(mean)
-                digest = work.store(mean)
-                self._done = True
-                self._tell(ev.Holds(place.round, place.attempt, digest))
+                self._keep(frozenset(self._numbers.index(peer) for peer in lost or ()))
                 self._see_off()
             else:
                 self._tell(ev.Shared(place.round, place.attempt))
@@ -165,6 +169,14 @@ class Trial(threading.Thread):
                 self._failed = self._blame(error, lost)
             return False
         return True
+
+    def _keep(self, lost: frozenset[int]) -> None:
+        """Finish, and keep the result."""
+        mean = self._job.finish(lost)
+        check_finite(mean)
+        digest = self._work.store(mean)
+        self._done = True
+        self._tell(ev.Holds(self._work.place.round, self._work.place.attempt, digest))
 
     def _blame(self, error: PeerLostError, lost: tuple[int, ...] | None) -> ev.Failed:
         work, place = self._work, self._work.place
@@ -250,7 +262,7 @@ class _Delivery:
 
     def begin(self, head: bytes, nbytes: int) -> memoryview | None:
         """Give memory for messages that the routes announce."""
-        return memoryview(bytearray(nbytes)) if self._mailbox.expects(self._sender, head, nbytes) else None
+        return np.empty(nbytes, np.uint8).data if self._mailbox.expects(self._sender, head, nbytes) else None
 
     def arrived(self, head: bytes, body: memoryview) -> None:
         """Put a message into the mailbox."""

@@ -138,9 +138,13 @@ class Pursuit(Handler):
 
     def _failed(self, key: str, reason: str) -> None:
         self._tries.pop(key, None)
-        if key:
-            self._put_off[key] = time.monotonic()
-        self._report(self._peer, f"relay {key} at {reason}" if key else reason)
+        if not key:
+            self._report(self._peer, reason)
+            return
+        self._put_off[key] = time.monotonic()
+        if not self._site.roster[self._peer].listens:
+            # of a peer that can be dialled, what is wrong with that is what people should mend
+            self._report(self._peer, f"it only dials out, and relay {key} does not join the two: {reason}")
 
     def _connected(self, key: str, member: Member, sock: socket.socket, rest: bytes) -> None:
         site = self._site
