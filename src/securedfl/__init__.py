@@ -32,13 +32,17 @@ if TYPE_CHECKING:
     from securedfl.federation.peers.join import join
     from securedfl.federation.run_folder.model import load
     from securedfl.federation.train import train
+    from securedfl.learning.data.folder import read_folder
+    from securedfl.learning.data.sharing import deal
 
 __version__ = version("securedfl")
 
 _LOADED_WHEN_USED = {
     "App": "securedfl.federation.apps.app",
     "TrainConfig": "securedfl.federation.config",
+    "deal": "securedfl.learning.data.sharing",
     "join": "securedfl.federation.peers.join",
+    "read_folder": "securedfl.learning.data.folder",
     "load": "securedfl.federation.run_folder.model",
     "train": "securedfl.federation.train",
 }
@@ -71,7 +75,9 @@ __all__ = [
     "average_",
     "best_design",
     "certify",
+    "deal",
     "join",
     "load",
+    "read_folder",
     "train",
 ]

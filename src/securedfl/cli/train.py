@@ -19,9 +19,6 @@ from securedfl.errors import ConfigError, needing
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.reporting.units import data_size, percent
 
-WIDTH = 100
-"""Columns of text that the table of results needs at most."""
-
 
 @with_settings
 def train(
@@ -76,7 +73,8 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary.to_dict(), indent=2))
         return
-    table = Table(title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    # as wide as a terminal of 80 columns
+    table = Table(title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("Method", no_wrap=True)
     both = any(method.all_accuracy is not None for method in summary.methods.values())
     common = any(method.final_common_accuracy is not None for method in summary.methods.values())
@@ -96,8 +94,7 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
             _shown(method.train_seconds, "{:.1f} s".format),
             _shown(method.average_seconds if sent else None, "{:.2f} s".format),
         )
-    # in logs and pipes, nothing limits the width
-    console.print(table, width=None if console.is_terminal else WIDTH)
+    console.print(table)
     console.print(
         f"{summary.dataset}, {summary.peers} peers, {summary.samples.test} test samples. "
         "Best, Final: each peer's model on its own test data. "

@@ -33,7 +33,7 @@ from securedfl.learning.training.task import Initial, Precision, TrainingOptions
 from securedfl.parameters import Integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
-FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard"})
+FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard", "wandb", "mlflow"})
 """Settings that change no number, so that a resumed run may have others."""
 
 
@@ -52,6 +52,9 @@ ProtocolOption = Annotated[
     str | Protocol, PlainSerializer(lambda given: getattr(given, "name", given), return_type=str)
 ]
 """The name of a protocol, or one of the user's own, which files know by its name."""
+
+Device = Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d{1,3})?)$")]
+"""A device of PyTorch's."""
 
 
 def _columns(values: Mapping[str, Any]) -> Columns:
@@ -124,9 +127,7 @@ class TrainConfig(Settings):
     gradient_norm: float | None = Field(None, gt=0, description="Longer gradients are shortened to this norm.")
     proximal: float = Field(0.0, ge=0, description="FedProx: how much it costs to move away from the common model.")
     precision: Precision = Field("float32", description="bfloat16 trains in mixed precision.")
-    device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d{1,3})?)$")] = Field(
-        "cpu", description="Where peers train: cpu, cuda, cuda:1, mps."
-    )
+    device: Device = Field("cpu", description="Where peers train: cpu, cuda, cuda:1, mps.")
 
     common_optimizer: Kind = Field("none", description="What the common model does with an average.")
     common_learning_rate: float | None = Field(
@@ -174,6 +175,8 @@ class TrainConfig(Settings):
     checkpoint_every: int = Field(1, ge=1, description="Rounds between checkpoints.")
     keep_updates: int = Field(0, ge=0, description="Rounds between copies of what peers average; 0: none.")
     tensorboard: bool = Field(False, description="Also write TensorBoard events.")
+    wandb: bool = Field(False, description="Also log to Weights & Biases.")
+    mlflow: bool = Field(False, description="Also log to MLflow.")
 
     @classmethod
     def resolve(cls, values: Mapping[str, Any], *, where: str = "the settings") -> Self:
@@ -185,7 +188,9 @@ class TrainConfig(Settings):
         if values.get("entry") is not None:
             own = ("dataset", "label", "user", "features", "held_back", "data_dir", "model", "width", "fraction")
             for key in own:
-                if values.get(key, cls.model_fields[key].default) != cls.model_fields[key].default:
+                default = cls.model_fields[key].default
+                given = values.get(key, default)
+                if (tuple(given) if isinstance(given, list) else given) != default:
                     raise ConfigError(
                         f"{key} is set in {where}, but the app of entry has its own; leave one of them away"
                     )

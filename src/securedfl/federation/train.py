@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, Tried
 from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
-from securedfl.federation.run_folder.tensorboard import Events
+from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.simulated import (
     Aggregation,
     Members,
@@ -201,7 +201,9 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
                 f"metrics.jsonl in {folder.path} lacks rounds of {method} that the checkpoint has; "
                 f"delete {path} to train this method again from the start"
             )
-        kept += own.values()
+        # what is told of the last round only was told of the last round before the run was extended
+        last = folder.config.rounds
+        kept += [row if row.round == last else replace(row, all_accuracy=None) for row in own.values()]
         found[method] = point
     if rows or found:
         folder.keep(kept)
@@ -228,9 +230,7 @@ def _train_method(
     observer.method_started(method, after)
     with ExitStack() as stack:
         save = stack.enter_context(checkpoints.in_background(folder.save))
-        events = None
-        if config.tensorboard:
-            events = stack.enter_context(closing(Events(folder.path, method, (after or 0) + 1)))
+        track = stack.enter_context(trackers(folder.path, config, method, 0 if after is None else after + 1))
         for outcome in algorithm3(peers, rounds=config.rounds, after=after):
             who = members(config, outcome.number)
             told = zip(outcome.losses, [counts.train[peer] for peer in who], strict=False)
@@ -266,8 +266,7 @@ def _train_method(
                         None if aggregation is None or config.common_optimizer == "none" else aggregation.held,
                     )
                 )
-            if events is not None:
-                events.add(row)
+            track(row)
             observer.round_finished(row)
     if aggregation is not None:
         _leave_model(folder, task, team, method)

@@ -7,7 +7,7 @@ import pytest
 from tests.network.world.runs import options, run, run_seed, shrink
 from tests.network.world.schedule import KINDS, Fault, Schedule, draw
 
-SCHEDULES, PARTS = 200, 20
+SCHEDULES, PARTS = 500, 25
 
 
 @pytest.mark.parametrize("part", range(PARTS))

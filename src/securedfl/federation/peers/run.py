@@ -20,7 +20,7 @@ from securedfl.errors import MissingDependencyError, SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
 from securedfl.federation.gate import save_account
-from securedfl.federation.methods import METHODS, choose_design
+from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import make_learner
@@ -234,8 +234,8 @@ def _save_account(member: Membership, learner: Learner) -> None:
     try:
         if most > config.peers:
             # the ledger is of all peers that ever took part
+            design = member.bringing(0).averaging.among(most).design
             config = config.model_copy(update={"peers": most})
-            design = choose_design(config)
         rows = [
             Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
             for round, tried in attempts.items()

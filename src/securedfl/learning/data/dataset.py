@@ -90,6 +90,10 @@ class Dataset:
         kept = random.permutation(every)[: max(1, round(part * len(every)))]
         return self.only(np.flatnonzero(np.isin(groups, kept)))
 
+    def without_common(self) -> Dataset:
+        """Return the same without marks of a common test set."""
+        return replace(self, common=None)
+
     def only(self, chosen: Array) -> Dataset:
         """Return some of the samples, given by their indices or marks."""
         columns = ("x", "y", "users", "held_out", "common")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def hold_back(dataset: Dataset, part: float, seed: int = 0) -> tuple[Dataset, Da
         marks = np.zeros(len(dataset), dtype=bool)
         drawn = stream(seed, "held back").permutation(len(dataset))
         marks[drawn[: max(1, round(part * len(dataset)))]] = True
-    return replace(dataset.only(~marks), common=None), replace(dataset.only(marks), common=None)
+    return dataset.only(~marks).without_common(), dataset.only(marks).without_common()
 
 
 def deal(

@@ -124,7 +124,10 @@ class State(Struct, frozen=True, array_like=True):
 
     def peer(self, number: int) -> Peer | None:
         """Return a line of the roster."""
-        return next((peer for peer in self.roster if peer.number == number), None)
+        for peer in self.roster:
+            if peer.number == number:
+                return peer
+        return None
 
 
 def voters(state: State) -> tuple[int, ...]:

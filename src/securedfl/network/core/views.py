@@ -72,9 +72,12 @@ class Views:
 
     def gone(self, peer: int, state: State) -> float:
         """Return for how many seconds a peer has been lost; 0 if it is there."""
-        status = self.statuses.get(peer)
-        silence = 0.0 if status and status.leaving else SILENCE * state.settings.heartbeat
-        return 0.0 if peer == self.me else max(0.0, self.now - self._heard.get(peer, self.began) - silence)
+        if peer == self.me:
+            return 0.0
+        silent = self.now - self._heard.get(peer, self.began)
+        if silent <= 0 or not self.leaving(peer):
+            silent -= SILENCE * state.settings.heartbeat
+        return silent if silent > 0 else 0.0
 
     def leaving(self, peer: int) -> bool:
         """Say whether a peer told that it stops."""
@@ -83,7 +86,8 @@ class Views:
 
     def present(self, peer: int, state: State) -> bool:
         """Say whether a peer is there."""
-        return peer in self.statuses and not self.leaving(peer) and self.gone(peer, state) == 0
+        status = self.statuses.get(peer)
+        return status is not None and not status.leaving and self.gone(peer, state) == 0
 
     def lost(self, peer: int, state: State) -> bool:
         """Say whether to go on without a peer: it left, or the grace for its return is over."""
