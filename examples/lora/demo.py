@@ -32,6 +32,8 @@ def main() -> None:
     given.add_argument("--pretraining", type=int, default=PRETRAINING, metavar="STEPS")
     given.add_argument("--out", type=Path, default=Path("runs") / f"lora-{time.strftime('%Y%m%d-%H%M%S')}")
     options = given.parse_args()
+    # for steps so small a second thread costs more than it gives
+    torch.set_num_threads(1)
     texts, characters = numbered(read(options.plays))
     options.out.mkdir(parents=True)
     base = options.out.resolve() / "base.npz"

@@ -61,21 +61,27 @@ def test_members_come_from_the_seed_and_the_round():
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 10**6), rounds=st.integers(1, 12), collusion=st.integers(1, 2))
 def test_whatever_is_drawn_totals_over_rounds_are_sums_of_two_honest_peers_at_least(seed, rounds, collusion):
-    """With whole blocks; drawn one by one, single peers are soon known."""
-    count = {1: 6, 2: 8}[collusion]
-    peers = 2 * count
-    shares = by_name("shares").on(best(count, 2), collusion=collusion)
-    for block in (Drawn.chosen(peers, count, collusion=collusion).block, 1):
-        drawn = Drawn(peers=peers, count=count, block=block)
-        random = np.random.default_rng(seed)
-        attempts = [Attempt(round=round, members=drawn.members(random)) for round in range(rounds)]
-        ledger = Ledger(Audit(shares), peers=peers).add(*attempts)
-        _, smallest = ledger.worst_over_rounds(range(collusion))
-        if block > 1:
-            assert block == collusion + 2
-            assert len(smallest) >= 2
-        elif rounds == 12:
-            assert len(smallest) == 1
+    block = Drawn.chosen(2 * COUNTS[collusion], COUNTS[collusion], collusion=collusion).block
+    assert block == collusion + 2
+    assert smallest_sum(block, seed, rounds, collusion) >= 2
+
+
+def test_drawn_one_by_one_single_peers_are_soon_known():
+    assert smallest_sum(1, seed=0, rounds=12, collusion=1) == 1
+
+
+COUNTS = {1: 6, 2: 8}
+"""How many of twice as many peers are drawn, by colluders."""
+
+
+def smallest_sum(block, seed, rounds, collusion):
+    """Return how many honest peers the smallest sum is over that the worst coalition computes from all rounds."""
+    peers = 2 * COUNTS[collusion]
+    drawn, random = Drawn(peers=peers, count=COUNTS[collusion], block=block), np.random.default_rng(seed)
+    attempts = [Attempt(round=round, members=drawn.members(random)) for round in range(rounds)]
+    shares = by_name("shares").on(best(COUNTS[collusion], 2), collusion=collusion)
+    _, smallest = Ledger(Audit(shares), peers=peers).add(*attempts).worst_over_rounds(range(collusion))
+    return len(smallest)
 
 
 @pytest.mark.parametrize(("protocol", "given"), [("plain", None), ("grouped", None), ("shares", {"collusion": 1})])

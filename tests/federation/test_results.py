@@ -57,7 +57,7 @@ def test_a_run_leaves_its_model_by_the_names_of_its_parameters(plain):
 def test_the_loaded_model_scores_as_the_run_did(plain, method):
     model = securedfl.load(plain, method)
     assert not model.training
-    x, y = make_task(read_config(plain)).tests()
+    x, y = make_task(read_config(plain)).all_tests()
     assert accuracy(model, x, y) == pytest.approx(last(plain, method or "secured").accuracy)
 
 

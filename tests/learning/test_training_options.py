@@ -9,8 +9,8 @@ from torch import nn
 
 from securedfl.errors import ConfigError
 from securedfl.learning.training.rates import factor
-from securedfl.learning.training.task import TrainingOptions
-from securedfl.learning.training.trainer import find_device, one_thread
+from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.training.trainer import LocalTrainer, find_device, one_thread
 from tests.learning.test_local_update import CLASSES, fresh_row, samples, trainer
 
 
@@ -172,6 +172,27 @@ def test_mixed_precision_is_pytorchs_autocast(model):
         loss.backward()
         torch.optim.SGD(module.parameters(), lr=0.05).step()
         np.testing.assert_allclose(row, flat(module), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [("gru", (6,)), ("cnn", (1, 10, 10)), ("resnet18", (3, 9, 9)), ("resnet18-running", (3, 9, 9))],
+)
+def test_every_model_trains_in_mixed_precision(model, shape):
+    random = np.random.default_rng(0)
+    x = random.integers(0, 5, (4, *shape)) if model == "gru" else random.random((4, *shape), dtype=np.float32)
+    y = random.integers(0, 5, (4, 6) if model == "gru" else 4)
+    options = {"model": model, "width": 0.125, "optimizer": "sgd"}
+    rows = []
+    for precision in ("float32", "bfloat16"):
+        given = TrainingOptions(**options, precision=precision)
+        local = LocalTrainer({0: PeerData(x, y, x, y)}, shape, 5, given)
+        row = fresh_row(local)
+        start = row.copy()
+        local.update(0, 1, row)
+        rows.append(row - start)
+    assert not np.array_equal(*rows)
+    assert np.linalg.norm(rows[0] - rows[1]) < 0.2 * np.linalg.norm(rows[0])
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps"])

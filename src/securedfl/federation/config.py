@@ -53,6 +53,9 @@ ProtocolOption = Annotated[
 ]
 """The name of a protocol, or one of the user's own, which files know by its name."""
 
+Device = Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d{1,3})?)$")]
+"""A device of PyTorch's."""
+
 
 def _columns(values: Mapping[str, Any]) -> Columns:
     return Columns(
@@ -124,9 +127,7 @@ class TrainConfig(Settings):
     gradient_norm: float | None = Field(None, gt=0, description="Longer gradients are shortened to this norm.")
     proximal: float = Field(0.0, ge=0, description="FedProx: how much it costs to move away from the common model.")
     precision: Precision = Field("float32", description="bfloat16 trains in mixed precision.")
-    device: Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d{1,3})?)$")] = Field(
-        "cpu", description="Where peers train: cpu, cuda, cuda:1, mps."
-    )
+    device: Device = Field("cpu", description="Where peers train: cpu, cuda, cuda:1, mps.")
 
     common_optimizer: Kind = Field("none", description="What the common model does with an average.")
     common_learning_rate: float | None = Field(
@@ -187,7 +188,9 @@ class TrainConfig(Settings):
         if values.get("entry") is not None:
             own = ("dataset", "label", "user", "features", "held_back", "data_dir", "model", "width", "fraction")
             for key in own:
-                if values.get(key, cls.model_fields[key].default) != cls.model_fields[key].default:
+                default = cls.model_fields[key].default
+                given = values.get(key, default)
+                if (tuple(given) if isinstance(given, list) else given) != default:
                     raise ConfigError(
                         f"{key} is set in {where}, but the app of entry has its own; leave one of them away"
                     )

@@ -201,7 +201,9 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
                 f"metrics.jsonl in {folder.path} lacks rounds of {method} that the checkpoint has; "
                 f"delete {path} to train this method again from the start"
             )
-        kept += own.values()
+        # what is told of the last round only was told of the last round before the run was extended
+        last = folder.config.rounds
+        kept += [row if row.round == last else replace(row, all_accuracy=None) for row in own.values()]
         found[method] = point
     if rows or found:
         folder.keep(kept)

@@ -48,10 +48,8 @@ class Shell:
 
     Parameters
     ----------
-    settings
-        See `PeerSettings`.
-    tell
-        Told what people should know, in the shell's thread: what the core tells, and the names of the peers in it.
+    settings, tell
+        As for `Peer`.
 
     Attributes
     ----------

@@ -4,24 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from securedfl.network.core.entries import (
-    Abandon,
-    Add,
-    Admit,
-    Begin,
-    Commit,
-    Done,
-    End,
-    Entry,
-    Move,
-    Peer,
-    Remove,
-    Renew,
-    Settings,
-    Start,
-    Void,
-    Without,
-)
+from securedfl.network.core import entries as en
+from securedfl.network.core.entries import Entry, Peer
 from securedfl.network.core.events import Tell
 from securedfl.network.core.messages import Status
 from securedfl.network.wire.values import Reach
@@ -69,36 +53,36 @@ def entry_in_words(entry: Entry, roster: Iterable[Peer]) -> str:
         return ", ".join(names_of(numbers, known))
 
     match entry:
-        case Start():
+        case en.Start():
             return "the log begins: all peers were there"
-        case Begin(round, attempt, members):
+        case en.Begin(round, attempt, members):
             return f"round {round}, attempt {attempt} begins with {listed(*members)}"
-        case Commit(round, attempt):
+        case en.Commit(round, attempt):
             return f"round {round}, attempt {attempt}: all have shared, sums may be opened"
-        case Without(round, _, lost):
+        case en.Without(round, _, lost):
             return f"round {round}: finishing without {listed(*lost)}"
-        case Done(round, _, _):
+        case en.Done(round, _, _):
             return f"round {round} is done"
-        case Abandon(round, attempt):
+        case en.Abandon(round, attempt):
             return f"round {round}, attempt {attempt} is given up"
-        case Void(round):
+        case en.Void(round):
             return f"round {round} is void: it gives no average, and the model stays"
-        case Settings():
+        case en.Settings():
             deadlines = ", ".join(
                 f"{name} {getattr(entry, name):g} s" for name in ("train", "average", "absent", "heartbeat")
             )
             return f"settings changed: the last round is {entry.rounds - 1}; deadlines: {deadlines}"
-        case End(reason):
+        case en.End(reason):
             return f"an operator ended the run: {reason}"
-        case Add(peer):
+        case en.Add(peer):
             return f"{peer.name} joins the roster"
-        case Remove(number):
+        case en.Remove(number):
             return f"{listed(number)} leaves the roster"
-        case Move(number, address):
+        case en.Move(number, address):
             return f"{listed(number)} is at {address} now"
-        case Renew(number, _):
+        case en.Renew(number, _):
             return f"{listed(number)} has a new key"
-        case Admit(number, _):
+        case en.Admit(number, _):
             return f"{listed(number)} is admitted with a new state folder"
 
 

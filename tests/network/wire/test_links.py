@@ -35,13 +35,13 @@ def test_arrays_travel_in_both_directions_at_once(world):
     sent = [np.random.default_rng(k).integers(0, 255, 30_000_000, dtype=np.uint8) for k in range(2)]
     got = [np.zeros_like(array) for array in sent]
     threads = [
-        threading.Thread(target=first.links.send_array, args=("p1", b"there", sent[0])),
-        threading.Thread(target=second.links.send_array, args=("p0", b"back", sent[1])),
+        threading.Thread(target=first.send_array, args=("p1", b"there", sent[0])),
+        threading.Thread(target=second.send_array, args=("p0", b"back", sent[1])),
     ]
     for thread in threads:
         thread.start()
-    first.links.receive_array("p1", b"back", got[1])
-    second.links.receive_array("p0", b"there", got[0])
+    first.receive_array("p1", b"back", got[1])
+    second.receive_array("p0", b"there", got[0])
     for thread in threads:
         thread.join(60)
     np.testing.assert_array_equal(sent[0], got[0])

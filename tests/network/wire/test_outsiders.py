@@ -267,9 +267,9 @@ def test_a_stream_that_nobody_reads_holds_up_nothing_else(world):
     assert first.links.send("p1", b"control")
     second.heard("p0", b"control")
     got = np.ones_like(big)
-    thread = threading.Thread(target=first.links.send_array, args=("p1", b"read", big))
+    thread = threading.Thread(target=first.send_array, args=("p1", b"read", big))
     thread.start()
-    second.links.receive_array("p0", b"read", got)
+    second.receive_array("p0", b"read", got)
     thread.join(60)
     assert not got.any()
     got[:] = 1

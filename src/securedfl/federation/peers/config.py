@@ -13,7 +13,7 @@ import tomli_w
 from pydantic import BeforeValidator, Field
 
 from securedfl.errors import ConfigError
-from securedfl.federation.config import TrainConfig
+from securedfl.federation.config import Device, TrainConfig
 from securedfl.federation.settings import Settings, check_keys, read_toml
 from securedfl.network.core.entries import Peer as Line
 from securedfl.network.core.entries import Settings as Changeable
@@ -241,7 +241,7 @@ class PeerConfig(Settings):
     listen: str | Literal[False] | None = Field(None, description="HOST:PORT; by default its address; false: none.")
     proxy: str | None = Field(None, description="http://HOST:PORT of a CONNECT proxy; by default HTTPS_PROXY.")
     data_dir: Path | None = None
-    device: str = Field("cpu", description="Where a known data set's model trains: cpu, cuda, cuda:1, mps.")
+    device: Device = Field("cpu", description="Where a known data set's model trains: cpu, cuda, cuda:1, mps.")
     data: dict[str, Any] = Field(default_factory=dict, description="Handed to the entry point as it is.")
     metrics: str | None = Field(None, description="HOST:PORT of a Prometheus endpoint; off by default.")
 

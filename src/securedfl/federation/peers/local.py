@@ -18,7 +18,7 @@ from typing import Any
 import tomli_w
 
 from securedfl.arrays import to_numpy
-from securedfl.errors import PeerLostError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
 from securedfl.federation.apps.settings import own_data
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import pass_gate
@@ -26,11 +26,13 @@ from securedfl.federation.methods import choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED, FederationConfig
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
+from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.results import leave_results
 from securedfl.federation.run_folder.folder import ELSEWHERE, RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
 from securedfl.federation.run_folder.summary import Samples, Summary
+from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.task import task_of
 from securedfl.network.wire import keys as certificates
 from securedfl.privacy.absence import Absence
@@ -93,6 +95,8 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
             "certificate": str(file.certificate.relative_to(folder)),
             "authority": str(file.authority.relative_to(folder)),
         }
+        if config.device != "cpu":
+            values["device"] = config.device
         if config.data_dir is not None:
             values["data_dir"] = str(config.data_dir.resolve())
         if config.data:
@@ -131,6 +135,8 @@ def up(
     deadlines
         Other deadlines than the default ones.
     """
+    if config.members != config.peers:
+        raise ConfigError("peers_per_round is for simulations: all real peers that are there take part; leave it away")
     design = choose_design(config)
     row = by_name(config.protocol)
     absence = Absence.chosen(None, peers=config.peers, collusion=config.collusion, can_lose=row.can_lose)
@@ -229,15 +235,21 @@ def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[Local
     """Pool what the peers measured into the rows of a run, and leave its results."""
     rounds = sorted({round for peer in peers for round in peer.rows})
     before: dict[str, int] = {}
+    pool: list[Row] = []
     for round in rounds:
         rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
-        folder.append(pooled(round, rows, before))
+        pool.append(pooled(round, rows, before))
+        folder.append(pool[-1])
         before |= {name: row.bytes_out for name, row in rows.items()}
     _leave_model(folder)
     finished = bool(rounds) and rounds[-1] == folder.config.rounds
     last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
     samples = Samples(train=sum(row.samples for row in last), test=sum(row.count or 0 for row in last))
-    return leave_results(folder, samples, certificate, finished=finished, absence=absence)
+    summary = leave_results(folder, samples, certificate, finished=finished, absence=absence)
+    with trackers(folder.path, folder.config, METHOD, 0) as track:
+        for row in pool:
+            track(row)
+    return summary
 
 
 def _leave_model(folder: RunFolder) -> None:

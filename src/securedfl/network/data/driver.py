@@ -7,7 +7,6 @@ part, and only then does anything leave that is a sum (`Attempt.finish`).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -141,7 +140,6 @@ class Attempt:
         self.holds = False
         self._lost: frozenset[int] = frozenset()
         self._result: Array | None = None
-        self.seconds_waiting = 0.0
 
     def connect(self, mailbox: Mailbox, outlets: Mapping[int, Outlet]) -> None:
         """Say where messages come from and go to; peers are numbered as in the plan."""
@@ -186,10 +184,7 @@ class Attempt:
 
     def _wait(self, waiting: Mapping[int, int]) -> tuple[int, Inbox]:
         """Wait for a chunk that can go on, and its inbox."""
-        began = time.monotonic()
-        found = self._box.take(waiting, self._patience, self._excused)
-        self.seconds_waiting += time.monotonic() - began
-        return found
+        return self._box.take(waiting, self._patience, self._excused)
 
     def _send(self, chunk: int, state: _Chunk) -> None:
         """Send what a chunk has to say."""

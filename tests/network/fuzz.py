@@ -1,6 +1,6 @@
 """Feeds broken frames and messages to what reads them: nothing but `FrameError` may come out.
 
-    python -m securedfl.network.fuzz --messages 10000000 [--seed 0]
+    python -m tests.network.fuzz --messages 10000000 [--seed 0]
 
 Each conversation is a few frames as peers send them, or a few messages, records and heads of parcels as the log of
 three peers makes them, of which some bytes were changed, doubled, cut or moved. Messages that can still be read go to a
@@ -222,7 +222,7 @@ def fuzz(messages: int, seed: int) -> Tally:
                 data, count = conversation(source)
                 taken = feed(data, source)
         except Exception:
-            sys.stderr.write(f"repeat it with: python -m securedfl.network.fuzz --messages 1 --seed {seed}\n")
+            sys.stderr.write(f"repeat it with: python -m tests.network.fuzz --messages 1 --seed {seed}\n")
             raise
         tally.messages += count
         tally.taken += taken
