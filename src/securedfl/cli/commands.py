@@ -27,6 +27,7 @@ COMMANDS = (
     "roster",
     "design",
     "audit",
+    "budget",
     "attack",
     "report",
     "data",

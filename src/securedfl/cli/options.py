@@ -32,6 +32,7 @@ CHOICES = {
     "range": "NUMBER",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
+    "privacy": "KEY=VALUE,...",
 }
 """What ``--help`` shows for values that are neither numbers nor one of a few words."""
 
@@ -79,6 +80,8 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: value for name, value in given.items() if value is not None}
     if "rho" in values:
         values["rho"] = read_rho(values["rho"])
+    if "privacy" in values:
+        values["privacy"] = read_privacy(values["privacy"])
     for name, number in NUMBERS.items():
         with suppress(ValueError):
             if name in values:
@@ -96,6 +99,20 @@ def read_rho(text: str) -> Any:
         return {"start": float(start), "decay": float(decay), "period": int(period)}
     except ValueError:
         raise ConfigError(f"--rho {text}: give a number, or START,DECAY,PERIOD such as 3,3e-4,1") from None
+
+
+def read_privacy(text: str) -> dict[str, Any]:
+    """Read KEY=VALUE,... as the table ``[privacy]``."""
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ConfigError(f"--privacy {text}: give KEY=VALUE,... such as unit=site,clip=1,epsilon=8,delta=1e-3")
+        found[name] = value
+        for kind in (float, int):
+            with suppress(ValueError):
+                found[name] = kind(value)
+    return found
 
 
 def _annotation(name: str, field: FieldInfo, panel: str) -> Any:

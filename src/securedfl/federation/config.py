@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
+from securedfl.federation.budget.settings import PrivacySettings
 from securedfl.learning.data.datasets import source
 from securedfl.parameters import Integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
@@ -143,6 +144,9 @@ class TrainConfig(Settings):
     )
     collusion: int = Field(1, ge=0, description="Colluding peers that the federation must withstand.")
     allow_exposure: bool = Field(False, description="Train even if the settings do not withstand that.")
+    privacy: PrivacySettings | None = Field(
+        None, description="Differential privacy: unit, noise, clip, delta, epsilon or noise_multiplier, sampling."
+    )
 
     workers: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
         "auto", description="Processes that train peers; auto measures what is fastest."
@@ -161,7 +165,7 @@ class TrainConfig(Settings):
         dataset = values.get("dataset", cls.model_fields["dataset"].default)
         defaults = source(dataset).defaults if isinstance(dataset, str) else {}
         check_keys(defaults, cls.model_fields, f"the defaults of the data set {dataset!r}")
-        config = cls.checked({**defaults, **values}, where)
+        config = cls.checked({**defaults, **values, **privacy_in(values, where)}, where)
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
             raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
@@ -201,6 +205,19 @@ class TrainConfig(Settings):
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def privacy_in(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the table ``privacy`` of settings, checked, if there is one."""
+    given = values.get("privacy")
+    if not isinstance(given, Mapping):
+        return {}
+    where = f"[privacy] in {where}"
+    check_keys(given, PrivacySettings.model_fields, where)
+    try:
+        return {"privacy": PrivacySettings.model_validate(dict(given))}
+    except ValidationError as error:
+        raise ConfigError(_explain(error, where)) from None
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; a missing or malformed one is a `ConfigError`."""
     try:
@@ -224,6 +241,7 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
 
 _WORDS = {
     "model_type": "a table with start, decay and period",
+    "missing": "given",
     "too_short": "at least one name",
     "tuple_type": "a list of names",
     "finite_number": "a finite number",
@@ -253,5 +271,6 @@ def _explain(error: ValidationError, where: str) -> str:
     texts = []
     for name, messages in lines.items():
         wanted = " or ".join(dict.fromkeys(messages))
-        texts.append(f"{name} = {given[name]!r} in {where}: must be {wanted}")
+        is_given = "" if wanted == _WORDS["missing"] else f" = {given[name]!r}"
+        texts.append(f"{name}{is_given} in {where}: must be {wanted}")
     return "; ".join(texts)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from securedfl.designs import Design
+from securedfl.errors import PrivacyError
+from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, private
 from securedfl.federation.methods import method as find_method
@@ -16,6 +18,8 @@ from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.privacy.absence import Absence
 from securedfl.privacy.audit import Audit
+from securedfl.privacy.budget import words
+from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
@@ -30,7 +34,13 @@ EVERYBODY = Absence(policy="wait")
 """A simulation averages over all peers in every round."""
 
 
-def pass_gate(config: TrainConfig, design: Design, absence: Absence = EVERYBODY) -> dict[str, Any]:
+Plans = Mapping[str, Plan]
+"""What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""
+
+
+def pass_gate(
+    config: TrainConfig, design: Design, absence: Absence = EVERYBODY, plans: Plans | None = None
+) -> dict[str, Any]:
     """Return what is certified about this federation, for summary.json; called once, before training starts.
 
     Parameters
@@ -41,6 +51,8 @@ def pass_gate(config: TrainConfig, design: Design, absence: Absence = EVERYBODY)
         Who meets whom.
     absence
         What happens when peers are missing.
+    plans
+        Of differential privacy, if there is any.
 
     Returns
     -------
@@ -61,7 +73,20 @@ def pass_gate(config: TrainConfig, design: Design, absence: Absence = EVERYBODY)
             _log.warning("exposure is allowed: %s", certificate.sentence)
         elif demand and certificate.verdict == "partial sums":
             _log.warning("%s", certificate.sentence)
-    return _plain(config, design, absence)
+        if plans and method in plans:
+            _check_noise(plans[method], certificate)
+    return _plain(config, design, absence, plans or {}, {})
+
+
+def _check_noise(plan: Plan, certificate: Certificate) -> None:
+    """Refuse noise that is shared by more peers than are in a sum that a coalition sees."""
+    if plan.noise == "distributed" and certificate.verdict != "only the total":
+        raise PrivacyError(
+            "distributed noise protects the total only, but these settings let coalitions compute sums of fewer peers, "
+            'with less noise in them; choose settings that tell only the total, or noise = "local"'
+        )
+    if drowned := words.useless(plan):
+        _log.warning("%s", drowned.strip())
 
 
 def save_account(
@@ -70,6 +95,7 @@ def save_account(
     design: Design,
     rows: Iterable[Row | PeerRow],
     absence: Absence = EVERYBODY,
+    plans: Plans | None = None,
 ) -> None:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far.
 
@@ -81,10 +107,10 @@ def save_account(
         Of the run.
     rows
         Its metrics: one per method and round. What real peers ``tried`` for a round is added up.
-    absence
+    absence, plans
         As for `pass_gate`.
     """
-    ledgers, done = {}, list(rows)
+    ledgers, done, spent = {}, list(rows), dict[str, float]()
     for method in private(config):
         certificate = _certified(config, design, method)
         attempts = [a for row in done if row.method == method for a in _attempts(row, design.n)]
@@ -93,12 +119,24 @@ def save_account(
             **ledger.to_dict(certificate.worst_coalition),
             "allow_exposure": config.allow_exposure,
         }
+        if plan := (plans or {}).get(method):
+            everybody = tuple(range(design.n))
+            opened: dict[int, list[tuple[int, ...]]] = {}
+            for attempt in attempts:
+                if attempt.opened:
+                    opened.setdefault(attempt.round, []).append(attempt.members or everybody)
+            epsilons = epsilon_by_round(plan, opened)
+            spent[method] = max(epsilons.values(), default=0.0)
+            ledgers[method]["differential_privacy"] = {
+                **words.to_dict(plan, spent[method]),
+                "epsilon_by_round": {str(round): epsilon for round, epsilon in epsilons.items()},
+            }
         if len(ledgers) == 1:  # the first method's picture
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
     if ledgers:
-        write_text(folder / CERTIFICATE, readable_json(_plain(config, design, absence)) + "\n")
+        write_text(folder / CERTIFICATE, readable_json(_plain(config, design, absence, plans or {}, spent)) + "\n")
         write_text(folder / LEDGER, readable_json(_only(ledgers)) + "\n")
 
 
@@ -114,8 +152,10 @@ def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
     ]
 
 
-def _plain(config: TrainConfig, design: Design, absence: Absence) -> dict[str, Any]:
-    """Return the certificates as JSON holds them, with what holds over rounds."""
+def _plain(
+    config: TrainConfig, design: Design, absence: Absence, plans: Plans, spent: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the certificates as JSON holds them, with what holds over rounds, and what was spent so far."""
     found = {}
     for method in private(config):
         certificate = _certified(config, design, method)
@@ -125,6 +165,13 @@ def _plain(config: TrainConfig, design: Design, absence: Absence) -> dict[str, A
             "sentence": f"{certificate.sentence} {absence.sentence}",
             "over_rounds": absence.sentence,
         }
+        if method in plans:
+            now = spent.get(method, 0.0)
+            promise = words.sentence(plans[method], now, examined=certificate.exhaustive)
+            found[method] |= {
+                "sentence": f"{promise} {found[method]['sentence']}",
+                "differential_privacy": {**words.to_dict(plans[method], now), "sentence": promise},
+            }
     return _only(found)
 
 
@@ -156,6 +203,8 @@ def _remarks(config: TrainConfig, method: str) -> dict[str, Any]:
             "This run is a simulation that draws masks from its seed, so that it can be repeated; the certificate "
             "describes peers that draw them in secret (masks = secret)."
         )
+    if config.privacy is not None and config.masks == "seeded":
+        remarks["remark"] += " The noise of differential privacy is drawn from the seed too, and protects nobody here."
     return remarks
 
 

@@ -10,6 +10,7 @@ from securedfl.designs.best import Make
 from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.federation.bringing import Bringing
 from securedfl.federation.config import RhoSchedule, TrainConfig
+from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.protocol import Averaging, Protocol, by_name, design_for
 
@@ -120,17 +121,30 @@ def averages_differences(config: TrainConfig, name: str) -> bool:
     return config.differences and not (found.baseline or found.as_published)
 
 
-def bringing(config: TrainConfig, name: str, design: Design, dtype: str) -> Callable[[int], Bringing]:
-    """Return what gives, for a round, how parameters are brought to the average of a method."""
+def bringing(
+    config: TrainConfig, name: str, design: Design, dtype: str, plan: Plan | None = None
+) -> Callable[[int], Bringing]:
+    """Return what gives, for a round, how parameters are brought to the average of a method.
+
+    With a plan of differential privacy the range of all rounds but the first follows from it.
+    """
     later = averaging(config, name, design)
     assert later is not None  # noqa: S101 - for methods that communicate
     first = later
     if averages_differences(config, name) and set(FIRST) <= set(later.protocol.options):
         first = later.protocol.on(design, seed=config.seed, **{**later.given, **FIRST})
+    if plan is not None and plan.in_average:
+        later = later.protocol.on(design, seed=config.seed, **{**later.given, "range": plan.range})
 
     def of_round(round: int) -> Bringing:
         chosen = (later if round else first).at(round)
-        return Bringing(averaging=chosen, dtype=dtype, weighted=config.weighted, beyond=config.beyond)
+        return Bringing(
+            averaging=chosen,
+            dtype=dtype,
+            weighted=config.weighted,
+            beyond=config.beyond,
+            plan=plan if plan is not None and plan.in_average else None,
+        )
 
     return of_round
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import EVERYBODY, save_account
+from securedfl.federation.gate import EVERYBODY, Plans, save_account
 from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.summary import DesignSummary, MethodSummary, Samples, Summary, versions
@@ -23,6 +23,7 @@ def leave_results(
     *,
     finished: bool,
     absence: Absence = EVERYBODY,
+    plans: Plans | None = None,
 ) -> Summary:
     """Write summary, metrics.csv, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
@@ -44,7 +45,7 @@ def leave_results(
         config=config.to_dict(),
     )
     folder.finish(summary)
-    save_account(folder.path, config, design, rows, absence)
+    save_account(folder.path, config, design, rows, absence, plans)
     return summary
 
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from securedfl.federation.bringing import Bringing, Brought
+from securedfl.federation.budget.protection import Keys, with_central_noise
 from securedfl.learning.training.task import Score
 from securedfl.learning.training.team import Report, Team
 from securedfl.parameters import Array
 from securedfl.protocols.fixedpoint import UnencodableError
+from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.simulation.driver import Draws, NotFiniteError, run
 
@@ -77,6 +79,9 @@ class SecureAggregation:
         Gives the source of random rounding for a round and a peer.
     differences
         Whether differences are averaged from round 1 on.
+    noise
+        Gives the keys of the noise of differential privacy for a round and a peer (-1: the server that is compared
+        with); by default secret ones.
     weights
         How much each peer counts; without, all count alike.
     name_at
@@ -95,11 +100,13 @@ class SecureAggregation:
         draws: Callable[[int], Draws | None],
         rounding: Callable[[int, int], Draw],
         differences: bool = True,
+        noise: Callable[[int, int], Keys] | None = None,
         weights: Sequence[float] | None = None,
         name_at: Callable[[int], str] | None = None,
     ) -> None:
         self._bringing, self._draws, self._rounding, self._name_at = bringing, draws, rounding, name_at
         self._differences = differences
+        self._noise = noise or (lambda _round, _peer: secret_uniform.seed)
         self._weights = None if weights is None else [weight / max(weights) for weight in weights]
         self._base: Array | None = None
         self.residuals: list[Array] | None = None
@@ -123,10 +130,16 @@ class SecureAggregation:
             raise NotFiniteError(error.peer, error.index, error.value, name) from None
         left = [one.residual for one in brought]
         self.residuals = None if left[0] is None else [one for one in left if one is not None]
-        mean = bring.model(outcome.average, self._base)
+        average = outcome.average
+        if bring.plan is not None and self._base is not None:
+            average = with_central_noise(average, bring.plan, self._noise(round, -1))
+        mean = bring.model(average, self._base)
         seconds = time.perf_counter() - started
 
-        difference = mean - true_mean(parameters, self._weights)
+        true = true_mean(parameters, self._weights)
+        if bring.plan is not None and bring.plan.brings_steps and self._base is not None:
+            true += self._base
+        difference = mean - true
         parameters[:] = mean
         if self._differences:
             self._base = mean
@@ -135,7 +148,7 @@ class SecureAggregation:
             error_mse=float(np.square(difference).mean()),
             error_max=float(np.abs(difference).max()),
             bytes_per_peer=float(np.mean(outcome.sent)),
-            clipped=sum(one.clipped for one in brought) if bring.beyond == "clip" else None,
+            clipped=sum(one.clipped for one in brought) if bring.beyond == "clip" or bring.plan else None,
             seconds=seconds,
         )
 
@@ -146,6 +159,7 @@ class SecureAggregation:
             draw=self._rounding(round, peer),
             weight=1.0 if self._weights is None else self._weights[peer],
             residual=None if self.residuals is None else self.residuals[peer],
+            keys=self._noise(round, peer),
         )
 
 

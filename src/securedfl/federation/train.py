@@ -10,8 +10,11 @@ from typing import Any
 
 from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.algorithm3 import algorithm3
+from securedfl.federation.budget.account import last_round
+from securedfl.federation.budget.planning import check_privacy
+from securedfl.federation.budget.task import keys_of, planned
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import pass_gate
+from securedfl.federation.gate import Plans, pass_gate
 from securedfl.federation.methods import (
     averages_differences,
     averaging,
@@ -41,6 +44,7 @@ from securedfl.learning.training.task import Task
 from securedfl.learning.training.team import Team
 from securedfl.learning.training.worker_count import make_team
 from securedfl.parameters import Array
+from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols import InsecureSeededDraw
 from securedfl.simulation.driver import Draws
 
@@ -87,15 +91,16 @@ def train(config: TrainConfig | None = None, *, observer: Observer | None = None
         raise ConfigError("give either a configuration or settings one by one, not both")
     builder(config.model)
     check_settings(config)
+    check_privacy(config)
     design = choose_design(config)
     for method in config.methods:
         # options that make no average are an error before anything is read or written
         averaging(config, method, design)
     observer = observer or Observer()
-    task = make_task(config, observer.preparing)
-    certificate = pass_gate(config, design)
+    task, plans = planned(config, make_task(config, observer.preparing), design)
+    certificate = pass_gate(config, design, plans=plans)
     folder = RunFolder.create(config.out or default_folder(config), config, design)
-    return _run(folder, task, certificate, observer)
+    return _run(folder, task, certificate, plans, observer)
 
 
 def resume(path: Path, *, changes: Mapping[str, Any] | None = None, observer: Observer | None = None) -> Summary:
@@ -113,12 +118,13 @@ def resume(path: Path, *, changes: Mapping[str, Any] | None = None, observer: Ob
     folder = RunFolder.open(path, changes)
     with ExitStack() as stack:
         stack.callback(folder.close)
-        certificate = pass_gate(folder.config, folder.design)
         observer = observer or Observer()
-        return _run(folder, make_task(folder.config, observer.preparing), certificate, observer)
+        task, plans = planned(folder.config, make_task(folder.config, observer.preparing), folder.design)
+        certificate = pass_gate(folder.config, folder.design, plans=plans)
+        return _run(folder, task, certificate, plans, observer)
 
 
-def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer: Observer) -> Summary:
+def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], plans: Plans, observer: Observer) -> Summary:
     """Train what is left of a run; stopped or not, leave its results."""
     config = folder.config
     with ExitStack() as stack:
@@ -131,12 +137,12 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer
                 team = stack.enter_context(make_team(task, config.workers, updates=left))
                 observer.started(folder.path, config, team.workers)
                 for method in config.methods:
-                    _train_method(folder, task, team, method, done.pop(method, None), observer)
+                    _train_method(folder, task, team, method, done.pop(method, None), plans, observer)
         except BaseException:  # Ctrl-C too: what was reached stays usable
             with suppress(Exception):  # the first error is the one to tell
-                leave_results(folder, task, certificate, finished=False)
+                leave_results(folder, task, certificate, finished=False, plans=plans)
             raise
-        return leave_results(folder, task, certificate, finished=True)
+        return leave_results(folder, task, certificate, finished=True, plans=plans)
 
 
 def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
@@ -168,14 +174,22 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
 
 
 def _train_method(
-    folder: RunFolder, task: Task, team: Team, method: str, point: Checkpoint | None, observer: Observer
+    folder: RunFolder,
+    task: Task,
+    team: Team,
+    method: str,
+    point: Checkpoint | None,
+    plans: Plans,
+    observer: Observer,
 ) -> None:
     """Run Algorithm 3 for one method: after every round a row of metrics, then the checkpoint."""
     config = folder.config
     after = None if point is None else point.round
-    if after == config.rounds:
+    plan = plans.get(method)
+    rounds = last_round(plan, config.rounds)
+    if after == rounds:
         return
-    aggregation = _aggregation(folder, task, team, method)
+    aggregation = _aggregation(folder, task, team, method, plan)
     averaged = no_aggregation if aggregation is None else _keeping(aggregation, folder, method)
     peers = SimulatedPeers(team, averaged, observer.peers_trained)
     if point is not None:
@@ -190,7 +204,7 @@ def _train_method(
         events = None
         if config.tensorboard:
             events = stack.enter_context(closing(Events(folder.path, method, (after or 0) + 1)))
-        for outcome in algorithm3(peers, rounds=config.rounds, after=after):
+        for outcome in algorithm3(peers, rounds=rounds, after=after):
             losses = list(zip(outcome.losses, task.samples, strict=False))
             row = replace(
                 Row.pooled(method, outcome.number, outcome.scores, losses),
@@ -200,9 +214,10 @@ def _train_method(
                 clipped=outcome.average.clipped,
                 train_seconds=outcome.train_seconds,
                 average_seconds=outcome.average.seconds,
+                epsilon=None if plan is None else plan.epsilon({config.peers: outcome.number}),
             )
             folder.append(row)
-            if row.round % config.checkpoint_every == 0 or row.round == config.rounds:
+            if row.round % config.checkpoint_every == 0 or row.round == rounds:
                 saved = checkpoints.snapshot(team.parameters)
                 residuals = None if aggregation is None else aggregation.residuals
                 save(Checkpoint(method, row.round, folder.identity, saved, team.states(), residuals))
@@ -212,7 +227,7 @@ def _train_method(
     observer.method_finished(method)
 
 
-def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> SecureAggregation | None:
+def _aggregation(folder: RunFolder, task: Task, team: Team, method: str, plan: Plan | None) -> SecureAggregation | None:
     """Return how a method averages; None if it does not."""
     config = folder.config
     if averaging(config, method, folder.design) is None:
@@ -224,11 +239,12 @@ def _aggregation(folder: RunFolder, task: Task, team: Team, method: str) -> Secu
         return lambda peer, offset: InsecureSeededDraw(config.seed, peer=peer, round=round, offset=offset)
 
     return SecureAggregation(
-        bringing(config, method, folder.design, team.schema.dtype),
+        bringing(config, method, folder.design, team.schema.dtype, plan),
         draws=draws,
         # another stream than that of the masks
         rounding=lambda round, peer: InsecureSeededDraw(config.seed, peer=-1 - peer, round=round),
         differences=averages_differences(config, method),
+        noise=lambda round, peer: keys_of(config, peer, round),
         weights=[float(count) for count in task.samples] if config.weighted else None,
         name_at=team.schema.name_at,
     )

@@ -49,6 +49,8 @@ class Row:
         Sent by a peer, on average.
     clipped
         How many values of all peers were beyond the range and were cut, if that is allowed.
+    epsilon
+        Of differential privacy, after this round; see `securedfl.privacy.budget`.
     tried
         All attempts at the average, if real peers made it.
     """
@@ -66,6 +68,7 @@ class Row:
     clipped: int | None = None
     train_seconds: float = 0.0
     average_seconds: float = 0.0
+    epsilon: float | None = None
     tried: tuple[Tried, ...] | None = None
 
     @classmethod
@@ -104,6 +107,8 @@ class PeerRow:
         Training samples of this peer.
     clipped
         How many of its values were beyond the range and were cut.
+    epsilon
+        Of differential privacy, after this round.
     correct, loss, count
         Sums over its own test data, if it has any.
     """
@@ -123,6 +128,7 @@ class PeerRow:
     bytes_in: int
     samples: int
     clipped: int | None = None
+    epsilon: float | None = None
     correct: int | None = None
     loss: float | None = None
     count: int | None = None
@@ -141,7 +147,7 @@ PER_PEER = ("peer_accuracy", "peer_loss")
 COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "tried"))
 """The columns of metrics.csv; all but method and round are numbers."""
 
-_LEFT_OUT = ("tried", "correct", "loss", "count", "clipped")
+_LEFT_OUT = ("tried", "correct", "loss", "count", "clipped", "epsilon")
 """Keys that are not written where they do not apply."""
 
 
