@@ -39,10 +39,13 @@ class SimulatedPeers:
     """All peers at once: a team that trains, and a way to average. The rows of ``team.parameters`` are the paper's w_k.
 
     `no_aggregation` leaves every peer on its own (Local-Only). ``report`` hears how many peers have trained in a round.
+    ``private`` takes steps that are differentially private for each record.
     """
 
-    def __init__(self, team: Team, aggregation: Aggregation, report: Report | None = None) -> None:
-        self._team, self._aggregation, self._report = team, aggregation, report
+    def __init__(
+        self, team: Team, aggregation: Aggregation, report: Report | None = None, *, private: bool = False
+    ) -> None:
+        self._team, self._aggregation, self._report, self._private = team, aggregation, report, private
 
     def initialise(self) -> None:
         """Choose w_k^0."""
@@ -50,7 +53,7 @@ class SimulatedPeers:
 
     def update(self, round: int) -> Sequence[float]:
         """Train all peers."""
-        return self._team.update(round, self._report)
+        return self._team.update(round, self._report, private=self._private)
 
     def average(self, round: int) -> SimulatedAverage:
         """Average all peers."""

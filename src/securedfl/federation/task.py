@@ -17,5 +17,5 @@ def make_task(config: TrainConfig, report: Report | None = None) -> Task:
     dataset = datasets.load(config.dataset, config.data_dir, report)
     dataset = dataset.fraction(config.fraction, stream(config.seed, "fraction"))
     dealt = deal(dataset, config.peers, dealing=config.dealing, alpha=config.alpha, seed=config.seed)
-    options = {field.name: getattr(config, field.name) for field in fields(TrainingOptions)}
+    options = {field.name: getattr(config, field.name) for field in fields(TrainingOptions) if field.name != "private"}
     return Task(dataset, dealt, TrainingOptions(**options))

@@ -191,7 +191,8 @@ def _train_method(
         return
     aggregation = _aggregation(folder, task, team, method, plan)
     averaged = no_aggregation if aggregation is None else _keeping(aggregation, folder, method)
-    peers = SimulatedPeers(team, averaged, observer.peers_trained)
+    stepping = plan is not None and plan.unit == "record"
+    peers = SimulatedPeers(team, averaged, observer.peers_trained, private=stepping)
     if point is not None:
         if point.parameters.shape[1] != team.schema.size or len(point.states) != task.peers:
             raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")

@@ -6,12 +6,16 @@ from dataclasses import dataclass
 
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
+from securedfl.learning.training.private import PrivateSteps
 from securedfl.parameters import Array, Integers
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """How a peer trains: the arguments of Algorithm 3's Update, and what of the model is averaged (`Schema.of`)."""
+    """How a peer trains: the arguments of Algorithm 3's Update, and what of the model is averaged (`Schema.of`).
+
+    ``private`` is what differential privacy of records asks of methods that are to be private.
+    """
 
     model: str
     width: float = 1.0
@@ -24,6 +28,7 @@ class TrainingOptions:
     seed: int = 0
     integers: Integers = "own"
     local: tuple[str, ...] = ()
+    private: PrivateSteps | None = None
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,9 @@ class Team(AbstractContextManager["Team"], ABC):
         """Write w_k^0 into every row and start all optimisers afresh."""
         self._everybody("initialise")
 
-    def update(self, round: int, report: Report | None = None) -> list[float]:
+    def update(self, round: int, report: Report | None = None, *, private: bool = False) -> list[float]:
         """Train every peer in place and return their mean training losses."""
-        return self._everybody("update", round, report=report)
+        return self._everybody("private update" if private else "update", round, report=report)
 
     def evaluate(self) -> list[Score]:
         """Score every peer's own model on its own test data."""
@@ -100,6 +100,7 @@ COMMANDS: Mapping[str, Callable[[LocalTrainer, int, Array, Any], Any]] = {
     "ready": lambda _trainer, _peer, _row, _nothing: None,
     "initialise": lambda trainer, peer, row, _nothing: trainer.initialise(peer, row),
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
+    "private update": lambda trainer, peer, row, round: trainer.private_update(peer, round, row),
     "evaluate": lambda trainer, peer, row, _nothing: trainer.evaluate(peer, row),
     "state": lambda trainer, peer, _row, _nothing: trainer.state(peer),
     "restore": lambda trainer, peer, _row, states: trainer.restore(peer, states[peer]),

@@ -17,6 +17,7 @@ from securedfl.errors import InvalidInputError, unknown
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
 from securedfl.learning.seeds import torch_seed
+from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.learning.training.task import PeerData, Score, Task, TrainingOptions
 from securedfl.parameters import Array
 
@@ -111,6 +112,40 @@ class LocalTrainer:
                 f"lower learning_rate (now {self.options.learning_rate})"
             )
         return mean
+
+    def private_update(self, peer: int, round: int, row: Array) -> float:
+        """Take the steps of `PrivateSteps`; return the mean loss over the batches, NaN if they were empty.
+
+        With distributed noise the row becomes the step that this peer brings; with local noise, its parameters.
+        """
+        wish = self.options.private
+        assert wish is not None  # noqa: S101 - the caller asks for it
+        x, y, _, _ = self._data[peer]
+        self.load(peer, row)
+        self.model.module.train()
+        clipped = ClippedGradients(self.model, self._losses)
+        total, count = 0.0, 0
+        with _seeded(torch_seed(self.options.seed, "update", peer, round)):
+            for step in range(wish.steps):
+                chosen = torch.from_numpy(wish.chance.batch(len(x), peer, round, step))
+                batch_x, batch_y = x[chosen], y[chosen]
+                total += float(clipped.add(batch_x, batch_y, wish.clip))
+                count += len(batch_x)
+                if wish.scale is not None:
+                    row[:] = self.model.gradient.numpy()
+                    row *= -wish.scale
+                    break
+                noisy = wish.chance.noisy(self.model.gradient.numpy(), peer, round, step)
+                self.model.gradient.copy_(torch.from_numpy(noisy / wish.expected))
+                self._optimizers[peer].step()
+            else:
+                self._home[peer] = self.model.write(row)
+        return total / count if count else math.nan
+
+    def _losses(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each sample: of a sequence, the mean over its positions."""
+        flat = nn.functional.cross_entropy(scores.reshape(-1, self._classes), labels.reshape(-1), reduction="none")
+        return flat.view(len(labels), -1).mean(1)
 
     def _epoch(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Tensor:
         """Take one step per mini-batch and return the sum of the samples' losses."""
