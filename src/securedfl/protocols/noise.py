@@ -35,7 +35,7 @@ UNIT = 192
 ERROR = 2.0**-100
 """How far all probabilities of the tables together are from the true ones, but for the tail: 128 bits decide."""
 
-QUICK_VARIANCE, MOST_VARIANCE = 2.0**27, 2.0**32
+QUICK_VARIANCE, MOST_VARIANCE = 2.0**25, 2.0**32
 """Up to which tables are quick to make and to draw from, and up to which they are made at all."""
 
 _BLOCK = 1 << 15

@@ -10,8 +10,9 @@ from typing import Any, Self
 import numpy as np
 
 from securedfl.errors import InvalidInputError
+from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.peers.config import PeerConfig
-from securedfl.federation.peers.learner import put, replace, schema_of, tree_of
+from securedfl.federation.peers.learner import check_own_training, put, replace, schema_of, tree_of
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, find_update, save_update
 from securedfl.network.averages import Averaged
@@ -77,6 +78,7 @@ class JoinedPeer:
         if saved is None or saved.round != self.round:
             if (task := self._member.peer.progress.todo) is not None and task.again and task.round == self.round:
                 return None
+            check_budget(self._member.site.plan, self._member.peer.progress.state)
             residual = None if saved is None else saved.residual
             brought = self._member.bring(w, self._base, weight, residual)
             saved = Update(self.round, brought.vector, home, None, brought.residual, brought.clipped)
@@ -111,6 +113,7 @@ class JoinedPeer:
         """Join on first use; later check that the model is still the same."""
         if self._member is None or self._schema is None:
             site = Site.of(PeerConfig.load(self._path))
+            check_own_training(site.federation, "the caller of join")
             self._schema = _described(model, site)
             self._member = self._stack.enter_context(membership(site, self._schema))
             task = self._member.peer.begin()

@@ -13,6 +13,8 @@ import numpy as np
 
 from securedfl.arrays import to_numpy
 from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.federation.budget.task import planned
+from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.task import Score
@@ -56,7 +58,9 @@ class KnownLearner:
         # sums in another order give other bits
         torch.set_num_threads(1)
         self._me = config.position(federation)
-        task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir}))
+        training = federation.training.model_copy(update={"data_dir": config.data_dir})
+        task, plans = planned(training, make_task(training), choose_design(training))
+        self._private = any(plan.unit == "record" for plan in plans.values())
         self._trainer = LocalTrainer.of(task, [self._me])
         self.schema = self._trainer.model.schema
         self.samples = task.samples[self._me]
@@ -68,10 +72,11 @@ class KnownLearner:
         return row
 
     def update(self, vector: Array, round: int) -> tuple[Array, float | None]:
-        """Train for the local epochs."""
+        """Train for the local epochs; with distributed noise for each record, return the step itself."""
         row = np.array(vector)
-        loss = self._trainer.update(self._me, round, row)
-        return row, loss
+        train = self._trainer.private_update if self._private else self._trainer.update
+        loss = train(self._me, round, row)
+        return row, loss if np.isfinite(loss) else None
 
     def evaluate(self, vector: Array) -> Score | None:
         """Score on this peer's test data."""
@@ -162,9 +167,20 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
     """Return what this peer trains; ``folder`` is where entry points are looked for first."""
     if federation.entry is None:
         return KnownLearner(federation, config)
+    check_own_training(federation, f"the entry point {federation.entry}")
     data = {"name": config.name, "seed": federation.training.seed, **config.data}
     training = federation.training
     return EntryLearner(federation.entry, data, folder, integers=training.integers, local=training.local)
+
+
+def check_own_training(federation: FederationConfig, whose: str) -> None:
+    """Refuse a promise about records where this software does not take the steps itself."""
+    privacy = federation.training.privacy
+    if privacy is not None and privacy.unit == "record":
+        raise ConfigError(
+            f'unit = "record" needs clipped gradients of Poisson batches, and {whose} trains by itself; take '
+            'unit = "site", which clips whatever it brings, or a known data set'
+        )
 
 
 def tree_of(model: Any) -> Tree:

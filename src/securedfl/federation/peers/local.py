@@ -17,7 +17,11 @@ from typing import Any
 
 import tomli_w
 
+from securedfl.designs import Design
 from securedfl.errors import PeerLostError, SecuredFLError
+from securedfl.federation.budget.account import last_round
+from securedfl.federation.budget.planning import check_privacy
+from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
@@ -31,6 +35,7 @@ from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.task import make_task
 from securedfl.network.wire import keys as certificates
 from securedfl.privacy.absence import Absence
+from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import by_name
 from securedfl.storage import write_text
 
@@ -122,7 +127,8 @@ def up(
     design = choose_design(config)
     row = by_name(config.protocol)
     absence = Absence.chosen(None, peers=config.peers, collusion=config.collusion, can_lose=row.can_lose)
-    certificate = pass_gate(config, design, absence)
+    config, plans = _with_records(config, design)
+    certificate = pass_gate(config, design, absence, plans)
     folder = RunFolder.create(path, config, design)
     if observer is not None:
         observer.folder = path
@@ -136,7 +142,7 @@ def up(
         show(peers)
     finally:
         _stop(peers)
-        summary = _finish(folder, certificate, peers, absence)
+        summary = _finish(folder, certificate, peers, absence, plans)
         folder.close()
     failed = [peer for peer in peers if peer.process.returncode]
     if len(failed) == len(peers):
@@ -211,7 +217,24 @@ def _stop(peers: list[LocalPeer]) -> None:
                 pipe.close()
 
 
-def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[LocalPeer], absence: Absence) -> Summary:
+def _with_records(config: TrainConfig, design: Design) -> tuple[TrainConfig, dict[str, Plan]]:
+    """Return the settings with the number of all records, which can be counted here, and what will be spent."""
+    check_privacy(config)
+    if config.privacy is None:
+        return config, {}
+    task = make_task(config)
+    counted = config.privacy.records or sum(task.samples)
+    config = config.model_copy(update={"privacy": config.privacy.model_copy(update={"records": counted})})
+    return config, planned(config, task, design)[1]
+
+
+def _finish(
+    folder: RunFolder,
+    certificate: Mapping[str, Any],
+    peers: list[LocalPeer],
+    absence: Absence,
+    plans: dict[str, Plan],
+) -> Summary:
     """Pool what the peers measured into the rows of a run, and leave its results."""
     rounds = sorted({round for peer in peers for round in peer.rows})
     before: dict[str, int] = {}
@@ -219,8 +242,9 @@ def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[Local
         rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
         folder.append(pooled(round, rows, before))
         before |= {name: row.bytes_out for name, row in rows.items()}
-    finished = bool(rounds) and rounds[-1] == folder.config.rounds
-    return leave_results(folder, make_task(folder.config), certificate, finished=finished, absence=absence)
+    last = min(last_round(plan, folder.config.rounds) for plan in [*plans.values(), None])
+    finished = bool(rounds) and rounds[-1] >= last
+    return leave_results(folder, make_task(folder.config), certificate, finished=finished, absence=absence, plans=plans)
 
 
 def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -> Row:
@@ -242,6 +266,7 @@ def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -
         bytes_per_peer=sent / len(rows),
         train_seconds=max(row.train_seconds for row in values),
         average_seconds=max(row.average_seconds for row in values),
+        epsilon=max((row.epsilon for row in values if row.epsilon is not None), default=None),
         tried=_tried(values),
     )
 

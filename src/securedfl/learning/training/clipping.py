@@ -33,7 +33,7 @@ def check_per_sample(model: FlatModel, name: str) -> None:
         if isinstance(layer, _MIXES) or (isinstance(layer, nn.InstanceNorm2d) and layer.track_running_stats):
             raise ConfigError(
                 f"the model {name!r} has batch normalisation (layer {place!r}), so that a record's gradient depends on "
-                "other records; unit = \"record\" needs a model with GroupNorm or LayerNorm instead, such as cnn-small"
+                'other records; unit = "record" needs a model with GroupNorm or LayerNorm instead, such as cnn-small'
             )
     if model.schema.size != model.trained.numel():
         raise ConfigError(

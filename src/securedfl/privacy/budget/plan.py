@@ -122,6 +122,9 @@ class Plan:
 
     def epsilon(self, spent: Mapping[int, int]) -> float:
         """Return epsilon after rounds: how many, by the number of members."""
+        return _epsilon(self, tuple(sorted(spent.items())))
+
+    def _account(self, spent: Mapping[int, int]) -> float:
         rounds = sum(spent.values())
         if not rounds:
             return 0.0
@@ -192,6 +195,11 @@ def _curve(plan: Plan, members: int) -> Curve | None:
     if plan.noise == "central":
         return sampled(gaussian(plan.noise_multiplier), plan.sampling)
     return sampled(divergences(plan.variance * honest, plan.shift), plan.sampling)
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(plan: Plan, spent: tuple[tuple[int, int], ...]) -> float:
+    return plan._account(dict(spent))
 
 
 def settled(plan: Plan, *, epsilon: float | None, capacity: float | None, over: str = "refuse") -> Plan:
