@@ -40,7 +40,9 @@ def check_privacy(config: TrainConfig, *, real: bool = False) -> None:
         raise ConfigError('noise = "central" needs a server that all trust; real peers take "distributed" or "local"')
     if wish.unit == "record":
         _check_record(config, real=real)
-    elif wish.sampling is not None:
+    if wish.steps is not None and (wish.unit, wish.noise) != ("record", "local"):
+        raise ConfigError("steps is for local noise of unit record: any other round is one step; leave it away")
+    if wish.unit == "site" and wish.sampling is not None:
         raise ConfigError('sampling is for unit = "record": all sites take part in every round; leave it away')
     if wish.unit == "site" and wish.delta * config.peers >= 1:
         raise ConfigError(f"delta = {wish.delta:g} is not below 1/{config.peers}, the number of sites")
@@ -114,7 +116,7 @@ def make_plan(config: TrainConfig, averaging: Averaging, *, size: int, dtype: st
         clip=wish.clip,
         noise_multiplier=wish.noise_multiplier or 0.0,
         sampling=sampling,
-        steps=config.epochs * max(1, round(1 / sampling)) if alone else 1,
+        steps=wish.steps or config.epochs * max(1, round(1 / sampling)) if alone else 1,
         delta=wish.delta,
         peers=config.peers,
         # whoever is curious knows its own noise

@@ -26,6 +26,9 @@ class PrivacySettings(BaseModel):
     sampling: float | None = Field(
         None, gt=0, le=1, description="Of unit record: probability of each record to be in a batch."
     )
+    steps: int | None = Field(
+        None, ge=1, description="Of local noise and unit record: batches per round; by default `epochs` / sampling."
+    )
     records: int | None = Field(
         None, ge=1, description="Of all sites together, as agreed; real peers need it, a simulation counts."
     )

@@ -74,6 +74,7 @@ def to_dict(plan: Plan, now: float) -> dict[str, Any]:
         "honest_noise_shares": plan.shares,
         "grid": plan.grid,
         "noise_variance_per_site_in_steps": None if plan.noise == "central" else plan.variance,
+        "noise_in_mean": plan.noise_in_mean,
         "signal_over_noise": plan.signal,
         "adjacency": "one record more or less" if plan.unit == "record" else "one site's difference, or zeros",
         "accountant": "Rényi divergences of Skellam noise, converted by dp-accounting",
