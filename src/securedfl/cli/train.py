@@ -75,7 +75,8 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
         return
     table = Table(title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("Method", no_wrap=True)
-    for column in ("Best", "Final", "Error", "Sent", "Training", "Averaging"):
+    spends = any(method.epsilon is not None for method in summary.methods.values())
+    for column in ("Best", "Final", "Error", "Sent", "Training", "Averaging", *(["Epsilon"] if spends else [])):
         table.add_column(column, justify="right", no_wrap=True)
     for method in summary.methods.values():
         sent = method.bytes_per_peer_per_round
@@ -87,6 +88,7 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
             _shown(sent or None, data_size),
             _shown(method.train_seconds, "{:.1f} s".format),
             _shown(method.average_seconds if sent else None, "{:.2f} s".format),
+            *([_shown(method.epsilon, "{:.3g}".format)] if spends else []),
         )
     console.print(table)
     console.print(
