@@ -44,9 +44,9 @@ def check_privacy(config: TrainConfig, *, real: bool = False) -> None:
         raise ConfigError("steps is for local noise of unit record: any other round is one step; leave it away")
     if wish.unit == "site" and wish.sampling is not None:
         raise ConfigError('sampling is for unit = "record": all sites take part in every round; leave it away')
-    if wish.unit == "site" and wish.delta * config.peers >= 1:
+    if wish.unit == "site" and wish.delta >= 1 / config.peers:
         raise ConfigError(f"delta = {wish.delta:g} is not below 1/{config.peers}, the number of sites")
-    if wish.records is not None and wish.unit == "record" and wish.delta * wish.records >= 1:
+    if wish.records is not None and wish.unit == "record" and wish.delta >= 1 / wish.records:
         raise ConfigError(f"delta = {wish.delta:g} is not below 1/{wish.records}, the number of records")
 
 

@@ -25,7 +25,7 @@ LEAST_STEPS, MOST_STEPS = 2**10, 2**24
 ROUGH = 1e-4
 """By what part a clipped gradient may be longer than the clip, because float32 rounds."""
 
-COARSE = 2.0
+COARSE: Mapping[Unit, float] = {"record": 5.0, "site": 2.0}
 """The same, at which the grid is not made coarser any more for the sake of speed."""
 
 LEAST_NOISE, MOST_NOISE = 1e-2, 1e4
@@ -235,7 +235,7 @@ def settled(plan: Plan, *, epsilon: float | None, capacity: float | None, over: 
 
 def check(plan: Plan) -> None:
     """Refuse a plan that promises nothing."""
-    if plan.delta * plan.units >= 1:
+    if plan.delta >= 1 / plan.units:
         raise ConfigError(
             f"delta = {plan.delta:g} is not below 1/{plan.units}: it would allow to publish whole {plan.unit}s now and "
             f"then; take at most {0.1 / plan.units:.1g}"
@@ -254,7 +254,7 @@ def with_grid(plan: Plan, capacity: float | None) -> Plan:
     room = min(MOST_STEPS, math.inf if capacity is None else capacity / plan.peers)
     for _ in range(60):
         chosen = replace(plan, grid=grid)
-        quick = chosen.variance <= QUICK_VARIANCE or chosen.clip_steps < 2 * COARSE * math.sqrt(plan.size)
+        quick = chosen.variance <= QUICK_VARIANCE or chosen.clip_steps < 2 * COARSE[plan.unit] * math.sqrt(plan.size)
         fits = quick and chosen.variance <= MOST_VARIANCE and chosen.range / grid + 1 <= room
         if plan.noise == "central" or fits:
             return chosen
@@ -266,7 +266,9 @@ def most_rounds(plan: Plan, epsilon: float) -> int:
     """Return how many rounds of a plan fit into a budget."""
 
     def fits(rounds: int) -> bool:
-        return plan.epsilon({plan.peers: rounds}) <= epsilon
+        # what rounding may cost is dealt to the rounds of the plan, so that a shorter plan is another one
+        shorter = replace(plan, rounds=rounds)
+        return max(one.epsilon({plan.peers: rounds}) for one in (plan, shorter)) <= epsilon
 
     if not fits(1):
         return 0
