@@ -75,13 +75,15 @@ def site_steps(vector: Array, most: float, grid: float) -> tuple[Array, int]:
     exact /= grid
     norm = math.sqrt(float(exact @ exact))
     factor = min(1.0, most / norm) if norm else 1.0
+    less = 2.0**-20
     while True:
         steps = np.rint(exact * factor)
         # whole numbers far below 2^53: the sum of squares is exact up to a part in 2^50
-        over = math.sqrt(float(steps @ steps)) / most
-        if over <= 1 - 2.0**-40 or not steps.any():
+        if float(steps @ steps) <= most**2 * (1 - 2.0**-40):
             return steps, int(norm > most)
-        factor *= min(1 - 2.0**-20, 1 / over)
+        # rounding made it longer: shorten it, at first by very little, then by more
+        factor *= 1 - less
+        less = min(0.5, 2 * less)
 
 
 def rounded(values: Array, key: bytes) -> Array:
