@@ -156,9 +156,7 @@ def test_settings_are_compared_by_peers():
     from securedfl.federation.peers.config import FederationConfig
 
     def made(**changes):
-        peers = [
-            {"name": f"p{k}", "address": f"127.0.0.1:{7000 + k}", "fingerprint": f"{k:064x}"} for k in range(5)
-        ]
+        peers = [{"name": f"p{k}", "address": f"127.0.0.1:{7000 + k}", "fingerprint": f"{k:064x}"} for k in range(5)]
         return FederationConfig.resolve({"peers": peers, "train": {"privacy": {**SITE, **changes}}})
 
     first = made()

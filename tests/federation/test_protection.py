@@ -146,7 +146,8 @@ def test_round_zero_and_sums_that_were_never_opened_cost_nothing():
 
 
 @pytest.mark.parametrize(
-    ("sums", "left"), [([range(9)], 9), ([range(9), range(9)], 9), ([range(9), range(8)], 1), ([range(6), range(3, 9)], 3)]
+    ("sums", "left"),
+    [([range(9)], 9), ([range(9), range(9)], 9), ([range(9), range(8)], 1), ([range(6), range(3, 9)], 3)],
 )
 def test_a_second_sum_over_others_leaves_the_noise_of_few(sums, left):
     assert fewest(sums) == left

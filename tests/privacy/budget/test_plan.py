@@ -134,9 +134,7 @@ def test_no_room_in_the_ring_is_told():
         with_grid(replace(RECORDS, peers=60_000), 2**15 - 1)
 
 
-@pytest.mark.parametrize(
-    ("missing", "given"), [("noise", 2.0), ("epsilon", None), ("rounds", 2.0), ("sampling", 2.0)]
-)
+@pytest.mark.parametrize(("missing", "given"), [("noise", 2.0), ("epsilon", None), ("rounds", 2.0), ("sampling", 2.0)])
 def test_budget_finds_what_is_missing(missing, given):
     found = compare.solve(replace(RECORDS, size=10_000), epsilon=given, find=missing)
     assert found.planned <= (given or 2.1)

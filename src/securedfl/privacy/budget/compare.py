@@ -44,7 +44,12 @@ def solve(plan: Plan, *, epsilon: float | None, find: str) -> Plan:
     if epsilon is None:
         raise ConfigError(f"to find {find}, give epsilon and the noise multiplier")
     if find == "rounds":
-        rounds = most_rounds(settled(plan, epsilon=None, capacity=CAPACITY), epsilon)
+        rounds = 1
+        # a longer plan deals what rounding may cost to more rounds, so that a few more fit
+        for _ in range(4):
+            rounds = most_rounds(
+                settled(replace(plan, rounds=max(1, rounds)), epsilon=None, capacity=CAPACITY), epsilon
+            )
         if not rounds:
             raise ConfigError(f"not even one round is within epsilon {epsilon:g}; take more noise")
         return settled(replace(plan, rounds=rounds), epsilon=epsilon, capacity=CAPACITY)
