@@ -8,16 +8,23 @@ SCHEDULES ?= 1000
 SEED   ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench simulate clean
+.PHONY: help demo demo-lora test test-adapters lint bench simulate campaign clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
 
 demo: $(READY)  ## train 9 peers on real data, compare, certify, and write a report
 	$(BIN)/securedfl train --dataset digits --peers 9 --rounds 20 --methods local,fedavg,secured,shares --seed 0 $(ARGS)
 
+demo-lora: $(READY)  ## fine-tune a small GPT with LoRA between 9 peer processes, beside pooled fine-tuning
+	$(BIN)/python examples/lora/demo.py $(ARGS)
+
 test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+test-adapters: $(VENV)-adapters/.ready $(VENV)-flower/.ready  ## test against real transformers, Lightning, accelerate, Flower
+	$(VENV)-adapters/bin/python -m pytest tests/adapters tests/adapters/libraries --ignore tests/adapters/libraries/test_flower.py -W default $(ARGS)
+	$(VENV)-flower/bin/python -m pytest tests/adapters/libraries/test_flower.py -W default $(ARGS)
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
@@ -30,12 +37,27 @@ bench: $(READY)  ## measure speed and memory, as ratios within one run
 simulate: $(READY)  ## run a federation through random faults in a simulated world: SCHEDULES=100000 SEED=0
 	$(BIN)/python -m tests.network.world --schedules $(SCHEDULES) --seed $(SEED) $(ARGS)
 
+campaign: $(READY)  ## kill, stop, cut and fill the disks of real processes: ARGS="--schedules 60 --seed 0"
+	$(BIN)/python -m tests.network.campaign $(ARGS)
+
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,dp,tensorboard,dev]'
+	touch $@
+
+$(VENV)-adapters/.ready: pyproject.toml constraints.txt
+	test -x $(VENV)-adapters/bin/python || $(PYTHON) -m venv $(VENV)-adapters
+	$(VENV)-adapters/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(VENV)-adapters/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[accelerate,lightning,transformers,dev]'
+	touch $@
+
+# Flower asks for other versions than constraints.txt has, and its adapter needs no PyTorch
+$(VENV)-flower/.ready: pyproject.toml tests/adapters/flower-constraints.txt
+	test -x $(VENV)-flower/bin/python || $(PYTHON) -m venv $(VENV)-flower
+	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/adapters/flower-constraints.txt --editable '.[flower]' pytest safetensors
 	touch $@

@@ -49,7 +49,7 @@ class Sink:
 
 def linked(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one process of links."""
-    from securedfl.network.memory import share_one_heap
+    from securedfl.network.data.memory import share_one_heap
     from securedfl.network.wire.keys import KeyFiles
     from securedfl.network.wire.links import Links
     from securedfl.network.wire.values import Event, LinkUp, Member
@@ -142,8 +142,8 @@ def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
 
 def relay(folder: Path, _me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run the relay until it is killed."""
+    from securedfl.network.wire.contact.relay import RelayServer
     from securedfl.network.wire.keys import KeyFiles
-    from securedfl.network.wire.relay import RelayServer
     from securedfl.network.wire.values import Member
 
     keys = folder / "keys"

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,12 @@ OPTIONS = {
 def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one peer: an average with every partition first, to warm up, then as many as asked for."""
     from securedfl.designs import best
-    from securedfl.network.averages import Averages
     from securedfl.network.core.entries import Peer as Line
     from securedfl.network.core.entries import Settings
     from securedfl.network.core.state import Rules, State
-    from securedfl.network.driver import CHUNK, SLICED_CHUNK
-    from securedfl.network.memory import share_one_heap
+    from securedfl.network.data.averages import Averages
+    from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
+    from securedfl.network.data.memory import share_one_heap
     from securedfl.network.peer import Peer
     from securedfl.network.progress import PeerSettings
     from securedfl.network.wire.keys import KeyFiles
@@ -74,6 +74,7 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
             chunk=SLICED_CHUNK if row.sliced else CHUNK,
         ),
         listen=f"127.0.0.1:{job['roster'][me][2]}",
+        proxy=f"http://127.0.0.1:{job['proxies'][me]}" if "proxies" in job else None,
     )
     vector = np.random.default_rng(me).standard_normal(size, dtype=np.float32)
     vector *= 0.05
@@ -82,13 +83,15 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
         before, spans = resident() - vector.nbytes, []
         for round in range(last):
             if round == design.gap:
-                sent, wire, processor = running.links.traffic[1], loopback_bytes(), time.process_time()
+                (got, sent), wire, processor = running.links.traffic, loopback_bytes(), time.process_time()
+            time.sleep(job.get("train", 0.0))
             began = time.monotonic()
             running.average(vector, round)
             spans.append((began, time.monotonic()))
         result = {
             "spans": spans[design.gap :],
             "sent": running.links.traffic[1] - sent,
+            "received": running.links.traffic[0] - got,
             "wire": (wire, loopback_bytes()),
             # the vector itself included
             "memory": (resident("VmHWM") - before) / vector.nbytes,
@@ -123,7 +126,7 @@ def gloo(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
 
 def bare(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run one process of `wire`."""
-    from securedfl.network.memory import share_one_heap
+    from securedfl.network.data.memory import share_one_heap
     from wire import exchange
 
     share_one_heap()
@@ -148,8 +151,10 @@ def loopback_bytes() -> int:
     return 0
 
 
-def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Start all processes of one measurement and collect what they report."""
+def run(
+    role: str, job: dict[str, Any], on_ports: Callable[[list[int]], None] = lambda _ports: None
+) -> list[dict[str, Any]]:
+    """Start all processes of one measurement and collect what they report; ``on_ports`` is told where they listen."""
     from securedfl.federation.peers.local import free_ports
     from securedfl.network.wire import keys as certificates
 
@@ -160,6 +165,7 @@ def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
         files = [certificates.issue(folder / "keys", f"p{k}") for k in range(peers)]
         prints = [certificates.describe(file.certificate).fingerprint for file in files]
         roster = [(f"p{k}", "127.0.0.1", port, prints[k]) for k, port in enumerate(free_ports(peers))]
+        on_ports([port for _, _, port, _ in roster])
         (folder / "job.json").write_text(json.dumps({**job, "roster": roster}))
         command = [sys.executable, __file__, "--role", role, "--folder", name]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

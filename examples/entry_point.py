@@ -19,15 +19,15 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def make(settings: dict[str, Any]) -> tuple[nn.Module, TensorDataset, Any, Any]:
     """Return model, data, update and evaluate. ``settings`` has the peer's name, the seed, and its [data]."""
+    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))  # begins alike at all sites
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
     torch.manual_seed(zlib.crc32(settings["name"].encode()))  # other data at every site
     x = torch.randn(int(settings.get("samples", 200)), 8)
     y = (x[:, 0] * x[:, 1] > 0).long()
     held_out = len(x) // 10
     data = TensorDataset(x[held_out:], y[held_out:])
     test = x[:held_out], y[:held_out]
-
-    model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
     def update(model: nn.Module, data: TensorDataset, round: int) -> float:
         torch.manual_seed(round)

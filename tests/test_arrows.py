@@ -10,7 +10,7 @@ import pytest
 import securedfl
 
 SOURCE = Path(securedfl.__file__).parent
-BELOW = {"arrays", "errors", "parameters", "plugins", "storage"}
+BELOW = {"containers", "arrays", "errors", "parameters", "plugins", "storage"}
 ARROWS = {
     "designs": set(),
     "protocols": {"designs"},
@@ -20,6 +20,7 @@ ARROWS = {
     "attacks": {"designs", "protocols", "privacy", "simulation"},
     "learning": set(),
     "federation": {"designs", "protocols", "privacy", "simulation", "network", "learning"},
+    "adapters": {"network", "federation"},
     "reporting": {"designs", "protocols", "privacy", "federation"},
     "experiments": {"designs", "protocols", "privacy", "simulation", "learning", "federation", "reporting"},
     "cli": {

@@ -24,21 +24,29 @@ from securedfl.errors import (
 )
 from securedfl.privacy import Certificate, certify
 from securedfl.protocols import Protocol, Schedule
-from securedfl.simulation.average import average
+from securedfl.simulation.average import average, average_
 
 if TYPE_CHECKING:
+    from securedfl.federation.apps.app import App
     from securedfl.federation.config import TrainConfig
     from securedfl.federation.peers.join import join
+    from securedfl.federation.run_folder.model import load
     from securedfl.federation.train import train
+    from securedfl.learning.data.folder import read_folder
+    from securedfl.learning.data.sharing import deal
 
 __version__ = version("securedfl")
 
 _LOADED_WHEN_USED = {
+    "App": "securedfl.federation.apps.app",
     "TrainConfig": "securedfl.federation.config",
+    "deal": "securedfl.learning.data.sharing",
     "join": "securedfl.federation.peers.join",
+    "read_folder": "securedfl.learning.data.folder",
+    "load": "securedfl.federation.run_folder.model",
     "train": "securedfl.federation.train",
 }
-"""What needs more than numpy: PyTorch, or gRPC."""
+"""What needs more than numpy: PyTorch, or TLS."""
 
 
 def __getattr__(name: str) -> Any:
@@ -48,6 +56,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "App",
     "Certificate",
     "ConfigError",
     "Design",
@@ -63,8 +72,12 @@ __all__ = [
     "TrainConfig",
     "__version__",
     "average",
+    "average_",
     "best_design",
     "certify",
+    "deal",
     "join",
+    "load",
+    "read_folder",
     "train",
 ]

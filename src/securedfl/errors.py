@@ -8,7 +8,17 @@ from contextlib import contextmanager
 
 
 class SecuredFLError(Exception):
-    """Base of every error that this package raises on purpose; its text says what to do next."""
+    """Base of every error that this package raises on purpose; its text says what to do next.
+
+    Examples
+    --------
+    >>> import securedfl
+    >>> try:
+    ...     securedfl.best_design(9, collusion=8)
+    ... except securedfl.SecuredFLError as error:
+    ...     print(type(error).__name__, error.exit_code)
+    PrivacyError 6
+    """
 
     exit_code = 1
 

@@ -129,6 +129,9 @@ class Schema:
         content = [self.dtype, *([leaf.name, leaf.shape, leaf.dtype] for leaf in self.leaves)]
         return hashlib.sha256(b"securedfl schema 1\0" + json.dumps(content).encode()).hexdigest()[:16]
 
+    def __str__(self) -> str:
+        return f"{self.size} values in {len(self.leaves)} arrays, {self.hash[:8]}"
+
     def name_at(self, index: int) -> str:
         """Return the name of the array that an index of the flat vector falls into."""
         for leaf in self.leaves:
@@ -192,19 +195,6 @@ def frozen_in(model: Any) -> frozenset[str]:
         return frozenset()
     named = model.named_parameters(remove_duplicate=False)
     return frozenset(name for name, parameter in named if not parameter.requires_grad)
-
-
-def flatten_all(
-    trees: Sequence[Tree], *, dtype: str | None = None, integers: Integers = "own", local: Iterable[str] = ()
-) -> tuple[Schema, list[Array]]:
-    """Flatten every peer's tree after comparing their schemas."""
-    if not trees:
-        raise InvalidInputError("there is nothing to average: pass one model or vector per peer")
-    local = (local,) if isinstance(local, str) else tuple(local)
-    schemas = [Schema.of(tree, dtype=dtype, integers=integers, local=local) for tree in trees]
-    for peer, schema in enumerate(schemas):
-        schemas[0].require(schema, peer)
-    return schemas[0], [schema.flatten(tree) for schema, tree in zip(schemas, trees, strict=True)]
 
 
 WEIGHT_NUMBERS, WEIGHT_STEPS = 2, 256

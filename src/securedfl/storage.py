@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -99,11 +99,32 @@ def make_folder(path: Path, advice: str = ADVICE, *, private: bool = False) -> N
         raise cannot_write(path, error, advice) from None
 
 
-class Lines:
+class _Growing:
+    """An open file that only grows, and tells what the system refuses."""
+
+    _file: BinaryIO
+
+    def __init__(self, path: Path, advice: str) -> None:
+        self._path, self._advice = path, advice
+
+    def close(self) -> None:
+        """Close the file; `append` has flushed all that was added, and told what went wrong."""
+        with suppress(OSError):
+            self._file.close()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(self._path, error, self._advice) from None
+
+
+class Lines(_Growing):
     """A file that only grows. What a kill left of a last line is cut off first, so that lines never run together."""
 
     def __init__(self, path: Path, advice: str = ADVICE) -> None:
-        self._path, self._advice = path, advice
+        super().__init__(path, advice)
         with self._telling():
             self._file = path.open("ab")
             self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
@@ -121,20 +142,8 @@ class Lines:
         with self._telling():
             os.fsync(self._file.fileno())
 
-    def close(self) -> None:
-        """Close the file; `append` has flushed every line, and told what went wrong."""
-        with suppress(OSError):
-            self._file.close()
 
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise cannot_write(self._path, error, self._advice) from None
-
-
-class Records:
+class Records(_Growing):
     """A file of records that only grows, each with checksums.
 
     What a crash tore off at the end is cut, and told apart from damage in the middle, which is an error.
@@ -146,7 +155,7 @@ class Records:
     """
 
     def __init__(self, path: Path, advice: str = ADVICE, *, mend: str = "restore it from a copy") -> None:
-        self._path, self._advice = path, advice
+        super().__init__(path, advice)
         with self._telling():
             self.found, end = read_records(path, mend)
             self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OWNER), "r+b")
@@ -170,21 +179,9 @@ class Records:
             self._file = self._path.open("r+b")
             self._file.seek(0, os.SEEK_END)
 
-    def close(self) -> None:
-        """Close the file; `append` has flushed every record, and told what went wrong."""
-        with suppress(OSError):
-            self._file.close()
-
     def _framed(self, record: bytes) -> bytes:
         length = len(record).to_bytes(4, "little")
         return _RECORD.pack(len(record), zlib.crc32(length), zlib.crc32(record)) + record
-
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise cannot_write(self._path, error, self._advice) from None
 
 
 def read_records(path: Path, mend: str = "restore it from a copy") -> tuple[list[bytes], int]:

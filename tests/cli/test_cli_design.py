@@ -87,6 +87,7 @@ def test_all_commands_and_the_library_choose_the_same(n: int, collusion: int, mo
     for protocol in ("grouped", "shares", "resilient"):
         found = json.loads(run("--peers", str(n), *wish, "--protocol", protocol, "--json", command=audit))
         assert found["design"] == chosen.hash
+        assert securedfl.certify(n, protocol=protocol, collusion=collusion).design == chosen.hash
         if protocol != "grouped":
             assert found["options"]["strength"] == strength_for(chosen, collusion)
             assert found["verdict"] == "only the total"

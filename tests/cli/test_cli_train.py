@@ -144,17 +144,7 @@ def test_help_does_not_import_torch():
 
 def test_ctrl_c_leaves_a_usable_run_and_exit_code_130(tmp_path):
     folder = tmp_path / "run"
-    arguments = [
-        "train",
-        "--model",
-        "linear",
-        "--rounds",
-        "100000",
-        "--methods",
-        "secured",
-        "--out",
-        str(folder),
-    ]
+    arguments = ["train", "--model", "linear", "--rounds", "1000", "--methods", "secured", "--out", str(folder)]
     process = subprocess.Popen([SECUREDFL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         deadline = time.monotonic() + 60

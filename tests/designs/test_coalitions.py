@@ -43,7 +43,7 @@ def by_definition(design: Design, rounds: range, coalition: tuple[int, ...]) -> 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    n=st.integers(3, 20),
+    n=st.integers(3, 13),
     s=st.integers(2, 5),
     seed=st.integers(0, 9),
     first=st.integers(0, 30),

@@ -20,7 +20,7 @@ from securedfl.protocols.randomness import InsecureSeededDraw
 from tests.experiments.made_up_runs import invoke
 
 TINY = ("--scale", "users=1,width=0.1", "--workers", "1", "--peers", "9")
-SUFFIX = "-rounds0.04-width0.1"
+SUFFIX = "-rounds0.02-width0.1"
 
 
 def read_csv(path):
@@ -33,8 +33,8 @@ def files(out, name):
 
 
 def test_table_then_curves_on_all_data_sets(reproduce, tmp_path, monkeypatch):
-    result = reproduce("table", *TINY, "--rounds", 2, "--out", tmp_path)
-    assert "Run 3 of 3: training cifar10, 9 peers, seed 0 (scaled: 2 of 50 rounds, layers 0.1" in result.output
+    result = reproduce("table", *TINY, "--rounds", 1, "--out", tmp_path)
+    assert "Run 3 of 3: training cifar10, 9 peers, seed 0 (scaled: 1 of 50 rounds, layers 0.1" in result.output
     assert "FEMNIST, 9 peers, scaled" in result.output
     assert files(tmp_path, "table") == {".csv", ".json", ".md"}
     rows = read_csv(tmp_path / "table.csv")
@@ -44,19 +44,19 @@ def test_table_then_curves_on_all_data_sets(reproduce, tmp_path, monkeypatch):
         method = run.method(row["method"])
         assert float(row["best_accuracy"]) == max(r.accuracy for r in method.rounds) == method.best_accuracy
         assert float(row["final_accuracy"]) == method.final_accuracy
-        assert row["scaled"] == "2 of 50 rounds, layers 0.1 times as wide"
+        assert row["scaled"] == "1 of 50 rounds, layers 0.1 times as wide"
     record = json.loads((tmp_path / "table.json").read_text())
-    assert record["command"] == "securedfl reproduce table --scale users=1,width=0.1 --peers 9 --rounds 2"
+    assert record["command"] == "securedfl reproduce table --scale users=1,width=0.1 --peers 9 --rounds 1"
     assert (record["paper"], record["seeds"], record["settings"]["rounds"]) == ("Table 2", [0], 50)
     assert {"securedfl", "python", "numpy", "torch"} <= record["versions"].keys()
 
     monkeypatch.setattr("securedfl.federation.train.train", lambda *_: pytest.fail("trained again"))
-    result = reproduce("curves", *TINY, "--rounds", 2, "--out", tmp_path)
+    result = reproduce("curves", *TINY, "--rounds", 1, "--out", tmp_path)
     assert "Reused 3 finished runs" in result.output
     assert files(tmp_path, "curves") == {".csv", ".json", ".md", ".svg", ".png"}
-    assert len(read_csv(tmp_path / "curves.csv")) == 3 * 5 * 3
+    assert len(read_csv(tmp_path / "curves.csv")) == 3 * 5 * 2
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    reproduce("curves", *TINY, "--rounds", 2, "--out", tmp_path)
+    reproduce("curves", *TINY, "--rounds", 1, "--out", tmp_path)
     assert before == {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
     page = (tmp_path / "report.html").read_text()
     assert page.count("<section") == 2

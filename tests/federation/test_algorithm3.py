@@ -7,6 +7,8 @@ from securedfl.designs import Design, best
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.bringing import Bringing
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import bringing
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.summary import MethodSummary, Summary
 from securedfl.federation.simulated import (
@@ -138,6 +140,17 @@ def test_beyond_the_range_is_an_error_or_a_clip_that_is_counted():
     np.testing.assert_allclose(rows[0], [0.1, 1.8 / 9, -0.2 / 9, 0.1], atol=1e-6)
 
 
+@pytest.mark.parametrize("bits", [16, 32, 64])
+@pytest.mark.parametrize("weights", [None, [1.0] * 9])
+def test_a_clip_fits_a_range_that_float32_cannot_hold(weights, bits):
+    """float32's nearest number to 0.1 is beyond it."""
+    aggregate = aggregation(given={"range": 0.1, "bits": bits}, beyond="clip", weights=weights)
+    aggregate.restore(np.zeros(2, np.float32), None)
+    rows = np.array([[5.0, -5.0]] * 9, np.float32)
+    assert aggregate(rows, 1).clipped == 18
+    np.testing.assert_allclose(rows, [[0.1, -0.1]] * 9, atol=1e-4)
+
+
 @pytest.mark.parametrize("weights", [None, [1.0] * 8 + [3.0]])
 def test_sixteen_bits_lose_nothing_over_rounds(weights):
     """What is rounded off comes again, so the sum over rounds is off by less than a step, not by a step per round."""
@@ -166,6 +179,20 @@ def test_random_rounding_is_right_on_average():
 def test_sixteen_bits_are_too_few_for_the_weights_of_very_many():
     with pytest.raises(ConfigError, match="too few for the weights of 99 peers"):
         aggregation(design=best(99, 3), given={"bits": 16}, weights=[1.0] * 99)(np.zeros((99, 2), np.float32), 1)
+
+
+def test_too_few_bits_are_told_before_the_first_round():
+    config = TrainConfig.resolve({"peers": 99, "methods": ("secured",), "bits": 16, "weighted": True})
+    with pytest.raises(ConfigError, match="too few for the weights of 99 peers"):
+        bringing(config, "secured", best(99, 3), "float32")
+
+
+@pytest.mark.parametrize(("given", "first"), [(None, 2.0**16), (0.5, 2.0**16), (1e6, 1e6)])
+def test_round_0_has_a_range_that_fits_models_or_a_wider_one(given, first):
+    config = TrainConfig.resolve({"methods": ("secured",), "range": given})
+    how = bringing(config, "secured", best(9, 3), "float32")
+    assert (how(0).averaging.codec.limit(64), how(0).averaging.codec.bits) == (first, 64)
+    assert how(1).averaging.codec.range == given
 
 
 def test_true_mean_is_float64():

@@ -8,16 +8,17 @@ import pytest
 import torch
 
 from securedfl.errors import InvalidInputError
+from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.federation.peers.learner import EntryLearner, KnownLearner
+from securedfl.federation.peers.learner import KnownLearner
 from securedfl.federation.peers.update import Update, load_update, save_update
 from securedfl.federation.run_folder import checkpoint
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.task import make_task
 from securedfl.federation.train import resume, train
-from securedfl.learning.training.processes import ProcessTeam
 from securedfl.learning.training.team import InProcessTeam
 from securedfl.learning.training.trainer import one_thread
 from tests.learning.plugin import install
@@ -103,19 +104,6 @@ def test_peers_share_all_but_what_is_local(tmp_path):
     assert point.parameters.shape[1] == size - 1280
 
 
-def test_two_processes_keep_the_same_at_home_as_one():
-    task = make_task(TrainConfig.resolve({"peers": 4, "local": ["12.*"]}))
-    found = []
-    for make in (InProcessTeam, lambda task: ProcessTeam(task, 2)):
-        with make(task) as team:
-            team.initialise()
-            for r in (1, 2):
-                team.update(r)
-                team.parameters[:] = team.parameters.mean(axis=0)
-            found.append((team.parameters.copy(), team.evaluate(), team.states()))
-    np.testing.assert_equal(found[0], found[1])
-
-
 def test_every_peer_is_scored_with_its_own_model():
     with InProcessTeam(make_task(TrainConfig.resolve({"peers": 3, "local": ["12.*"]}))) as team:
         team.initialise()
@@ -139,7 +127,7 @@ def threads_restored():
 @pytest.mark.usefixtures("threads_restored")
 def test_a_real_peer_with_a_known_model_keeps_its_own(tmp_path):
     roster = [{"name": f"p{k}", "address": f"127.0.0.1:{9000 + k}", "fingerprint": f"{k}" * 64} for k in range(3)]
-    train = {"protocol": "shares", "group_size": 2, "local": ["12.*"]}
+    train = {"protocol": "shares", "group_size": 2, "local": ["12.*"], "initial": "own"}
     federation = FederationConfig.resolve({"peers": roster, "train": train})
     learners = [
         KnownLearner(federation, PeerConfig(name=f"p{k}", federation=tmp_path / "f.toml", out=tmp_path / f"p{k}"))
@@ -190,7 +178,7 @@ def entry(monkeypatch, tmp_path):
 
     def make(**settings):
         given = {"name": "site", "seed": 0, "classes": 3, **settings}
-        return EntryLearner("home_entry:make", given, tmp_path, local=["2.*"])
+        return AppLearner(Entry.of("home_entry:make", tmp_path).make(given, 0), local=["2.*"])
 
     with torch.random.fork_rng():
         yield make

@@ -46,7 +46,11 @@ def train(tmp_path, privacy, **options):
         ({**SITE, "epsilom": 1}, {}, "did you mean 'epsilon'"),
         ({"unit": "site", "clip": 1.0, "delta": 1e-3}, {}, "epsilon or noise_multiplier"),
         ({**SITE, "sampling": 0.5}, {}, "sampling is for unit"),
-        ({**SITE, "steps": 2}, {}, "steps is for local noise"),
+        (SITE, {"peers_per_round": 3}, "leave peers_per_round away"),
+        (RECORD, {**SGD, "steps": 2}, "set steps"),
+        (RECORD, {**SGD, "proximal": 0.1}, "without proximal"),
+        (RECORD, {**SGD, "warmup": 2}, "set warmup"),
+        (RECORD, {**SGD, "entry": "app:make"}, "an app trains by itself"),
         (SITE, {"weighted": True}, "weighted = false"),
         (SITE, {"differences": False}, "differences = true"),
         (SITE, {"range": 1.0}, "leave range away"),
@@ -120,7 +124,7 @@ def test_epsilon_stands_everywhere(tmp_path):
 @pytest.mark.parametrize("noise", ["distributed", "local", "central"])
 def test_records_by_every_kind_of_noise(tmp_path, noise):
     steps = {"steps": 2} if noise == "local" else {}
-    summary = train(tmp_path, {**RECORD, "noise": noise, **steps}, methods="fedavg,secured", **SGD)
+    summary = train(tmp_path, {**RECORD, "noise": noise}, methods="fedavg,secured", **SGD, **steps)
     found = summary.certificate["differential_privacy"]
     assert found["noise"] == noise
     assert found["steps_per_round"] == (2 if noise == "local" else 1)

@@ -15,13 +15,15 @@ import pytest
 import safetensors.numpy
 
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, RunFolderError
-from securedfl.federation.config import TrainConfig, read_toml
+from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder import checkpoint
+from securedfl.federation.run_folder.files import read_ledger
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.run_folder.reader import read_run
 from securedfl.federation.run_folder.summary import read_summary
+from securedfl.federation.settings import read_toml
 from securedfl.federation.train import resume, train
 from tests.learning.plugin import install
 
@@ -158,6 +160,35 @@ def test_a_killed_process_resumes_with_the_same_numbers(whole, tmp_path):
     assert numbers(folder) == numbers(whole)
 
 
+def test_a_run_is_extended_to_the_numbers_of_a_longer_one(tmp_path):
+    settings = {
+        "methods": "fedavg,secured",
+        "learning_rate_schedule": "cosine",
+        "learning_rate_period": 3,
+        "warmup": 1,
+        "common_optimizer": "adam",
+        "proximal": 0.1,
+        "gradient_norm": 0.5,
+        "steps": 4,
+        "bits": 16,
+        "local": "1.bias",
+    }
+    run(tmp_path / "long", **settings, rounds=5)
+    run(tmp_path / "short", **settings, rounds=3)
+    with pytest.raises(KeyboardInterrupt):  # an extension can be stopped, too
+        resume(tmp_path / "short", changes={"rounds": 5}, observer=StopAfter("fedavg", 4))
+    extended = resume(tmp_path / "short")
+    assert extended.finished
+    assert extended.rounds == 5
+    assert sorted(numbers(tmp_path / "short"), key=lambda row: (row.method, row.round)) == numbers(tmp_path / "long")
+    one, other = (
+        checkpoint.load(tmp_path / name / "checkpoints" / "secured.safetensors") for name in ("long", "short")
+    )
+    assert one.identity == other.identity
+    np.testing.assert_array_equal(one.held, other.held)
+    np.testing.assert_array_equal(one.parameters, other.parameters)
+
+
 def test_a_finished_run_resumes_to_the_same_summary(whole):
     before = read_summary(whole)
     assert resume(whole).methods == before.methods
@@ -205,7 +236,7 @@ def test_settings_that_do_nothing_are_refused(tmp_path):
 
 def test_federated_methods_agree_and_beat_local(tmp_path):
     summary = run(tmp_path / "run", methods="local,fedavg,secured", model="cnn-small", optimizer="rmsprop",
-                  learning_rate=0.002, rounds=8)  # fmt: skip
+                  learning_rate=0.002, rounds=8, workers=1)  # fmt: skip
     best = {name: result.best_accuracy for name, result in summary.methods.items()}
     assert abs(best["secured"] - best["fedavg"]) <= 0.02
     assert min(best["secured"], best["fedavg"]) > best["local"]
@@ -221,6 +252,16 @@ def test_a_run_is_never_overwritten(whole):
     assert numbers(whole) == before
 
 
+def test_a_ledger_is_read_or_told_to_be_none(whole, tmp_path):
+    with pytest.raises(RunFolderError, match=r"has no ledger\.json"):
+        read_ledger(tmp_path)
+    for text in ("{", "[]", "{}", '{"secured": 1}', "3"):
+        (tmp_path / "ledger.json").write_text(text)
+        with pytest.raises(RunFolderError, match=r"ledger\.json is damaged"):
+            read_ledger(tmp_path)
+    assert read_ledger(whole)["attempts"] == 4
+
+
 def test_a_missing_folder_or_a_file_is_an_error(tmp_path):
     with pytest.raises(RunFolderError, match="there is no run to resume"):
         resume(tmp_path / "nothing")
@@ -230,8 +271,10 @@ def test_a_missing_folder_or_a_file_is_an_error(tmp_path):
 
 
 def test_changed_settings_are_refused(whole):
-    with pytest.raises(RunFolderError, match=r"has rounds = 3, not 9; resume it without that option"):
-        resume(whole, changes={"rounds": 9})
+    with pytest.raises(RunFolderError, match=r"has batch_size = 32, not 9; resume it without that option"):
+        resume(whole, changes={"batch_size": 9})
+    with pytest.raises(RunFolderError, match=r"has 3 rounds, more than the 2 asked for"):
+        resume(whole, changes={"rounds": 2})
 
 
 def damage_header(path):
@@ -330,7 +373,7 @@ def test_bad_data_is_refused_before_anything_is_written(tmp_path, monkeypatch):
 
 def test_divergence_leaves_a_run_folder_that_says_so(tmp_path):
     with pytest.raises(InvalidInputError, match="lower learning_rate"):
-        run(tmp_path / "run", optimizer="sgd", model="cnn-small", learning_rate=1e6, epochs=4)
+        run(tmp_path / "run", optimizer="sgd", model="cnn-small", learning_rate=1e6, epochs=4, workers=1)
     assert json.loads((tmp_path / "run/summary.json").read_text())["finished"] is False
 
 

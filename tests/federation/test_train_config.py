@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from securedfl.errors import ConfigError
-from securedfl.federation.config import RhoSchedule, TrainConfig, read_toml
+from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, choose_design, method, protocol_of
+from securedfl.federation.run_folder.files import read_config
+from securedfl.federation.settings import RhoSchedule, read_toml
 from securedfl.protocols import DEFAULT_RHO, Schedule
 
 DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -41,7 +43,21 @@ def test_the_resolved_toml_reads_back_as_the_same_settings(tmp_path):
 def test_the_fingerprint_stays_what_it_is():
     """Checkpoints carry it, so that run folders go on."""
     config = TrainConfig.resolve({"methods": "local,fedavg,secured,shares"})
-    assert config.fingerprint() == "c75a64862b5eae13"
+    assert config.model_copy(update={"initial": "own"}).fingerprint() == "c75a64862b5eae13"
+    assert config.fingerprint() == "2426aa55d4f72938"
+
+
+def test_run_folders_of_before_begin_with_own_parameters(tmp_path):
+    (tmp_path / "config.toml").write_text('methods = ["local", "fedavg", "secured", "shares"]\n')
+    assert read_config(tmp_path).initial == "own"
+    assert read_config(tmp_path).fingerprint() == "c75a64862b5eae13"
+
+
+def test_a_cosine_ends_with_the_run_unless_told_otherwise_and_the_settings_say_when():
+    cosine = {"learning_rate_schedule": "cosine", "rounds": 30}
+    assert TrainConfig.resolve(cosine).learning_rate_period == 30
+    assert TrainConfig.resolve(cosine | {"learning_rate_period": 12}).learning_rate_period == 12
+    assert "learning_rate_period = 30" in TrainConfig.resolve(cosine).to_toml()
 
 
 def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
@@ -57,6 +73,11 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
     [
         ({"pers": 9}, "unknown key 'pers' in the settings; did you mean 'peers'"),
         ({"learning-rate": 1}, "did you mean 'learning_rate'"),
+        ({"initial": "same"}, "initial = 'same' in the settings: must be 'common' or 'own'"),
+        ({"steps": 5, "epochs": 3}, "give one of them"),
+        ({"device": "gpu"}, "device = 'gpu'"),
+        ({"precision": "float16"}, "must be 'float32' or 'bfloat16'"),
+        ({"proximal": -1.0}, "proximal = -1.0"),
         ({"rho": {"strat": 1}}, "unknown key 'strat' in rho .* did you mean 'start'"),
         ({"qqqq": 9}, "unknown key 'qqqq' .* known: allow_exposure"),
         ({"peers": "9"}, "peers = '9' .* must be a whole number"),

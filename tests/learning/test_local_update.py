@@ -38,9 +38,9 @@ def fresh_row(local, peer=0):
     return row
 
 
-@pytest.mark.parametrize("optimizer", ["rmsprop", "adam", "sgd"])
+@pytest.mark.parametrize("optimizer", ["rmsprop", "adam", "adamw", "sgd"])
 def test_an_update_equals_the_same_steps_in_plain_pytorch(optimizer):
-    local = trainer(optimizer=optimizer, learning_rate=0.01, batch_size=16, epochs=2)
+    local = trainer(optimizer=optimizer, learning_rate=0.01, weight_decay=0.1, batch_size=16, epochs=2)
     row = fresh_row(local)
 
     module = build("cnn-small", SHAPE, CLASSES)
@@ -49,8 +49,9 @@ def test_an_update_equals_the_same_steps_in_plain_pytorch(optimizer):
         for p in module.parameters():
             p.copy_(torch.from_numpy(row[at : at + p.numel()]).view(p.shape))
             at += p.numel()
-    kind = {"rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}[optimizer]
-    steps = kind(module.parameters(), lr=0.01)
+    kinds = {"rmsprop": torch.optim.RMSprop, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    kind = (kinds | {"adamw": torch.optim.AdamW})[optimizer]
+    steps = kind(module.parameters(), lr=0.01, weight_decay=0.1)
 
     orders = []
     original = torch.randperm
@@ -77,11 +78,12 @@ def test_training_learns():
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_peers_start_from_different_parameters_and_the_seed_decides():
-    a, b = trainer(peers=2, seed=1), trainer(peers=2, seed=1)
+@pytest.mark.parametrize("initial", ["common", "own"])
+def test_peers_start_from_common_or_own_parameters_and_the_seed_decides(initial):
+    a, b = (trainer(peers=2, seed=1, initial=initial) for _ in range(2))
     assert np.array_equal(fresh_row(a, 0), fresh_row(b, 0))
-    assert not np.array_equal(fresh_row(a, 0), fresh_row(a, 1))
-    assert not np.array_equal(fresh_row(a, 0), fresh_row(trainer(seed=2), 0))
+    assert np.array_equal(fresh_row(a, 0), fresh_row(a, 1)) == (initial == "common")
+    assert not np.array_equal(fresh_row(a, 0), fresh_row(trainer(seed=2, initial=initial), 0))
 
 
 @pytest.mark.parametrize("optimizer", ["rmsprop", "adam", "sgd"])

@@ -197,13 +197,13 @@ def test_the_smallest_samples_can_be_trained_on_also_in_batches_of_one(name, sha
     assert local.evaluate(0, row).count == 1
 
 
-@pytest.mark.parametrize("batch", [2, 5, 32])
-def test_the_shortcut_of_a_narrow_resnet_stays_within_its_memory(batch):
+def test_the_shortcut_of_a_narrow_resnet_stays_within_its_memory():
     """oneDNN's own gradient of this layer overwrites its neighbours' memory, in a process that glibc watches."""
     code = (
         "import torch; from securedfl.learning.models.images import Convolution; torch.set_num_threads(1)\n"
         "layer = Convolution(6, 13, 1, stride=2, bias=False)\n"
-        f"for _ in range(30): layer(torch.randn({batch}, 6, 32, 32, requires_grad=True)).sum().backward()"
+        "for batch in (2, 5, 32):\n"
+        "    for _ in range(30): layer(torch.randn(batch, 6, 32, 32, requires_grad=True)).sum().backward()"
     )
     environment = {**os.environ, "MALLOC_CHECK_": "3"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)

@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from securedfl.cli import main
-from securedfl.network import driver, peer, shell, trial
-from securedfl.network.results import Results
+from securedfl.network import peer, shell
+from securedfl.network.data import driver, trial
+from securedfl.network.data.results import Results
 from securedfl.network.wire.keys import CertificateInfo
 from securedfl.protocols import InsecureSeededDraw
 

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securedfl.errors import ConfigError, RunFolderError
-from securedfl.federation.peers.learner import EntryLearner
+from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.peers.update import FILE, Update, load_update, pack, save_update, unpack
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -79,7 +80,7 @@ def test_damage_is_told(tmp_path):
 def learner():
     """The example's entry point, afresh, as after a restart."""
     torch.set_num_threads(1)  # two threads that wait for each other on a busy machine take for ever
-    return EntryLearner("entry_point:make", {"name": "site", "samples": 60}, EXAMPLES)
+    return AppLearner(Entry.of("entry_point:make", EXAMPLES).make({"name": "site", "samples": 60}, 0))
 
 
 def test_a_resumed_entry_point_goes_on_with_its_optimiser(tmp_path):
@@ -106,4 +107,4 @@ def test_half_a_state_is_an_error(tmp_path):
     )
     assert importlib.util.find_spec("half_entry") is None
     with pytest.raises(ConfigError, match="both state_dict and load_state_dict"):
-        EntryLearner("half_entry:make", {"name": "x"}, tmp_path)
+        Entry.of("half_entry:make", tmp_path).make({"name": "x"}, 0)

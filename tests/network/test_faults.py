@@ -111,7 +111,7 @@ def test_grouped_waits_for_a_lost_peer_and_goes_on_when_it_returns(federation):
 
 def test_a_polite_absence(federation):
     """SIGTERM, as at a reboot: the others of `grouped` wait, and the run goes on with the peer's next start."""
-    made = federation(3, protocol="grouped", allow_exposure=True, data={1: {"slow_round": 2, "slow_seconds": 3}})
+    made = federation(3, protocol="grouped", allow_exposure=True, data={1: {"slow_round": 2, "slow_seconds": 6}})
     processes = made.start_all()
     processes[1].wait_for(event="phase", phase="training", round=2)
     processes[1].popen.send_signal(signal.SIGTERM)
@@ -161,7 +161,7 @@ def test_a_peer_with_nan_leaves_and_says_so(federation):
 
 def test_a_slow_peer_is_waited_for_until_the_deadline(federation):
     """Peer 3 takes longer than allowed in round 1; the others go on, and it comes back with their model."""
-    made = shares(federation, data={3: {"slow_round": 1, "slow_seconds": 8}}, deadlines={"train": 3, "absent": 30})
+    made = shares(federation, data={3: {"slow_round": 1, "slow_seconds": 12}}, deadlines={"train": 5, "absent": 30})
     processes = made.start_all()
     assert ends(processes) == [0] * 4, [process.errors for process in processes]
     check_equal(made)
@@ -251,8 +251,10 @@ def test_metrics_are_scraped_and_hold_no_parameters(federation):
         after = scrape(url + "/metrics")
         assert after["securedfl_sent_bytes_total"] > 0
         names = {re.sub(r"{.*", "", name).removeprefix("securedfl_") for name in after}
-        counts = {"round", "finished_round", "log_entries", "peers", "peers_present", "peer_present", "peer_linked"}
+        counts = {"round", "rounds", "finished_round", "log_entries", "peers", "peers_present"}
+        counts |= {"peer_present", "peer_ready", "peer_linked", "peer_relayed"}
         assert names <= counts | {"sent_bytes_total", "received_bytes_total", "refused_total", "key_expires_seconds"}
+        assert after['securedfl_peer_linked{peer="p1"}'] in (0, 1)
         assert all(value == int(value) for value in after.values())  # counts, not parameters
     assert ends([first, *processes]) == [0] * 3, first.errors
 

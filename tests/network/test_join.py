@@ -15,22 +15,28 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
 import securedfl
 from securedfl.cli import app
 from securedfl.cli.up import table
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, PrivacyError
+from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.check import check
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Status
-from securedfl.federation.peers.learner import EntryLearner
 from securedfl.federation.peers.local import COMMAND
+from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
+from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.peer import Peer
+from securedfl.parameters import Schema
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -48,7 +54,7 @@ def in_threads(work, count):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(180)
     if errors:
         raise errors[0]
 
@@ -132,6 +138,55 @@ def test_a_second_call_after_a_caught_error_brings_the_same_parameters(federatio
         np.testing.assert_allclose(model["w"], 1, atol=1e-5)
 
 
+def test_parameters_that_cannot_be_averaged_are_not_kept(federation):
+    """The loop mends its model and goes on: nothing was shared, so nothing is brought again."""
+    made = federation(3, protocol="resilient", group_size=2, range=1e6)
+    models = [{"w": np.full(5, float(k))} for k in range(3)]
+
+    def work(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            for bad, text in (np.nan, "not finite"), (np.inf, "not finite"), (1e9, "beyond the range"):
+                if k == 1:
+                    with pytest.raises(InvalidInputError, match=text):
+                        peer.average_({"w": np.array([1.0, 1, bad, 1, 1])})
+            peer.average_(models[k])
+
+    in_threads(work, 3)
+    for model in models:
+        np.testing.assert_allclose(model["w"], 1, atol=1e-5)
+
+
+def test_an_optimiser_a_list_or_parameters_average_alike_until_the_run_is_done(federation):
+    made = federation(3, protocol="shares", group_size=2, rounds=2)
+    modules = [torch.nn.Linear(2, 1) for _ in range(3)]
+    for k, module in enumerate(modules):
+        torch.nn.init.constant_(module.weight, float(k))
+        torch.nn.init.constant_(module.bias, float(k))
+    handed = [
+        list(modules[0].parameters()),
+        [parameter.detach().numpy() for parameter in modules[1].parameters()],
+        [parameter.detach() for parameter in modules[2].parameters()],
+    ]
+
+    def work(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            assert not peer.done
+            peer.average_(handed[k])
+            peer.average_(modules[0].parameters() if k == 0 else handed[k])
+            assert not peer.done
+            peer.average_(handed[k])
+            assert peer.done
+            with pytest.raises(PeerLostError, match="all 3 averages of this run are done"):
+                peer.average_(handed[k])
+        with pytest.raises(ConfigError, match="has left the federation"):
+            peer.average_(handed[k])
+
+    in_threads(work, 3)
+    for module in modules:
+        torch.testing.assert_close(module.weight.detach(), torch.ones(1, 2), rtol=0, atol=1e-5)
+        torch.testing.assert_close(module.bias.detach(), torch.ones(1), rtol=0, atol=1e-5)
+
+
 def load_example(name):
     specification = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(specification)
@@ -150,7 +205,7 @@ def test_example_of_ones_own_loop(federation, capsys):
 
 
 def test_example_of_an_entry_point():
-    learner = EntryLearner("entry_point:make", {"name": "site"}, EXAMPLES)
+    learner = AppLearner(Entry.of("entry_point:make", EXAMPLES).make({"name": "site"}, 0))
     vector = learner.initial()
     for round in (1, 2):
         vector, loss = learner.update(vector, round)
@@ -175,15 +230,16 @@ def test_check_tells_who_is_there_and_who_differs(federation):
     findings = {}
 
     def work(k):
-        findings[k] = check(made.folder / f"p{k}.toml", wait=20)
+        findings[k] = check(made.folder / f"p{k}.toml", wait=60)
 
     in_threads(work, 3)
     assert all(finding.ok for found in findings.values() for finding in found), findings
+    assert any("it reaches p0 directly" in finding.text for finding in findings[1]), findings
     made.write("changed.toml", window=5)
     made.write_peer(2, made.files[2], federation="changed.toml")
 
     def differing(k):
-        findings[k] = check(made.folder / f"p{k}.toml", wait=2)
+        findings[k] = check(made.folder / f"p{k}.toml", wait=60)
 
     in_threads(differing, 3)
     assert "window is 5 there and 10 here" in findings[0][-1].text
@@ -210,6 +266,20 @@ def test_bad_settings_are_named(federation, changes, message):
     made = federation(3, protocol="grouped")
     with pytest.raises(ConfigError, match=message):
         FederationConfig.resolve({**made.values, **changes})
+
+
+def test_an_average_is_never_among_so_few_that_the_colluders_know_the_rest(federation):
+    """Of five peers, two colluders: three are more than half, but two of them would know the third's update."""
+    values = federation(5, protocol="resilient", group_size=2, collusion=2).values
+    config = FederationConfig.resolve(values)
+    design = choose_design(config.training)
+    averages = make_averages(config, design, Schema.of({"w": np.zeros(3)}))
+    assert make_rules(config, design, averages).least == 4
+    assert averages.protocol(4, 1).settled.partitions == 3
+    with pytest.raises(PrivacyError):
+        averages.protocol(3, 1)
+    with pytest.raises(ConfigError, match="at least 4 peers must take part"):
+        FederationConfig.resolve({**values, "min_peers": 3})
 
 
 def test_bad_rosters_and_peer_files(federation):
@@ -239,7 +309,9 @@ def test_certs_on_the_command_line(tmp_path):
 
 def test_up_gives_the_numbers_of_train_and_stops_on_interrupt(tmp_path):
     """Real processes reach the accuracy of the simulation; Ctrl-C leaves a usable run folder and no process."""
+    training = {"common_optimizer": "nesterov", "proximal": 0.1, "warmup": 1, "gradient_norm": 1.0, "steps": 9}
     settings = ["--peers", "3", "--protocol", "shares", "--group-size", "2", "--workers", "1"]
+    settings += [text for key, value in training.items() for text in (f"--{key.replace('_', '-')}", str(value))]
     up = [sys.executable, "-c", COMMAND, "up", *settings, "--rounds", "400", "--out", str(tmp_path / "up")]
     with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
@@ -260,6 +332,7 @@ def test_up_gives_the_numbers_of_train_and_stops_on_interrupt(tmp_path):
             "workers": 1,
             "methods": ("secured",),
             "out": str(tmp_path / "train"),
+            **training,
         }
     )
     train(config)
@@ -290,3 +363,80 @@ def test_the_live_table_shows_peers_and_their_ends():
     assert lines[1].split()[:3] == ["peer-0", "0/20", "starting"]
     assert lines[2].split() == ["peer-1", "3/20", "finishing", "1.5", "MB", "2.0", "MB", "0", "s", "ago"]
     assert "error: disk full" in lines[3]
+
+
+def test_the_common_optimisers_state_comes_back_after_an_absence_a_restart_and_a_lost_result(federation):
+    """It is part of what all peers agree on, so whoever fetches the model goes on with the very same bits."""
+    optimizer = CommonOptimizer(kind="adam", learning_rate=0.1, momentum=0.9, adaptivity=0.01)
+    made = federation(
+        5,
+        protocol="resilient",
+        common_optimizer="adam",
+        common_learning_rate=0.1,
+        common_adaptivity=0.01,
+        rounds=4,
+        deadlines={"absent": 1},
+    )
+    models = [{"w": np.linspace(0, 1, 6) * k} for k in range(5)]
+    together, last = threading.Barrier(5, timeout=50), []
+
+    def train(k, round):
+        models[k]["w"] += 0.1 * (k + 1) * (round + 1)
+
+    def work(k):
+        path = made.folder / f"p{k}.toml"
+        with securedfl.join(path) as peer:
+            for round in (0, 1):
+                train(k, round)
+                peer.average_(models[k])
+            if k != 4:
+                together.wait()
+                train(k, 2)
+                peer.average_(models[k])
+                assert set(peer.last.members) == {0, 1, 2, 3}
+                together.wait()
+                together.wait()
+                train(k, 3)
+                peer.average_(models[k])
+                last.append(peer.last)
+        if k == 4:
+            together.wait()  # it has left, and the others go on without it
+            together.wait()
+            models[k]["w"][:] = 0
+            with securedfl.join(path) as peer:
+                assert peer.resume_(models[k])
+                peer.average_(models[k])  # too late for round 2: it gets what the others made of it
+                assert peer.round == 3
+                assert peer.last.fetched
+                together.wait()
+                train(k, 3)
+                peer.average_(models[k])
+
+    in_threads(work, 5)
+    for model in models[1:]:
+        np.testing.assert_array_equal(model["w"], models[0]["w"])
+    assert "array" not in repr(last[0])
+    assert len(repr(last[0])) < 400
+
+    # all start again, one of them without its stored results, which it fetches
+    for file in (made.folder / "out-p1" / "state" / "results").glob("*.bin"):
+        file.unlink()
+
+    def again(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            assert peer.resume_(models[k])
+            assert peer.round == 4
+            train(k, 4)
+            peer.average_(models[k])
+            last.append(peer.last)
+
+    in_threads(again, 5)
+    for model in models[1:]:
+        np.testing.assert_array_equal(model["w"], models[0]["w"])
+
+    held, everybody = None, (0, 1, 2, 3, 4)
+    for round, members in enumerate((everybody, everybody, (0, 1, 2, 3), last[0].members, last[-1].members)):
+        starts = [np.linspace(0, 1, 6) * k if held is None else optimizer.model(held) for k in members]
+        brought = [start + 0.1 * (k + 1) * (round + 1) for start, k in zip(starts, members, strict=True)]
+        held = optimizer.step(held, np.mean(brought, axis=0))
+    np.testing.assert_allclose(models[0]["w"], optimizer.model(held), atol=1e-4)

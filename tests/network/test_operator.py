@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -35,6 +36,9 @@ def test_an_operator_ends_the_run(federation):
     made = federation(3, protocol="grouped", allow_exposure=True, rounds=100_000)
     processes = made.start_all()
     processes[2].wait_for(event="round", round=1)
+    looked = command(made, "check", "p1.toml")
+    assert looked.returncode == 0, looked.stderr
+    assert "p2 hears p0, p1" in " ".join(looked.stdout.replace("│", " ").split())
     done = command(made, "stop", "p2.toml", "--reason", "enough")
     assert done.returncode == 0, done.stderr
     assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
@@ -75,3 +79,5 @@ def test_the_roster_changes(federation):
     assert [process.end() for process in (*processes, fifth)] == [0] * 5, [p.errors for p in (*processes, fifth)]
     check_equal(made, [0, 1, 2, 4])
     assert made.rows(0)[-1]["members"] == ["p0", "p1", "p2", "p4"]
+    ledger = json.loads((made.folder / "out-p0" / "ledger.json").read_text())
+    assert (ledger["peers"], ledger["averages"]) == (5, last + 1)

@@ -7,10 +7,13 @@ import stat
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from securedfl.cli import app
 from securedfl.designs import best
 from securedfl.federation.methods import FIRST
 from securedfl.protocols import InsecureSeededDraw, by_name
+from securedfl.reporting.report import write_report
 from securedfl.simulation import run
 from tests.network import toy
 
@@ -50,6 +53,14 @@ def test_bit_for_bit_the_memory_drivers_result(federation, n, protocol, fault):
     np.testing.assert_array_equal(found, toy.replay(made.names, 3, average))
     assert [row["round"] for row in made.rows(0)] == [0, 1, 2, 3]
     assert made.rows(0)[-1]["members"] == made.names
+    if fault == "reordered":
+        # what a peer leaves can be reported and audited like any other run
+        page = write_report(made.folder / "out-p0").read_text()
+        assert "seen from p0" in page
+        assert "5 peers have averaged 3 rounds" in page
+        shown = CliRunner().invoke(app, ["audit", "--run", str(made.folder / "out-p0")])
+        assert shown.exit_code == 0
+        assert "averages                           4" in shown.output
     log = (made.folder / "out-p0" / "peer.log").read_text()
     assert "given up" not in log, log
     assert {"time", "level", "logger", "text"} == json.loads(log.splitlines()[0]).keys()

@@ -19,6 +19,7 @@ def make(settings):
             value += noise.normal(size=value.shape).astype(value.dtype)
         if round == settings.get("nan_round"):
             model["a"][0, 0] = np.nan
+        time.sleep(float(settings.get("pause", 0)))
         if round == settings.get("slow_round"):
             time.sleep(float(settings["slow_seconds"]))
         return 0.5

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from securedfl.designs import best_design
@@ -17,13 +17,15 @@ from tests.privacy.audits import audit
 def exposed(history, n, coalition):
     """Return the honest peers whose parameters follow from totals, if parameters stood still; by rank."""
     honest = [peer for peer in range(n) if peer not in coalition]
-    rows = np.array([[peer in members for peer in honest] for members in history], dtype=float)
+    seen = [[peer in members for peer in honest] for members in history]
+    rows = np.array(seen, dtype=float).reshape(len(history), len(honest))
     rank = np.linalg.matrix_rank(rows) if len(rows) else 0
     units = np.eye(len(honest))
     return [p for p, unit in zip(honest, units, strict=True) if np.linalg.matrix_rank(np.vstack([rows, unit])) == rank]
 
 
 @given(st.integers(4, 12), st.integers(1, 2), st.integers(0, 9999))
+@example(4, 2, 3457)  # too few are ever there for an average
 @settings(max_examples=60, deadline=None)
 def test_nobody_follows_from_the_totals_of_blocks_whoever_comes_and_goes(n, collusion, seed):
     choose = random.Random(seed)
@@ -72,7 +74,8 @@ def test_an_offer_that_singles_somebody_out_is_refused():
         (None, 6, 1, True, "go on", "tell that peer's update"),
         (None, 5, 1, True, "go on", "tell that peer's update"),
         (None, 9, 3, True, "go on", "tell that peer's update"),
-        ("wait", 9, 1, True, "wait", "over all peers"),
+        (None, 9, 2, True, "blocks", "2 peers who pool what they received can compute sums over two or more other"),
+        ("wait", 9, 1, True, "wait", "as long as the roster stays the same"),
         ("go on", 9, 1, True, "go on", "tell that peer's update"),
         ("blocks", 9, 1, False, "wait", "over all peers"),
     ],
@@ -101,7 +104,61 @@ class TestLedger:
             *(Attempt(round=round, members=who) for round, who in enumerate(members))
         )
         assert list(ledger.smallest_sum((0,))) == list(smallest)
-        assert ledger.to_dict((0,))["smallest_sum_over_rounds"] == list(smallest)
+
+    @pytest.mark.parametrize(
+        ("members", "coalition", "smallest"),
+        [
+            # two peers are lost at once: each of them subtracts its own update, and has the other's
+            ([None, tuple(range(7))], (7,), [8]),
+            # a member of the block that stays out has the sum of the other two
+            ([None, tuple(range(6))], (6,), [7, 8]),
+        ],
+    )
+    def test_whoever_was_left_out_subtracts_its_own(self, members, coalition, smallest):
+        ledger = Ledger(audit("resilient", best_design(9, collusion=1))).add(
+            *(Attempt(round=round, members=who) for round, who in enumerate(members))
+        )
+        told = ledger.to_dict((0,))
+        assert (told["coalition"], told["coalition_over_rounds"]) == ([0], list(coalition))
+        assert told["smallest_sum_over_rounds"] == smallest
+
+    @given(st.integers(4, 7), st.integers(1, 2), st.integers(1, 4), st.integers(0, 9999))
+    @settings(max_examples=25, deadline=None)
+    def test_no_coalition_of_the_size_computes_a_smaller_sum(self, n, collusion, rounds, seed):
+        """Brute force: all coalitions, all sets of honest peers, by rank over the rationals."""
+        choose = random.Random(seed)
+        history = [tuple(sorted(choose.sample(range(n), choose.randint(collusion + 2, n)))) for _ in range(rounds)]
+        ledger = Ledger(audit("resilient", best_design(n, collusion=collusion), {"collusion": collusion})).add(
+            *(Attempt(round=round, members=who) for round, who in enumerate(history))
+        )
+        sizes = []
+        for coalition in combinations(range(n), collusion):
+            honest = [peer for peer in range(n) if peer not in coalition]
+            rows = np.array([[peer in members for peer in honest] for members in history], dtype=float)
+            rank = np.linalg.matrix_rank(rows)
+            sizes += [
+                size
+                for size in range(1, len(honest) + 1)
+                for peers in combinations(range(len(honest)), size)
+                if np.linalg.matrix_rank(np.vstack([rows, np.isin(range(len(honest)), peers)])) == rank
+            ]
+        found = ledger.to_dict(tuple(range(collusion)))["smallest_sum_over_rounds"]
+        assert len(found) == min(sizes)
+
+    def test_many_averages_are_judged_by_who_was_in_the_same_ones(self):
+        """Where there are too many sums to try all combinations, the ledger says too much rather than too little."""
+        choose = random.Random(5)
+        members = [tuple(sorted(choose.sample(range(40), 30))) for _ in range(20)]
+        ledger = Ledger(audit("resilient", best_design(40, collusion=1))).add(
+            *(Attempt(round=round, members=who) for round, who in enumerate(members))
+        )
+        assert len(ledger.smallest_sum((0,))) == 1
+
+    def test_a_large_federation_without_one_peer_is_accounted_for(self):
+        """By one column per peer: a column per peer and slice would not fit into memory."""
+        ledger = Ledger(audit("resilient", best_design(99, collusion=1)))
+        told = ledger.add(Attempt(round=1), Attempt(round=1, members=tuple(range(98)))).to_dict((0,))
+        assert (told["exposed_so_far"], told["smallest_sum_over_rounds"]) == ([98], [98])
 
     def test_a_void_round_counts_if_it_was_opened(self):
         """After it everybody trains again from the same model, so the next total without a peer tells its update."""

@@ -246,6 +246,22 @@ class TestGate:
         going_on = pass_gate(self.config(protocol="shares"), best(9, 3, 0), Absence(policy="go on"))
         assert "tell that peer's update" in going_on["sentence"]
 
+    def test_it_says_so_where_parts_of_sums_or_weights_add_up(self):
+        planes = pass_gate(self.config(peers=27, group_size=3, protocol="shares"), best(27, 3, 0))
+        sums = pass_gate(self.config(peers=27, group_size=3), best(27, 3, 0))
+        assert (planes["verdict"], sums["verdict"]) == ("only the total", "partial sums")
+        told = "may tell a single peer's update"
+        assert (told in planes["over_rounds"], told in sums["over_rounds"]) == (False, True)
+        weighted = pass_gate(self.config(weighted=True), best(9, 3, 0), Absence(policy="go on"))
+        assert "total of the members' weights" in weighted["sentence"]
+        assert "weights" not in planes["sentence"]
+
+    def test_the_run_is_shown_with_what_holds_over_rounds(self, tmp_path):
+        config, design = self.config(rounds=1, protocol="shares"), best(9, 3, 0)
+        save_account(tmp_path, config, design, [], Absence(policy="go on"))
+        output = " ".join(call(f"audit --run {tmp_path}").stdout.split())
+        assert "averages go on without peers that are missing" in output
+
     def test_nothing_to_withstand(self):
         assert pass_gate(self.config(protocol="classic", collusion=0), best(9, 3, 0))["verdict"] == "exposed"
 

@@ -108,26 +108,24 @@ def test_views_have_the_same_distribution_for_inputs_of_equal_total(monkeypatch)
         def field(self, like):
             return PrimeWords(16)
 
-    peer, own_mask = 0, 3
+    # values are averaged one by one, so that all masks of the others fit in one vector; peer 0 has one mask
+    masks = np.array([(3, *others) for others in product(range(prime), repeat=3)], dtype=np.uint16).T
 
-    def view(w, masks):
-        vectors = [np.array([value], dtype=np.uint16) for value in w]
+    def distribution(w):
+        """Return how often peer 0 receives what, over all masks."""
         received = []
         running = [
-            grouped(me, vectors[me], design, codec=Tiny(), draw=lambda like, me=me: np.full_like(like, masks[me]))
+            grouped(me, np.full_like(masks[me], w[me]), design, codec=Tiny(), draw=lambda _, me=me: masks[me].copy())
             for me in range(4)
         ]
         outboxes = [next(steps) for steps in running]
         while True:
             inboxes = [{u: outboxes[u][v] for u in range(4) if v in outboxes[u]} for v in range(4)]
-            received += [int(inboxes[peer][u][0]) for u in sorted(inboxes[peer])]
+            received += [inboxes[0][u].tolist() for u in sorted(inboxes[0])]
             try:
                 outboxes = [steps.send(inbox) for steps, inbox in zip(running, inboxes, strict=True)]
             except StopIteration:
-                return tuple(received)
-
-    def distribution(w):
-        return Counter(view(w, (own_mask, *masks)) for masks in product(range(prime), repeat=3))
+                return Counter(zip(*received, strict=True))
 
     first = {}
     compared = 0

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 import securedfl
+from securedfl.containers import Container, flatten_all
 from securedfl.designs import best
 from securedfl.errors import ConfigError, DesignError, InvalidInputError
-from securedfl.parameters import Schema, flatten_all
+from securedfl.parameters import Schema
 from securedfl.protocols import by_name, grouped
 from securedfl.simulation import run
 
@@ -270,7 +271,8 @@ def test_what_cannot_be_averaged_is_an_error_that_says_why(inputs, options, erro
         (None, {}, InvalidInputError, "not a NoneType"),
         ({"a": np.ones(2)}, {}, InvalidInputError, "not a dict; list"),
         ([{"a": {"b": np.ones(2)}}] * 9, {}, InvalidInputError, "'a' is a dict itself"),
-        ([torch.nn.Linear(1, 1)] * 9, {}, InvalidInputError, "state_dict"),
+        ([{"a": torch.nn.Linear(1, 1)}] * 9, {}, InvalidInputError, "state_dict"),
+        (torch.nn.Sequential(torch.nn.Linear(1, 1)), {}, InvalidInputError, "not a Sequential"),
         ([[[1, 2], [3]]] * 9, {}, InvalidInputError, "differ in length"),
         ([{1: np.ones(1), "1": np.ones(1)}] * 9, {}, InvalidInputError, "same name"),
         ([np.ones(2, np.longdouble)] * 9, {}, InvalidInputError, "longdouble|float128"),
@@ -338,7 +340,7 @@ def test_another_number_of_vectors_than_peers_is_an_error():
 
 
 def test_flatten_all_promotes_everybody_alike():
-    schema, vectors = flatten_all([np.ones(3, np.float32)] * 3, dtype="float64")
+    schema, vectors = flatten_all([Container.of(np.ones(3, np.float32))] * 3, dtype="float64")
     assert schema.dtype == "float64"
     assert {vector.dtype for vector in vectors} == {np.dtype("float64")}
 

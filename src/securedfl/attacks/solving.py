@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import PrivacyError
-from securedfl.privacy.symbolic.algebra import Native, Vector
+from securedfl.privacy.symbolic.algebra import Vector
 from securedfl.privacy.symbolic.view import symbolic
+from securedfl.protocols.field import Native
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, PeerProtocol

@@ -13,7 +13,8 @@ import typer
 from securedfl.attacks.intervals import narrow
 from securedfl.attacks.rings import solve_ring
 from securedfl.attacks.solving import Loot, max_error, record, recovered, solve
-from securedfl.cli.audit import check_collusion, chosen, write
+from securedfl.cli.audit import check_collusion, chosen
+from securedfl.cli.options import write
 from securedfl.errors import ConfigError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import readable_json
@@ -197,7 +198,7 @@ def _rounds(audited: Audit, rounds: int, parameters: int, dtype: str, seed: int,
 def _picture(path: Path, *, seed: int, as_json: bool) -> None:
     if path.suffix.lower() not in (".png", ".svg"):
         raise ConfigError(f"the picture {path} must be a .png or .svg file")
-    write(path, "")  # before the work, so that a place that cannot be written is known at once
+    write(path, [])  # before the work, so that a place that cannot be written is known at once
     from securedfl.attacks import demonstration
 
     images, filters = demonstration.picture(path, seed=seed)

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from securedfl.cli.options import read_rho
+from securedfl.cli.options import read_rho, write
 from securedfl.designs import Design
 from securedfl.designs.best import withstanding
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
+from securedfl.federation.run_folder import files
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg, exposure_text
-from securedfl.privacy.ledger import load, read_object
 from securedfl.protocols.admm import Schedule
 from securedfl.protocols.protocol import Averaging, by_name, design_for
 
@@ -82,7 +82,7 @@ def audit(
     certificate = audited.certificate(collusion=collusion, rounds=rounds)
     if svg is not None:
         title = f"{protocol}, {audited.n} peers: who can learn about whom"
-        write(svg, exposure_svg(certificate.levels, title, collusion=collusion))
+        write(svg, [exposure_svg(certificate.levels, title, collusion=collusion)])
     if as_json:
         typer.echo(certificate.to_json())
         return
@@ -175,14 +175,6 @@ def parse_rho(text: str) -> float | Schedule:
     return Schedule(**read) if isinstance(read, dict) else float(Schedule(start=read).start)
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file; a place that cannot be written is a clear error."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
-
-
 def describe(certificate: Certificate) -> str:
     """Return a certificate for people."""
     c = certificate
@@ -219,8 +211,7 @@ def _numbers(numbers: tuple[int, ...]) -> str:
 def _show_run(folder: Path, *, as_json: bool) -> None:
     if not folder.is_dir():
         raise RunFolderError(f"there is no run folder {folder}")
-    data = read_object(folder / "certificate.json")
-    ledger = load(folder)
+    data, ledger = files.read_object(folder, files.CERTIFICATE), files.read_ledger(folder)
     several = "verdict" not in data
     certificates = data if several else {"": data}
     texts = {method: _described(folder, certificate) for method, certificate in certificates.items()}
@@ -233,6 +224,8 @@ def _show_run(folder: Path, *, as_json: bool) -> None:
         if isinstance(promised := certificate.get("differential_privacy"), dict):
             typer.echo(f"{promised.get('sentence', '')}\n")
         typer.echo(texts[method])
+        if certificate.get("over_rounds"):
+            typer.echo(certificate["over_rounds"])
         if certificate.get("remark"):
             typer.echo(certificate["remark"])
         typer.echo("\nLedger of the run")
@@ -246,8 +239,8 @@ def _described(folder: Path, data: Any) -> str:
         if isinstance(data, dict):
             return describe(Certificate.from_dict(data))
     except (PrivacyError, TypeError, ValueError, AttributeError, LookupError) as error:
-        raise RunFolderError(f"{folder / 'certificate.json'} is not a certificate: {error}") from None
-    raise RunFolderError(f"{folder / 'certificate.json'} is not a certificate: it holds {data!r:.40}")
+        raise RunFolderError(f"{folder / files.CERTIFICATE} is not a certificate: {error}") from None
+    raise RunFolderError(f"{folder / files.CERTIFICATE} is not a certificate: it holds {data!r:.40}")
 
 
 def _readable(ledger: Mapping[str, Any]) -> dict[str, str]:

@@ -5,18 +5,24 @@ from __future__ import annotations
 import itertools
 import json
 from contextlib import nullcontext
+from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from securedfl.cli.audit import write
+from securedfl.cli.options import write
 from securedfl.errors import ConfigError
+from securedfl.federation.settings import read_names
 from securedfl.learning.data import datasets
 from securedfl.learning.data.hub import DATA_DIR
+from securedfl.learning.data.tables import Columns
 from securedfl.reporting.units import data_size
+
+if TYPE_CHECKING:
+    from securedfl.learning.data.description import Description, Place
 
 data = typer.Typer(help="Show the data sets and what they hold.", no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -43,30 +49,44 @@ def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
     - `securedfl data list`
     - `securedfl data list --data-dir ~/data --json`
     """
-    from securedfl.learning.data.description import whereabouts
+    from securedfl.learning.data.description import Place
 
-    found = []
+    found: list[tuple[str, datasets.Source, Place | ConfigError]] = []
     for name in datasets.names():
         source = datasets.source(name)
         try:
-            place: dict[str, Any] = whereabouts(source, data_dir)
+            found.append((name, source, Place.of(source, data_dir)))
         except ConfigError as error:
-            place = {"missing": str(error)}
-        found.append({"name": name, "about": source.about, "model": source.defaults.get("model"), **place})
+            found.append((name, source, error))
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        rows = [
+            {
+                "name": name,
+                "about": source.about,
+                "model": source.defaults.get("model"),
+                **({"missing": str(place)} if isinstance(place, ConfigError) else asdict(place)),
+            }
+            for name, source, place in found
+        ]
+        typer.echo(json.dumps(rows, indent=2))
         return
     console = Console(highlight=False, markup=False)
-    for entry in found:
-        console.print(f"{entry['name']:<12} {entry['about']}", soft_wrap=True)
-        console.print(f"{'':<12} {_availability(entry)}", soft_wrap=True)
+    for name, source, place in found:
+        console.print(f"{name:<12} {source.about}", soft_wrap=True)
+        text = f"not found: {place}" if isinstance(place, ConfigError) else _availability(place)
+        console.print(f"{'':<12} {text}", soft_wrap=True)
     console.print("\nMore about one: securedfl data info NAME")
 
 
 @data.command()
 def info(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="digits, femnist, shakespeare or cifar10.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="digits, femnist, shakespeare or cifar10; or a folder of yours.")
+    ],
     data_dir: DataDir = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a folder: the column of the class.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a folder: whom a row is from.")] = None,
+    features: Annotated[str, typer.Option(metavar="COLUMN,...", help="Of a folder: the columns to learn from.")] = "",
     as_json: Json = False,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw samples of a few users.", dir_okay=False)
@@ -79,20 +99,22 @@ def info(
     - `securedfl data info digits`
     - `securedfl data info femnist --data-dir ~/data --svg femnist.svg`
     - `securedfl data info shakespeare --json`
+    - `securedfl data info ./wine --label cultivar`
     """
     from securedfl.learning.data.description import describe
     from securedfl.learning.data.pictures import contact_sheet, terminal
 
-    source = datasets.source(name)
+    columns = Columns(label=label, user=user, features=read_names(features))
+    source = datasets.source(name, columns)
     messages = Console(stderr=True, highlight=False, markup=False)
     waiting = messages.status(f"Reading {name} ...") if messages.is_terminal else nullcontext()
     with waiting as status:
-        dataset = datasets.load(name, data_dir, None if status is None else status.update)
+        dataset = datasets.load(name, data_dir, None if status is None else status.update, columns)
     description = describe(dataset, source, data_dir)
     if svg is not None:
-        write(svg, contact_sheet(dataset))
+        write(svg, [contact_sheet(dataset)])
     if as_json:
-        typer.echo(json.dumps(description, indent=2))
+        typer.echo(description.to_json())
         return
     console = Console(highlight=False, markup=False)
     _show(description, console)
@@ -104,18 +126,18 @@ def info(
         console.print(f"\nwritten     {svg}", soft_wrap=True)
 
 
-def _show(about: dict[str, Any], console: Console) -> None:
-    lines = [("data set", f"{about['name']}: {about['about']}"), ("read from", _origin(about))]
-    if about["cache_bytes"] is not None:
-        lines.append(("decoded", f"{about['cache']} ({data_size(about['cache_bytes'])})"))
-    lines.append(("sample", f"{' x '.join(map(str, about['shape']))}, {about['dtype']}"))
-    if about["samples_per_user"] is not None:
-        least, low, middle, high, most = (f"{count:,.0f}" for count in about["samples_per_user"].values())
+def _show(about: Description, console: Console) -> None:
+    lines = [("data set", f"{about.name}: {about.about}"), ("read from", _origin(about.place))]
+    if about.place.cache_bytes is not None:
+        lines.append(("decoded", f"{about.place.cache} ({data_size(about.place.cache_bytes)})"))
+    lines.append(("sample", f"{' x '.join(map(str, about.shape))}, {about.dtype}"))
+    if about.samples_per_user is not None:
+        least, low, middle, high, most = (f"{count:,.0f}" for count in astuple(about.samples_per_user))
         text = f"{least} to {most} samples; half of the users have {low} to {high}, median {middle}"
         lines.append(("per user", f"{most} samples each" if least == most else text))
-    if about["alphabet"] is not None:
-        shown = json.dumps(about["alphabet"], ensure_ascii=False)
-        lines.append(("alphabet", f"{about['classes']} characters: {shown}"))
+    if about.alphabet is not None:
+        shown = json.dumps(about.alphabet, ensure_ascii=False)
+        lines.append(("alphabet", f"{about.classes} characters: {shown}"))
     lines.append(("classes", _classes(about)))
     for title, text in lines:
         console.print(f"{title:<11} {text}", soft_wrap=True)
@@ -123,41 +145,39 @@ def _show(about: dict[str, Any], console: Console) -> None:
     console.print(_amounts(about))
 
 
-def _classes(about: dict[str, Any]) -> str:
+def _classes(about: Description) -> str:
     """Return the classes and how often they occur; of many only the most frequent."""
-    names = map(repr, about["alphabet"]) if about["alphabet"] else map(str, itertools.count())
-    counted, start = list(zip(names, about["labels"], strict=False)), ": "
+    names = map(repr, about.alphabet) if about.alphabet else map(str, itertools.count())
+    counted, start = list(zip(names, about.labels, strict=False)), ": "
     if len(counted) > MOST_CLASSES:
         counted, start = sorted(counted, key=lambda pair: -pair[1])[:MOST_CLASSES], ", most often "
-    return f"{about['classes']}{start}" + ", ".join(f"{name} ({count:,})" for name, count in counted)
+    return f"{about.classes}{start}" + ", ".join(f"{name} ({count:,})" for name, count in counted)
 
 
-def _amounts(about: dict[str, Any]) -> Table:
+def _amounts(about: Description) -> Table:
     """Return users and samples beside the paper's."""
-    paper = about["paper"] or {}
+    paper = about.paper
     columns = ["", "here", "paper"] if paper else ["", "here"]
     table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column else "left")
-    here = {**about["samples"], "users": about["users"] or None}
+    here = {**about.samples, "users": about.users or None}
     for title, key in (("users", "users"), ("training", "train"), ("testing", "test")):
         count = "unknown" if here[key] is None else f"{here[key]:,}"
-        table.add_row(title, count, *([f"{paper[key]:,}"] if paper else []))
+        table.add_row(title, count, *([f"{getattr(paper, key):,}"] if paper else []))
     return table
 
 
-def _origin(about: dict[str, Any]) -> str:
-    if about["address"] is None:
+def _origin(place: Place) -> str:
+    if place.address is None:
         return "a library on this machine"
-    if not about["files"]:
-        return f"{about['address']} on the hub"
-    first, *others = about["files"]
+    if not place.files:
+        return f"{place.address} on the hub"
+    first, *others = place.files
     more = f" and {len(others)} more" if others else ""
-    return f"{first}{more} ({data_size(about['bytes'])})"
+    return f"{first}{more} ({data_size(place.bytes or 0)})"
 
 
-def _availability(entry: dict[str, Any]) -> str:
-    if "missing" in entry:
-        return f"not found: {entry['missing']}"
-    decoded = f"; decoded: {data_size(entry['cache_bytes'])}" if entry["cache_bytes"] is not None else ""
-    return f"from {_origin(entry)}{decoded}"
+def _availability(place: Place) -> str:
+    decoded = f"; decoded: {data_size(place.cache_bytes)}" if place.cache_bytes is not None else ""
+    return f"from {_origin(place)}{decoded}"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import typer
 from rich.console import Console
 
 from securedfl import designs
+from securedfl.cli.options import write
 from securedfl.designs.drawing import design_svg
 from securedfl.errors import DesignError
 
@@ -59,9 +59,9 @@ def design(
     """
     chosen, reason = _build(peers, group_size, collusion, method, seed)
     if out is not None:
-        _write(out, chosen.json_pieces())
+        write(out, chain(chosen.json_pieces(), "\n"), DesignError)
     if svg is not None:
-        _write(svg, [design_svg(chosen)])
+        write(svg, [design_svg(chosen), "\n"], DesignError)
     if as_json:
         for piece in chosen.json_pieces():
             typer.echo(piece, nl=False)
@@ -107,22 +107,3 @@ def _show(chosen: designs.Design, reason: str | None, *, compare: bool, seed: in
         console.print(f"{i:>4}  {text}{'  ...' if len(groups) > 40 else ''}")
     if chosen.gap > SHOWN:
         console.print(f"      and {chosen.gap - SHOWN} more: see --json or --out")
-
-
-def _write(path: Path, pieces: Iterable[str]) -> None:
-    """Write a file as a whole or not at all; what is no ordinary file, such as /dev/stdout, is written directly."""
-    whole = path.is_file() or not path.exists()
-    place = path.resolve() if whole else path  # a link stays one
-    target = place.with_name(f".{place.name}.{os.getpid()}.tmp") if whole else place
-    try:
-        with target.open("w", encoding="utf-8") as file:
-            file.writelines(pieces)
-            file.write("\n")
-        if whole:
-            target.replace(place)
-    except OSError as error:
-        raise DesignError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        if whole:
-            with suppress(OSError):
-                target.unlink(missing_ok=True)

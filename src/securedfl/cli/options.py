@@ -1,9 +1,10 @@
-"""Options of a command made from the fields of a configuration, so that the two can never drift apart."""
+"""Options of a command made from the fields of a configuration, so that the two can never drift apart; output files."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -11,8 +12,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from securedfl.errors import ConfigError
-from securedfl.federation.config import TrainConfig, read_toml
+from securedfl.errors import ConfigError, RunFolderError, SecuredFLError
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.settings import read_toml
+from securedfl.storage import cannot_write, replacing
 
 PANELS = {
     "dataset": "Run",
@@ -24,12 +27,23 @@ PANELS = {
 """How ``--help`` groups the options: the first of each group, in the order of the fields."""
 
 CHOICES = {
+    "entry": "MODULE:FUNCTION",
+    "data": "KEY=VALUE,...",
     "methods": "NAME,...",
     "local": "PATTERN,...",
+    "features": "COLUMN,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
     "group_size": "auto|NUMBER",
     "bits": "16|32|64",
     "range": "NUMBER",
+    "peers_per_round": "NUMBER",
+    "steps": "NUMBER",
+    "learning_rate_period": "NUMBER",
+    "gradient_norm": "NUMBER",
+    "common_learning_rate": "NUMBER",
+    "common_momentum": "NUMBER",
+    "common_adaptivity": "NUMBER",
+    "device": "cpu|cuda|cuda:N|mps",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
     "privacy": "KEY=VALUE,...",
@@ -37,7 +51,11 @@ CHOICES = {
 """What ``--help`` shows for values that are neither numbers nor one of a few words."""
 
 
-NUMBERS: Mapping[str, Callable[[str], float]] = {"workers": int, "group_size": int, "bits": int, "range": float}
+NUMBERS: Mapping[str, Callable[[str], float]] = {
+    **dict.fromkeys(("workers", "group_size", "bits", "peers_per_round", "steps", "learning_rate_period"), int),
+    **dict.fromkeys(("range", "gradient_norm"), float),
+    **dict.fromkeys(("common_learning_rate", "common_momentum", "common_adaptivity"), float),
+}
 """Options that are numbers, or a word, or nothing by default."""
 
 
@@ -78,6 +96,8 @@ def checked(config: Path | None, values: Mapping[str, Any]) -> TrainConfig:
 def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     """Turn what the command line gave into what a TOML file would hold."""
     values = {name: value for name, value in given.items() if value is not None}
+    if "data" in values:
+        values["data"] = read_table(values["data"])
     if "rho" in values:
         values["rho"] = read_rho(values["rho"])
     if "privacy" in values:
@@ -87,6 +107,20 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
             if name in values:
                 values[name] = number(values[name])
     return values
+
+
+def read_table(text: str) -> dict[str, Any]:
+    """Read KEY=VALUE,... as a table; values that are numbers, true or false in TOML are that here."""
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        key, sign, value = part.partition("=")
+        if not sign or not key.strip():
+            raise ConfigError(f"--data {text}: give KEY=VALUE, and commas between several")
+        try:
+            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[key.strip()] = value.strip()
+    return found
 
 
 def read_rho(text: str) -> Any:
@@ -138,3 +172,21 @@ def _annotation(name: str, field: FieldInfo, panel: str) -> Any:
         show_default=shown if default not in (None, ()) else False,
     )
     return Annotated[kind | None, option]
+
+
+def write(path: Path, pieces: Iterable[str], kind: type[SecuredFLError] = ConfigError) -> None:
+    """Write a file that the user named, as a whole or not at all; one that cannot be written is an error of that kind.
+
+    What is no ordinary file, such as /dev/stdout, is written directly.
+    """
+    try:
+        if path.is_file() or not path.exists():
+            # a link stays one
+            place = path.resolve() if path.is_symlink() else path
+            with replacing(place) as temporary, temporary.open("w", encoding="utf-8") as file:
+                file.writelines(pieces)
+        else:
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(pieces)
+    except (RunFolderError, OSError) as error:
+        raise kind(str(cannot_write(path, error) if isinstance(error, OSError) else error)) from None

@@ -27,7 +27,7 @@ def peer(
     """
     with needing("real peers"):
         from securedfl.federation.peers.run import run_peer
-        from securedfl.network.memory import share_one_heap
+        from securedfl.network.data.memory import share_one_heap
     share_one_heap()
     # what a peer writes is for its owner alone
     os.umask(0o077)

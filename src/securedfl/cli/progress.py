@@ -96,16 +96,16 @@ class LiveProgress(Observer):
         """Show all methods, waiting."""
         self._console.print(headline(folder, config, workers), markup=False, highlight=False, soft_wrap=True)
         self.bars.note = ""
-        self._peers = config.peers
+        self._peers = config.members
         for method in config.methods:
             self._tasks[method] = self.bars.add_task(
                 METHODS[method].label,
                 start=False,
-                total=config.rounds * config.peers,
+                total=config.rounds * config.members,
                 round=0,
                 rounds=config.rounds,
                 trained=0,
-                peers=config.peers,
+                peers=config.members,
                 accuracy="-",
                 spent="",
             )
@@ -153,4 +153,4 @@ def headline(folder: Path, config: TrainConfig, workers: int) -> str:
     """One line that says what is about to happen."""
     processes = "one process" if workers == 1 else f"{workers} processes"
     rounds = "1 round" if config.rounds == 1 else f"{config.rounds} rounds"
-    return f"{config.dataset}: {config.peers} peers, {rounds}, seed {config.seed}, {processes}; run folder {folder}"
+    return f"{config.subject}: {config.peers} peers, {rounds}, seed {config.seed}, {processes}; run folder {folder}"

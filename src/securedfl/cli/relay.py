@@ -28,8 +28,8 @@ def relay(
     - `securedfl certs issue relay-a --host relay.example.org`
     - `securedfl relay --listen 0.0.0.0:7444 --key relay-a.key --certificate relay-a.crt --authority ca.crt`
     """
+    from securedfl.network.wire.contact.relay import RelayServer
     from securedfl.network.wire.keys import KeyFiles, describe
-    from securedfl.network.wire.relay import RelayServer
     from securedfl.network.wire.values import Limits
 
     # two descriptors for every pair that it joins

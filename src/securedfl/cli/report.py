@@ -13,7 +13,9 @@ from securedfl.federation.observer import Observer
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder, as `securedfl train` leaves it.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A run folder, as `securedfl train` or a peer leaves it.")
+    ],
 ) -> None:
     """Write report.html into a run folder, from that folder's files alone.
 

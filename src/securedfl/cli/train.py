@@ -25,7 +25,7 @@ def train(
     config: ConfigFile = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Continue the run in this folder from its last finished round."),
+        typer.Option(metavar="DIR", help="Continue the run in this folder; with --rounds, extend it."),
     ] = None,
     as_json: AsJson = False,
     *,
@@ -40,7 +40,7 @@ def train(
     - `securedfl train` : digits, 9 peers, 20 rounds, Local-Only, FedAvg and SecureD-FL
     - `securedfl train --peers 15 --dealing dirichlet --alpha 0.3 --out runs/uneven`
     - `securedfl train my.toml --seed 1 --json > summary.json`
-    - `securedfl train --resume runs/uneven`
+    - `securedfl train --resume runs/uneven --rounds 50` : 30 rounds more
     """
     console = Console(stderr=as_json, highlight=False)
     values = merged(config, settings)
@@ -73,10 +73,15 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary.to_dict(), indent=2))
         return
-    table = Table(title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    # as wide as a terminal of 80 columns
+    table = Table(title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("Method", no_wrap=True)
+    both = any(method.all_accuracy is not None for method in summary.methods.values())
+    common = any(method.final_common_accuracy is not None for method in summary.methods.values())
+    views = (*(["All"] if both else []), *(["Common"] if common else []))
     spends = any(method.epsilon is not None for method in summary.methods.values())
-    for column in ("Best", "Final", "Error", "Sent", "Training", "Averaging", *(["Epsilon"] if spends else [])):
+    last = ["Epsilon"] if spends else []
+    for column in ("Best", "Final", *views, "Error", "Sent", "Training", "Averaging", *last):
         table.add_column(column, justify="right", no_wrap=True)
     for method in summary.methods.values():
         sent = method.bytes_per_peer_per_round
@@ -84,6 +89,8 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
             method.label,
             _shown(method.best_accuracy, percent),
             _shown(method.final_accuracy, percent),
+            *([_shown(method.all_accuracy or method.final_accuracy, percent)] if both else []),
+            *([_shown(method.final_common_accuracy, percent)] if common else []),
             _shown(method.mean_error, "{:.1e}".format),
             _shown(sent or None, data_size),
             _shown(method.train_seconds, "{:.1f} s".format),
@@ -92,11 +99,15 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
         )
     console.print(table)
     console.print(
-        f"{summary.dataset}, {summary.peers} peers, {summary.samples.test} test samples. Error: mean squared, per "
-        "average. Sent: by a peer, per average.",
+        f"{summary.dataset}, {summary.peers} peers, {summary.samples.test} test samples. "
+        "Best, Final: each peer's model on its own test data. "
+        + ("All: each peer's final model on the test data of all peers, the mean. " if both else "")
+        + ("Common: final, on test data that no peer has. " if common else "")
+        + "Error: mean squared, per average. Sent: by a peer, per average.",
         soft_wrap=True,
     )
     console.print(f"Report: {Path(summary.run_dir) / 'report.html'}", markup=False, soft_wrap=True)
+    console.print(f"Model: securedfl.load({summary.run_dir!r})", markup=False, soft_wrap=True)
 
 
 def _shown(value: float | None, text: Callable[[float], str]) -> str:

@@ -32,6 +32,18 @@ class Design:
         the order of their smallest member, so equal designs have equal labels.
     method
         How the design was built, for people.
+
+    Raises
+    ------
+    DesignError
+        The labels are no partitions of at least two peers. Whether two peers meet twice is checked by `verify`.
+
+    Examples
+    --------
+    >>> import securedfl
+    >>> design = securedfl.Design([[0, 0, 1, 1], [0, 1, 0, 1]])
+    >>> design.n, design.gap, design.group(0, 1)
+    (4, 2, (0, 2))
     """
 
     def __init__(self, labels: npt.ArrayLike, *, method: str = "given") -> None:

@@ -28,24 +28,24 @@ class Peers(Protocol[A_co]):
     def initialise(self) -> None:
         """Choose w_k^0, different for each peer."""
 
-    def update(self, round: int) -> Sequence[float]:
-        """Train from the average of the round before; return the mean loss of each peer that tells one."""
+    def update(self, round: int) -> Sequence[float | None]:
+        """Train from the average of the round before; return the mean loss of each peer, if it tells one."""
 
     def average(self, round: int) -> A_co:
         """Replace every peer's parameters by the average; after a void round, by what the round before gave."""
 
-    def evaluate(self) -> Sequence[Score]:
-        """Score the average on the test data of each peer that has some."""
+    def evaluate(self) -> Sequence[Score | None]:
+        """Score the average on the test data of each peer, if it has any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Round(Generic[A]):
     """The outcome of one round; round 0 is the initial average, before which nothing is trained."""
 
-    losses: Sequence[float] = ()
+    losses: Sequence[float | None] = ()
     train_seconds: float = 0.0
     average: A
-    scores: Sequence[Score]
+    scores: Sequence[Score | None]
 
     @property
     def number(self) -> int:

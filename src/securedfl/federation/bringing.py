@@ -106,8 +106,7 @@ class Bringing:
             done = protect(w if self.plan.brings_steps else w - base, self.plan, keys)
             return Brought(done.vector, None, done.clipped)
         vector = w.copy() if base is None else w - base
-        codec = self.averaging.codec
-        limit = None if codec is None else codec.limit(self._bits)
+        limit = self._limit
         clipped = 0
         if limit is not None and self.beyond == "clip":
             clipped = int(np.count_nonzero(np.abs(vector) > limit))
@@ -134,8 +133,18 @@ class Bringing:
     @property
     def unit(self) -> float:
         """What the largest weight is sent as: one, or what the range allows."""
+        return 1.0 if self._limit is None else min(1.0, self._limit)
+
+    @property
+    def _limit(self) -> float | None:
+        """The largest number of the parameters' dtype within the range; None without a range."""
         codec = self.averaging.codec
-        return 1.0 if codec is None else min(1.0, codec.limit(self._bits))
+        if codec is None:
+            return None
+        limit = codec.limit(self._bits)
+        nearest = np.dtype(self.dtype).type(limit)
+        # compared as Python's floats: numpy would round the limit first
+        return float(nearest if float(nearest) <= limit else np.nextafter(nearest, nearest.dtype.type(0)))
 
     @property
     def _bits(self) -> int:

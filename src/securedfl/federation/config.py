@@ -2,77 +2,66 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import Field, PlainSerializer
 
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
 from securedfl.federation.budget.settings import PrivacySettings
-from securedfl.learning.data.datasets import source
+from securedfl.federation.settings import (
+    RENAMED,
+    NamesOption,
+    PathOption,
+    RhoSchedule,
+    Settings,
+    TableOption,
+    check_keys,
+    read_names,
+)
+from securedfl.learning.data.datasets import names, source
+from securedfl.learning.data.folder import is_path
+from securedfl.learning.data.tables import Columns
+from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
+from securedfl.learning.training.rates import Schedule as Rate
+from securedfl.learning.training.task import Initial, Precision, TrainingOptions
 from securedfl.parameters import Integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
-FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard"})
+FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard", "wandb", "mlflow"})
 """Settings that change no number, so that a resumed run may have others."""
 
 
-ADDED = frozenset({"integers", "local"})
-"""Settings that older run folders do not have; their defaults are not hashed, so that those go on."""
+ADDED = frozenset(
+    {
+        *("integers", "local", "initial", "learning_rate_schedule", "learning_rate_decay", "warmup", "proximal"),
+        *("precision", "device", "common_optimizer", "entry", "data", "label", "user", "features", "held_back"),
+    }
+)
+"""Settings that older run folders do not have; what they were then is not hashed, so that those go on."""
 
-RENAMED = {"partition": "dealing"}
-"""Settings that had another name in older run folders."""
-
-
-def _names(value: Any) -> Any:
-    """Read "local, fedavg" as the list that TOML would have."""
-    if isinstance(value, str):
-        return tuple(name.strip() for name in value.split(",") if name.strip())
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _path(value: Any) -> Any:
-    return Path(value).expanduser() if isinstance(value, str) else value
-
+BEFORE = {"initial": "own"}
+"""What added settings were in older run folders, where it is not today's default."""
 
 ProtocolOption = Annotated[
     str | Protocol, PlainSerializer(lambda given: getattr(given, "name", given), return_type=str)
 ]
 """The name of a protocol, or one of the user's own, which files know by its name."""
 
-PathOption = Annotated[Path, BeforeValidator(_path)]
+Device = Annotated[str, Field(pattern=r"^(cpu|mps|cuda(:\d{1,3})?)$")]
+"""A device of PyTorch's."""
 
 
-class Settings(BaseModel):
-    """Settings that are checked strictly: unknown keys and values of another type are errors."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
+def _columns(values: Mapping[str, Any]) -> Columns:
+    return Columns(
+        label=values.get("label"), user=values.get("user"), features=tuple(read_names(values.get("features", ())))
     )
-
-    @classmethod
-    def checked(cls, values: Mapping[str, Any], where: str) -> Self:
-        """Return the settings; a `ConfigError` names the key, what is wrong with it, and what was given."""
-        check_keys(values, cls.model_fields, where)
-        try:
-            return cls.model_validate(values)
-        except ValidationError as error:
-            raise ConfigError(_explain(error, where)) from None
-
-
-class RhoSchedule(Settings):
-    """rho as ``start * decay ** (i // period)`` at iteration i = 0, 1, ..."""
-
-    start: float = Field(gt=0)
-    decay: float = Field(default=1.0, gt=0)
-    period: int = Field(default=1, ge=1)
 
 
 class TrainConfig(Settings):
@@ -88,11 +77,24 @@ class TrainConfig(Settings):
     (20, 'cnn-small')
     """
 
-    dataset: str = Field("digits", description="Data set to train on.")
+    dataset: str = Field("digits", description="Data set to train on: a name, or a folder of your own.")
+    label: str | None = Field(None, description="Of a folder with tables: the column of the class; by default label.")
+    user: str | None = Field(None, description="Of a folder with tables: the column that says whom a row is from.")
+    features: NamesOption = Field(
+        (), description="Of a folder with tables: the columns to learn from; by default all that can be."
+    )
+    held_back: float = Field(
+        0.0, ge=0, lt=1, description="Part of the samples that no peer gets, to score all on the same test data."
+    )
     data_dir: PathOption | None = Field(None, description="Folder of the data set, where it needs one.")
+    entry: str | None = Field(None, description="module:function that makes an app, instead of a data set and model.")
+    data: TableOption | None = Field(None, description="Handed to the app; {name} and {number} are those of the peer.")
     peers: int = Field(9, ge=2, le=MOST_PEERS, description="Number of peers.")
+    peers_per_round: int | None = Field(
+        None, ge=3, description="Peers that a round draws to train and average, in blocks; by default all."
+    )
     rounds: int = Field(20, ge=1, description="Rounds of federated learning.")
-    methods: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
+    methods: NamesOption = Field(
         ("local", "fedavg", "secured"), min_length=1, description="Methods to compare, in this order."
     )
     seed: int = Field(0, ge=0, lt=2**63, description="Seed of all randomness: same seed, same numbers.")
@@ -105,12 +107,37 @@ class TrainConfig(Settings):
     model: str = Field("cnn-small", description="Model to train; the default depends on the data set.")
     width: float = Field(1.0, gt=0, le=16, description="Scale of the model's layer widths.")
     fraction: float = Field(1.0, gt=0, le=1, description="Part of the users (or samples) to train with.")
+    initial: Initial = Field(
+        "common", description="Whether peers begin with common parameters, or each with its own, as in the paper."
+    )
     epochs: int = Field(1, ge=1, description="Local epochs per round.")
+    steps: int | None = Field(None, ge=1, description="Local steps per round, instead of epochs.")
     batch_size: int = Field(32, ge=1, description="Samples per mini-batch.")
-    optimizer: Literal["rmsprop", "adam", "sgd"] = Field("rmsprop", description="Local optimiser.")
+    optimizer: Literal["rmsprop", "adam", "adamw", "sgd"] = Field("rmsprop", description="Local optimiser.")
     learning_rate: float = Field(0.001, gt=0, le=1e6, description="Step size of the optimiser.")
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of rmsprop and sgd.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimiser.")
+    learning_rate_schedule: Rate = Field("constant", description="The learning rate over the rounds.")
+    learning_rate_decay: float = Field(
+        0.1, ge=0, le=1, description="What a step multiplies the learning rate by, and where cosine ends."
+    )
+    learning_rate_period: int | None = Field(
+        None, ge=1, description="Rounds from step to step, or until cosine ends (by default with the run)."
+    )
+    warmup: int = Field(0, ge=0, description="First rounds, in which the learning rate rises.")
+    gradient_norm: float | None = Field(None, gt=0, description="Longer gradients are shortened to this norm.")
+    proximal: float = Field(0.0, ge=0, description="FedProx: how much it costs to move away from the common model.")
+    precision: Precision = Field("float32", description="bfloat16 trains in mixed precision.")
+    device: Device = Field("cpu", description="Where peers train: cpu, cuda, cuda:1, mps.")
+
+    common_optimizer: Kind = Field("none", description="What the common model does with an average.")
+    common_learning_rate: float | None = Field(
+        None, gt=0, le=1e6, description="Of the common optimiser; the default depends on it."
+    )
+    common_momentum: float | None = Field(None, ge=0, lt=1, description="Of the common optimiser; 0.9 by default.")
+    common_adaptivity: float | None = Field(
+        None, gt=0, description="Of adam and yogi: small adapts much; 0.001 by default."
+    )
 
     group_size: Literal["auto"] | Annotated[int, Field(ge=2)] = Field(
         "auto", description="Peers per group; auto is 3 unless another size protects peers better."
@@ -136,9 +163,7 @@ class TrainConfig(Settings):
     integers: Integers = Field(
         "own", description="Whole-number buffers: own keeps each peer's, average averages and rounds them."
     )
-    local: Annotated[tuple[str, ...], BeforeValidator(_names)] = Field(
-        (), description="Parameters that stay at home: names, or patterns like head.*."
-    )
+    local: NamesOption = Field((), description="Parameters that stay at home: names, or patterns like head.*.")
     masks: Literal["seeded", "secret"] = Field(
         "seeded", description="seeded repeats masks with the same seed; secret draws them from the system."
     )
@@ -154,6 +179,8 @@ class TrainConfig(Settings):
     checkpoint_every: int = Field(1, ge=1, description="Rounds between checkpoints.")
     keep_updates: int = Field(0, ge=0, description="Rounds between copies of what peers average; 0: none.")
     tensorboard: bool = Field(False, description="Also write TensorBoard events.")
+    wandb: bool = Field(False, description="Also log to Weights & Biases.")
+    mlflow: bool = Field(False, description="Also log to MLflow.")
 
     @classmethod
     def resolve(cls, values: Mapping[str, Any], *, where: str = "the settings") -> Self:
@@ -162,14 +189,69 @@ class TrainConfig(Settings):
         rho = values.get("rho")
         if isinstance(rho, Mapping):
             check_keys(rho, RhoSchedule.model_fields, f"rho in {where}")
+        if values.get("entry") is not None:
+            own = ("dataset", "label", "user", "features", "held_back", "data_dir", "model", "width", "fraction")
+            for key in own:
+                default = cls.model_fields[key].default
+                given = values.get(key, default)
+                if (tuple(given) if isinstance(given, list) else given) != default:
+                    raise ConfigError(
+                        f"{key} is set in {where}, but the app of entry has its own; leave one of them away"
+                    )
+        elif values.get("data"):
+            raise ConfigError(f"[data] is set in {where}, but without entry nothing takes it; leave it away")
         dataset = values.get("dataset", cls.model_fields["dataset"].default)
-        defaults = source(dataset).defaults if isinstance(dataset, str) else {}
+        defaults: Mapping[str, Any] = {}
+        if isinstance(dataset, str) and values.get("entry") is None:
+            if is_path(dataset) or (dataset not in names() and Path(dataset).is_dir()):
+                # whole, because real peers work in other folders
+                dataset = str(Path(dataset).expanduser().resolve())
+                values = {**values, "dataset": dataset}
+            defaults = source(dataset, _columns(values)).defaults
         check_keys(defaults, cls.model_fields, f"the defaults of the data set {dataset!r}")
-        config = cls.checked({**defaults, **values, **privacy_in(values, where)}, where)
+        if isinstance(wish := values.get("privacy"), Mapping):
+            values = {**values, "privacy": PrivacySettings.checked(dict(wish), f"[privacy] in {where}")}
+        config = cls.checked({**defaults, **values}, where)
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
             raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
+        if config.members > config.peers:
+            raise ConfigError(f"peers_per_round = {config.members}, but there are {config.peers} peers; draw fewer")
+        if config.learning_rate_schedule == "cosine" and config.learning_rate_period is None:
+            # from here on it stays, so that a run that is extended goes on as it was
+            config = config.model_copy(update={"learning_rate_period": config.rounds})
+        config.options()
+        config.common()
         return config
+
+    @property
+    def members(self) -> int:
+        """How many peers take part in an average."""
+        return self.peers_per_round or self.peers
+
+    def common(self, buffers: tuple[slice, ...] = ()) -> CommonOptimizer:
+        """Return the optimiser of the common model; ``buffers`` are the parts that it leaves as averaged."""
+        kind = self.common_optimizer
+        keys = ("learning_rate", "momentum", "adaptivity")
+        given = {f"common_{key}": getattr(self, f"common_{key}") for key in keys}
+        check_common(kind, given)
+        values = {key: value for key in keys if (value := given[f"common_{key}"]) is not None}
+        return CommonOptimizer(kind=kind, buffers=buffers, **{"learning_rate": RATES[kind], **values})
+
+    @property
+    def subject(self) -> str:
+        """What is trained, in a word: the app's name or the data set's."""
+        return self.entry or (Path(self.dataset).stem if is_path(self.dataset) else self.dataset)
+
+    @property
+    def columns(self) -> Columns:
+        """What the columns of a folder mean."""
+        return _columns({"label": self.label, "user": self.user, "features": self.features})
+
+    def options(self) -> TrainingOptions:
+        """Return how a peer trains; options that contradict each other are a `ConfigError`."""
+        names = [field.name for field in fields(TrainingOptions) if field.name != "private"]
+        return TrainingOptions(**{name: getattr(self, name) for name in names})
 
     def schedule(self) -> Schedule:
         """Return rho as the protocols take it."""
@@ -197,80 +279,15 @@ class TrainConfig(Settings):
             if key not in FREE and mine.get(key) != theirs.get(key)
         ]
 
+    @property
+    def as_before(self) -> frozenset[str]:
+        """The added settings that are what they were before they were added."""
+        defaults = {key: type(self).model_fields[key].default for key in ADDED} | BEFORE
+        return frozenset(key for key in ADDED if getattr(self, key) == defaults[key])
+
     def fingerprint(self) -> str:
         """Short hash of all settings that change numbers, under the names they had when runs were first hashed."""
         first_names = {new: old for old, new in RENAMED.items()}
-        left_out = FREE | {key for key in ADDED if getattr(self, key) == type(self).model_fields[key].default}
+        left_out = FREE | self.as_before
         decisive = {first_names.get(key, key): value for key, value in self.to_dict().items() if key not in left_out}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def privacy_in(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the table ``privacy`` of settings, checked, if there is one."""
-    given = values.get("privacy")
-    if not isinstance(given, Mapping):
-        return {}
-    where = f"[privacy] in {where}"
-    check_keys(given, PrivacySettings.model_fields, where)
-    try:
-        return {"privacy": PrivacySettings.model_validate(dict(given))}
-    except ValidationError as error:
-        raise ConfigError(_explain(error, where)) from None
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file; a missing or malformed one is a `ConfigError`."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
-
-
-def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    """Refuse a key that is not known, by an error that names the nearest."""
-    for key in values:
-        if key not in known:
-            if RENAMED.get(key, "") in known:
-                raise ConfigError(f"{key!r} in {where} is called {RENAMED[key]!r} now; rename it")
-            near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
-            raise ConfigError(f"unknown key {key!r} in {where}{hint}")
-
-
-_WORDS = {
-    "model_type": "a table with start, decay and period",
-    "missing": "given",
-    "too_short": "at least one name",
-    "tuple_type": "a list of names",
-    "finite_number": "a finite number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "string_type": "text",
-    "bool_type": "true or false",
-    "path_type": "a path",
-}
-"""Findings of pydantic that plain words tell better, after "must be"."""
-
-
-def _explain(error: ValidationError, where: str) -> str:
-    """Turn pydantic's findings into lines that name the key, what is wrong and what was given."""
-    lines: dict[str, list[str]] = {}
-    given: dict[str, Any] = {}
-    for finding in error.errors():
-        key = str(finding["loc"][0])
-        inner = [str(part) for part in finding["loc"][1:] if part in RhoSchedule.model_fields]
-        name = ".".join([key, *inner])
-        message = finding["msg"].removeprefix("Input should be ")
-        if finding["type"] in _WORDS:
-            message = _WORDS[finding["type"]]
-        lines.setdefault(name, []).append(message)
-        given.setdefault(name, finding["input"])
-    texts = []
-    for name, messages in lines.items():
-        wanted = " or ".join(dict.fromkeys(messages))
-        is_given = "" if wanted == _WORDS["missing"] else f" = {given[name]!r}"
-        texts.append(f"{name}{is_given} in {where}: must be {wanted}")
-    return "; ".join(texts)

@@ -12,11 +12,11 @@ from securedfl.designs import Design
 from securedfl.errors import PrivacyError
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging, private
+from securedfl.federation.methods import averaging, drawing, private
 from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
-from securedfl.privacy.absence import Absence
+from securedfl.privacy.absence import Absence, Drawn
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.budget import words
 from securedfl.privacy.budget.plan import Plan
@@ -39,7 +39,7 @@ Plans = Mapping[str, Plan]
 
 
 def pass_gate(
-    config: TrainConfig, design: Design, absence: Absence = EVERYBODY, plans: Plans | None = None
+    config: TrainConfig, design: Design, absence: Absence | None = None, plans: Plans | None = None
 ) -> dict[str, Any]:
     """Return what is certified about this federation, for summary.json; called once, before training starts.
 
@@ -64,6 +64,8 @@ def pass_gate(
     PrivacyError
         The settings do not withstand what the federation must, and ``allow_exposure`` is off.
     """
+    if private(config):
+        _check_drawing(config)
     for method in private(config):
         certificate = _certified(config, design, method)
         demand = config.collusion > 0
@@ -94,7 +96,7 @@ def save_account(
     config: TrainConfig,
     design: Design,
     rows: Iterable[Row | PeerRow],
-    absence: Absence = EVERYBODY,
+    absence: Absence | None = None,
     plans: Plans | None = None,
 ) -> None:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far.
@@ -113,24 +115,15 @@ def save_account(
     ledgers, done, spent = {}, list(rows), dict[str, float]()
     for method in private(config):
         certificate = _certified(config, design, method)
-        attempts = [a for row in done if row.method == method for a in _attempts(row, design.n)]
-        ledger = Ledger(Audit(_averaging(config, design, method))).add(*attempts)
+        attempts = [a for row in done if row.method == method for a in _attempts(row, config.peers)]
+        some = None if config.members == config.peers else config.peers
+        ledger = Ledger(Audit(_averaging(config, design, method)), peers=some).add(*attempts)
         ledgers[method] = {
             **ledger.to_dict(certificate.worst_coalition),
             "allow_exposure": config.allow_exposure,
         }
         if plan := (plans or {}).get(method):
-            everybody = tuple(range(design.n))
-            opened: dict[int, list[tuple[int, ...]]] = {}
-            for attempt in attempts:
-                if attempt.opened:
-                    opened.setdefault(attempt.round, []).append(attempt.members or everybody)
-            epsilons = epsilon_by_round(plan, opened)
-            spent[method] = max(epsilons.values(), default=0.0)
-            ledgers[method]["differential_privacy"] = {
-                **words.to_dict(plan, spent[method]),
-                "epsilon_by_round": {str(round): epsilon for round, epsilon in epsilons.items()},
-            }
+            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config.peers)
         if len(ledgers) == 1:  # the first method's picture
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
@@ -138,6 +131,18 @@ def save_account(
     if ledgers:
         write_text(folder / CERTIFICATE, readable_json(_plain(config, design, absence, plans or {}, spent)) + "\n")
         write_text(folder / LEDGER, readable_json(_only(ledgers)) + "\n")
+
+
+def _account(plan: Plan, attempts: Iterable[Attempt], n: int) -> tuple[float, dict[str, Any]]:
+    """Return epsilon after what was opened, and the same as a ledger holds it."""
+    opened: dict[int, list[tuple[int, ...]]] = {}
+    for attempt in attempts:
+        if attempt.opened:
+            opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(n)))
+    epsilons = epsilon_by_round(plan, opened)
+    now = max(epsilons.values(), default=0.0)
+    by_round = {str(round): epsilon for round, epsilon in epsilons.items()}
+    return now, {**words.to_dict(plan, now), "epsilon_by_round": by_round}
 
 
 def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
@@ -152,18 +157,36 @@ def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
     ]
 
 
+def _check_drawing(config: TrainConfig) -> None:
+    """Refuse to draw peers one by one: totals of rounds with different members tell single updates."""
+    drawn = drawing(config)
+    if drawn is None or drawn.block > 1 or not config.collusion:
+        return
+    if config.allow_exposure:
+        _log.warning("exposure is allowed: %s", drawn.sentence)
+        return
+    fitting = drawn.fitting(config.collusion)[:3]
+    fit = f"peers_per_round = {' or '.join(map(str, fitting))} would do" if fitting else "no other number would do"
+    raise PrivacyError(
+        f"{drawn.sentence} Blocks of at least {config.collusion + 2} peers that are drawn together prevent that, but "
+        f"no such number divides both {drawn.peers} and {drawn.count}: {fit} with {drawn.peers} peers. The setting "
+        "allow_exposure starts all the same, and says so in log, summary and report."
+    )
+
+
 def _plain(
-    config: TrainConfig, design: Design, absence: Absence, plans: Plans, spent: Mapping[str, float]
+    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the certificates as JSON holds them, with what holds over rounds, and what was spent so far."""
     found = {}
+    absence = given or drawing(config) or EVERYBODY
     for method in private(config):
         certificate = _certified(config, design, method)
         found[method] = {
             **certificate.to_dict(),
             **_remarks(config, method),
-            "sentence": f"{certificate.sentence} {absence.sentence}",
-            "over_rounds": absence.sentence,
+            "sentence": f"{certificate.sentence} {(over_rounds := _over_rounds(config, certificate, absence))}",
+            "over_rounds": over_rounds,
         }
         if method in plans:
             now = spent.get(method, 0.0)
@@ -173,6 +196,20 @@ def _plain(
                 "differential_privacy": {**words.to_dict(plans[method], now), "sentence": promise},
             }
     return _only(found)
+
+
+def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence | Drawn) -> str:
+    """Return what holds over rounds, in words."""
+    partial = (
+        "The sums over fewer peers that an average tells can be subtracted from those of other rounds, too; if updates "
+        "stood still, that may tell a single peer's update."
+    )
+    weights = (
+        "Everybody also learns the total of the members' weights. Weights stand still, so what totals with different "
+        "members tell about them is exact."
+    )
+    added = [partial] * (certificate.verdict == "partial sums") + [weights] * config.weighted
+    return " ".join([absence.sentence, *added])
 
 
 @lru_cache(maxsize=8)

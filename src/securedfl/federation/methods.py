@@ -9,7 +9,10 @@ from securedfl.designs import Design, best, randomized
 from securedfl.designs.best import Make
 from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.federation.bringing import Bringing
-from securedfl.federation.config import RhoSchedule, TrainConfig
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.settings import RhoSchedule
+from securedfl.learning.seeds import stream
+from securedfl.privacy.absence import Drawn
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.protocol import Averaging, Protocol, by_name, design_for
@@ -112,7 +115,7 @@ def averaging(config: TrainConfig, name: str, design: Design) -> Averaging | Non
 
 
 FIRST = {"bits": 64, "range": 2.0**16}
-"""How round 0 travels, which averages the first parameters themselves: in a range that fits any model."""
+"""How round 0 travels, which averages the first parameters themselves: in a range that fits models, or a wider one."""
 
 
 def averages_differences(config: TrainConfig, name: str) -> bool:
@@ -132,7 +135,8 @@ def bringing(
     assert later is not None  # noqa: S101 - for methods that communicate
     first = later
     if averages_differences(config, name) and set(FIRST) <= set(later.protocol.options):
-        first = later.protocol.on(design, seed=config.seed, **{**later.given, **FIRST})
+        wide = {**FIRST, "range": max(FIRST["range"], config.range or 0.0)}
+        first = later.protocol.on(design, seed=config.seed, **{**later.given, **wide})
     if plan is not None and plan.in_average:
         later = later.protocol.on(design, seed=config.seed, **{**later.given, "range": plan.range})
 
@@ -146,6 +150,8 @@ def bringing(
             plan=plan if plan is not None and plan.in_average else None,
         )
 
+    # what cannot be brought in later rounds is an error now, before any work is lost
+    of_round(1)
     return of_round
 
 
@@ -165,16 +171,29 @@ def choose_design(config: TrainConfig) -> Design:
     else:
         design = design_for(
             rows,
-            config.peers,
+            config.members,
             collusion=config.collusion,
             group_size=config.group_size,
             seed=config.seed,
             make=make or best,
         )
-    if design.n != config.peers:
-        raise DesignError(f"the design {config.design} is for {design.n} peers, but {config.peers} take part")
+    if design.n != config.members:
+        raise DesignError(f"the design {config.design} is for {design.n} peers, but {config.members} take part")
     design.verify()
     return design
+
+
+def drawing(config: TrainConfig) -> Drawn | None:
+    """Return how the members of a round are drawn; None if all peers take part in all rounds."""
+    if config.members == config.peers:
+        return None
+    return Drawn.chosen(config.peers, config.members, collusion=config.collusion)
+
+
+def members(config: TrainConfig, round: int) -> tuple[int, ...]:
+    """Return who takes part in a round of a simulation."""
+    drawn = drawing(config)
+    return tuple(range(config.peers)) if drawn is None else drawn.members(stream(config.seed, "members", round))
 
 
 def private(config: TrainConfig) -> list[str]:

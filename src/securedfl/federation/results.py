@@ -3,37 +3,84 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import EVERYBODY, Plans, save_account
-from securedfl.federation.methods import METHODS
+from securedfl.federation.gate import Plans, save_account
+from securedfl.federation.methods import METHODS, private
+from securedfl.federation.run_folder.card import write_card
+from securedfl.federation.run_folder.files import SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.summary import DesignSummary, MethodSummary, Samples, Summary, versions
-from securedfl.learning.training.task import Task
+from securedfl.federation.run_folder.model import main_method
+from securedfl.federation.run_folder.summary import (
+    DesignSummary,
+    MethodSummary,
+    Samples,
+    Summary,
+    read_summary,
+    versions,
+)
+from securedfl.learning.training.task import Score, Task
 from securedfl.privacy.absence import Absence
+
+if TYPE_CHECKING:
+    from securedfl.learning.training.team import Team
+
+
+class Counts:
+    """How many samples a run has: of an app, that is known only when it has been made and scored.
+
+    Attributes
+    ----------
+    train
+        The training samples of each peer.
+    samples
+        Those of all peers together.
+    """
+
+    def __init__(self, samples: Samples) -> None:
+        self.train: list[int] = []
+        self.samples = samples
+        self._tests: int | None = None
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> Self:
+        """Begin with what a resumed run has counted before."""
+        known = (folder.path / SUMMARY).exists()
+        return cls(read_summary(folder.path).samples if known else Samples())
+
+    def begin(self, task: Task, team: Team) -> None:
+        """Count before training."""
+        self.train, self._tests = team.samples(), task.tests
+        self.samples = Samples(train=sum(self.train), test=self._tests or self.samples.test)
+
+    def score(self, scores: Iterable[Score]) -> None:
+        """Count what was scored."""
+        if self._tests is None:
+            self.samples = replace(self.samples, test=sum(score.count for score in scores))
 
 
 def leave_results(
     folder: RunFolder,
-    task: Task,
+    samples: Samples,
     certificate: Mapping[str, Any],
     *,
     finished: bool,
-    absence: Absence = EVERYBODY,
+    absence: Absence | None = None,
     plans: Plans | None = None,
 ) -> Summary:
     """Write summary, metrics.csv, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
     summary = Summary(
         finished=finished,
-        dataset=config.dataset,
+        dataset=config.subject,
         peers=config.peers,
         rounds=config.rounds,
         seed=config.seed,
-        samples=Samples(train=sum(task.samples), test=sum(len(dealt.test) for dealt in task.dealt)),
+        samples=samples,
         methods={
             method: MethodSummary.of(METHODS[method].label, [row for row in rows if row.method == method])
             for method in config.methods
@@ -45,10 +92,11 @@ def leave_results(
         config=config.to_dict(),
     )
     folder.finish(summary)
+    write_card(folder.path, summary, rows, main_method(config.methods, private(config)))
     save_account(folder.path, config, design, rows, absence, plans)
     return summary
 
 
 def default_folder(config: TrainConfig) -> Path:
     """Return runs/DATASET-PEERS-TIME."""
-    return Path("runs") / f"{config.dataset}-{config.peers}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return Path("runs") / f"{config.subject.replace(':', '-')}-{config.peers}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.protection import Keys, with_central_noise
+from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
 from securedfl.learning.training.task import Score
 from securedfl.learning.training.team import Report, Team
 from securedfl.parameters import Array
@@ -35,31 +36,45 @@ Aggregation = Callable[[Array, int], SimulatedAverage]
 """Replaces every peer's row by the average of a round, in place."""
 
 
+Members = Callable[[int], Sequence[int]]
+"""Gives who takes part in a round."""
+
+
 class SimulatedPeers:
     """All peers at once: a team that trains, and a way to average. The rows of ``team.parameters`` are the paper's w_k.
 
-    `no_aggregation` leaves every peer on its own (Local-Only). ``report`` hears how many peers have trained in a round.
-    ``private`` takes steps that are differentially private for each record.
+    `no_aggregation` leaves every peer on its own (Local-Only). ``report`` hears how many peers have trained in a round,
+    and ``members`` tells who trains in it, by default everybody. ``private`` takes steps that are differentially
+    private for each record.
     """
 
     def __init__(
-        self, team: Team, aggregation: Aggregation, report: Report | None = None, *, private: bool = False
+        self,
+        team: Team,
+        aggregation: Aggregation,
+        report: Report | None = None,
+        members: Members | None = None,
+        *,
+        private: bool = False,
     ) -> None:
-        self._team, self._aggregation, self._report, self._private = team, aggregation, report, private
+        self._team, self._aggregation, self._report, self._members = team, aggregation, report, members
+        self._private = private
 
     def initialise(self) -> None:
         """Choose w_k^0."""
         self._team.initialise()
 
-    def update(self, round: int) -> Sequence[float]:
-        """Train all peers."""
-        return self._team.update(round, self._report, private=self._private)
+    def update(self, round: int) -> Sequence[float | None]:
+        """Train all peers, or the members of the round."""
+        if self._members is None:
+            return self._team.update(round, self._report, private=self._private)
+        return self._team.update(round, self._report, only=self._members(round), private=self._private)
 
     def average(self, round: int) -> SimulatedAverage:
         """Average all peers."""
         return self._aggregation(self._team.parameters, round)
 
-    def evaluate(self) -> Sequence[Score]:
+    def evaluate(self) -> Sequence[Score | None]:
         """Score all peers."""
         return self._team.evaluate()
 
@@ -87,11 +102,17 @@ class SecureAggregation:
         with); by default secret ones.
     weights
         How much each peer counts; without, all count alike.
+    optimizer
+        What the common model does with an average.
+    members
+        Tells who takes part in a round; without, everybody. All peers get the average.
     name_at
         Gives the parameter that an index belongs to, for messages.
 
     Attributes
     ----------
+    held
+        What all peers hold: the model, and the state of its optimiser; None before the first average.
     residuals
         What each peer rounded off and adds in the next round; None if nothing is kept.
     """
@@ -105,47 +126,50 @@ class SecureAggregation:
         differences: bool = True,
         noise: Callable[[int, int], Keys] | None = None,
         weights: Sequence[float] | None = None,
+        optimizer: CommonOptimizer = NO_OPTIMIZER,
+        members: Members | None = None,
         name_at: Callable[[int], str] | None = None,
     ) -> None:
         self._bringing, self._draws, self._rounding, self._name_at = bringing, draws, rounding, name_at
         self._differences = differences
         self._noise = noise or (lambda _round, _peer: secret_uniform.seed)
         self._weights = None if weights is None else [weight / max(weights) for weight in weights]
-        self._base: Array | None = None
+        self._optimizer, self._members = optimizer, members
+        self.held: Array | None = None
         self.residuals: list[Array] | None = None
 
-    def restore(self, base: Array, residuals: Sequence[Array] | None) -> None:
-        """Go on from a model that all peers hold."""
-        self._base = base.copy() if self._differences else None
+    def restore(self, held: Array, residuals: Sequence[Array] | None) -> None:
+        """Go on from what all peers held."""
+        self.held = held.copy()
         self.residuals = None if residuals is None else list(residuals)
 
     def __call__(self, parameters: Array, round: int) -> SimulatedAverage:
         """Average the rows."""
         started = time.perf_counter()
         bring, size = self._bringing(round), parameters.shape[1]
-        brought = [self._bring(bring, row, peer, round) for peer, row in enumerate(parameters)]
+        members = range(len(parameters)) if self._members is None else self._members(round)
+        brought = [self._bring(bring, parameters[peer], peer, round) for peer in members]
         try:
             outcome = run(bring.averaging, [one.vector for one in brought], draws=self._draws(round))
         except (NotFiniteError, UnencodableError) as error:
             name = self._name_at(error.index) if self._name_at and error.index < size else ""
             if isinstance(error, UnencodableError):
-                raise error.at(name=name) from None
-            raise NotFiniteError(error.peer, error.index, error.value, name) from None
-        left = [one.residual for one in brought]
-        self.residuals = None if left[0] is None else [one for one in left if one is not None]
-        average = outcome.average
-        if bring.plan is not None and self._base is not None:
+                raise error.at(peer=None if error.peer is None else members[error.peer], name=name) from None
+            raise NotFiniteError(members[error.peer], error.index, error.value, name) from None
+        self._keep({peer: one.residual for peer, one in zip(members, brought, strict=True)}, parameters)
+        average, base = outcome.average, self._base
+        if bring.plan is not None and base is not None:
             average = with_central_noise(average, bring.plan, self._noise(round, -1))
-        mean = bring.model(average, self._base)
+        mean = bring.model(average, base)
+        self.held = self._optimizer.step(self.held, mean)
         seconds = time.perf_counter() - started
 
-        true = true_mean(parameters, self._weights)
-        if bring.plan is not None and bring.plan.brings_steps and self._base is not None:
-            true += self._base
+        weights = None if self._weights is None else [self._weights[peer] for peer in members]
+        true = true_mean([parameters[peer] for peer in members], weights)
+        if bring.plan is not None and bring.plan.brings_steps and base is not None:
+            true += base
         difference = mean - true
-        parameters[:] = mean
-        if self._differences:
-            self._base = mean
+        parameters[:] = self._optimizer.model(self.held)
         return SimulatedAverage(
             round=round,
             error_mse=float(np.square(difference).mean()),
@@ -154,6 +178,19 @@ class SecureAggregation:
             clipped=sum(one.clipped for one in brought) if bring.beyond == "clip" or bring.plan else None,
             seconds=seconds,
         )
+
+    def _keep(self, left: Mapping[int, Array | None], parameters: Array) -> None:
+        """Keep what members rounded off; what others did earlier stays."""
+        if any(residual is None for residual in left.values()):
+            self.residuals = None
+            return
+        kept = self.residuals or [np.zeros_like(row) for row in parameters]
+        self.residuals = [kept[peer] if (new := left.get(peer)) is None else new for peer in range(len(parameters))]
+
+    @property
+    def _base(self) -> Array | None:
+        """The model from which peers bring differences."""
+        return None if self.held is None or not self._differences else self._optimizer.model(self.held)
 
     def _bring(self, bring: Bringing, row: Array, peer: int, round: int) -> Brought:
         return bring(
@@ -166,10 +203,10 @@ class SecureAggregation:
         )
 
 
-def true_mean(parameters: Array, weights: Sequence[float] | None = None) -> Array:
+def true_mean(parameters: Array | Sequence[Array], weights: Sequence[float] | None = None) -> Array:
     """Return the mean of the rows in float64; row by row, because a float64 copy of all would be large."""
     weights = [1.0] * len(parameters) if weights is None else weights
-    result = np.zeros(parameters.shape[1], dtype=np.float64)
+    result = np.zeros(len(parameters[0]), dtype=np.float64)
     for row, weight in zip(parameters, weights, strict=True):
         result += np.multiply(row, weight, dtype=np.float64)
     result /= float(sum(weights))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.algorithm3 import algorithm3
+from securedfl.federation.apps.app import Entry, Make
 from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import keys_of, planned
@@ -21,27 +22,32 @@ from securedfl.federation.methods import (
     bringing,
     check_settings,
     choose_design,
+    members,
+    private,
 )
 from securedfl.federation.observer import Observer
-from securedfl.federation.results import default_folder, leave_results
+from securedfl.federation.results import Counts, default_folder, leave_results
 from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.checkpoint import Checkpoint
 from securedfl.federation.run_folder.files import updates_file
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.metrics import Row, Tried
+from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
-from securedfl.federation.run_folder.tensorboard import Events
+from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.simulated import (
     Aggregation,
+    Members,
     SecureAggregation,
     SimulatedAverage,
     SimulatedPeers,
     no_aggregation,
 )
-from securedfl.federation.task import make_task
+from securedfl.federation.task import task_of
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import Task
 from securedfl.learning.training.team import Team
+from securedfl.learning.training.trainer import find_device
 from securedfl.learning.training.worker_count import make_team
 from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
@@ -49,7 +55,9 @@ from securedfl.protocols import InsecureSeededDraw
 from securedfl.simulation.driver import Draws
 
 
-def train(config: TrainConfig | None = None, *, observer: Observer | None = None, **settings: Any) -> Summary:
+def train(
+    what: TrainConfig | Make | str | None = None, *, observer: Observer | None = None, **settings: Any
+) -> Summary:
     """Train a simulated federation and compare methods, as ``securedfl train`` does.
 
     A script that sets ``workers`` above 1 needs the usual ``if __name__ == "__main__":``, because processes are
@@ -57,9 +65,13 @@ def train(config: TrainConfig | None = None, *, observer: Observer | None = None
 
     Parameters
     ----------
-    config, **settings
-        Everything that decides the run, as one object or one by one (docs/configuration.md). ``protocol`` may be a
-        `Protocol` of your own.
+    what
+        All settings as one object; or an app: the function that makes it (see `App`), or its name ``module:function``.
+        Without, a known data set is trained. Worker processes, and a later `resume`, import the function by its name;
+        one that cannot be imported, such as one of a notebook's own, is trained in one process.
+    **settings
+        Everything that decides the run, one by one (docs/configuration.md). ``protocol`` may be a `Protocol` of your
+        own.
     observer
         Told about progress.
 
@@ -85,42 +97,66 @@ def train(config: TrainConfig | None = None, *, observer: Observer | None = None
     >>> summary.methods["secured"].rounds
     2
     """
-    if config is None:
-        config = TrainConfig.resolve(settings)
-    elif settings:
-        raise ConfigError("give either a configuration or settings one by one, not both")
-    builder(config.model)
+    observer = observer or Observer()
+    config, app = _settled(what, settings)
+    if config.entry is None:
+        builder(config.model)
+        find_device(config.device)
     check_settings(config)
     check_privacy(config)
     design = choose_design(config)
     for method in config.methods:
         # options that make no average are an error before anything is read or written
         averaging(config, method, design)
-    observer = observer or Observer()
-    task, plans = planned(config, make_task(config, observer.preparing), design)
+    task, plans = planned(config, task_of(config, app, observer.preparing), design)
     certificate = pass_gate(config, design, plans=plans)
     folder = RunFolder.create(config.out or default_folder(config), config, design)
     return _run(folder, task, certificate, plans, observer)
 
 
-def resume(path: Path, *, changes: Mapping[str, Any] | None = None, observer: Observer | None = None) -> Summary:
-    """Continue a run that was stopped or killed; the numbers are those of an uninterrupted one.
+def _settled(what: TrainConfig | Make | str | None, settings: dict[str, Any]) -> tuple[TrainConfig, Make | None]:
+    """Return all settings, and the app if it was given as a function."""
+    if isinstance(what, TrainConfig):
+        if settings:
+            raise ConfigError("give either a configuration or settings one by one, not both")
+        return what, None
+    if what is None:
+        return TrainConfig.resolve(settings), None
+    if "entry" in settings:
+        raise ConfigError("give the app either as the first argument or as entry, not both")
+    entry = Entry.of(what, Path.cwd())
+    return TrainConfig.resolve({**settings, "entry": entry.name}), entry.function
+
+
+def resume(
+    path: Path | str,
+    *,
+    app: Make | None = None,
+    changes: Mapping[str, Any] | None = None,
+    observer: Observer | None = None,
+) -> Summary:
+    """Continue a run that was stopped or killed, or extend one; the numbers are those of an uninterrupted one.
 
     Parameters
     ----------
     path
         The run folder.
+    app
+        Of a run with an app that cannot be imported by its name: the function that makes it.
     changes
-        Settings given again. Only those that change no number may differ (workers, for instance).
+        Settings given again. Only those that change no number may differ (workers, for instance), and ``rounds`` may
+        be more than before.
     observer
         Told about progress.
     """
-    folder = RunFolder.open(path, changes)
+    folder = RunFolder.open(Path(path), changes)
     with ExitStack() as stack:
         stack.callback(folder.close)
         observer = observer or Observer()
-        task, plans = planned(folder.config, make_task(folder.config, observer.preparing), folder.design)
+        task, plans = planned(folder.config, task_of(folder.config, app, observer.preparing), folder.design)
         certificate = pass_gate(folder.config, folder.design, plans=plans)
+        if "rounds" in (changes or {}):
+            folder.keep_settings()
         return _run(folder, task, certificate, plans, observer)
 
 
@@ -132,17 +168,21 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], plans: P
         done = _resume_points(folder)
         observer.folder = folder.path
         left = sum(config.rounds - (done[m].round if m in done else 0) for m in config.methods)
+        counts = Counts.of(folder)
         try:
             if left:
+                if not task.movable and config.workers not in ("auto", 1):
+                    observer.preparing("The app cannot be imported by its name, so one process trains it (workers = 1)")
                 team = stack.enter_context(make_team(task, config.workers, updates=left))
+                counts.begin(task, team)
                 observer.started(folder.path, config, team.workers)
                 for method in config.methods:
-                    _train_method(folder, task, team, method, done.pop(method, None), plans, observer)
+                    _train_method(folder, task, team, method, done.pop(method, None), counts, plans, observer)
         except BaseException:  # Ctrl-C too: what was reached stays usable
             with suppress(Exception):  # the first error is the one to tell
-                leave_results(folder, task, certificate, finished=False, plans=plans)
+                leave_results(folder, counts.samples, certificate, finished=False, plans=plans)
             raise
-        return leave_results(folder, task, certificate, finished=True, plans=plans)
+        return leave_results(folder, counts.samples, certificate, finished=True, plans=plans)
 
 
 def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
@@ -155,7 +195,7 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
         if not path.exists():
             continue
         point = checkpoints.load(path)
-        if point.method != method or point.identity != folder.identity:
+        if point.method != method or not folder.holds(point):
             raise RunFolderError(
                 f"the checkpoint {path} belongs to other settings or another design than config.toml and design.json; "
                 "put those back, or start a new run with another --out"
@@ -166,7 +206,9 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
                 f"metrics.jsonl in {folder.path} lacks rounds of {method} that the checkpoint has; "
                 f"delete {path} to train this method again from the start"
             )
-        kept += own.values()
+        # what is told of the last round only was told of the last round before the run was extended
+        last = folder.config.rounds
+        kept += [row if row.round == last else replace(row, all_accuracy=None) for row in own.values()]
         found[method] = point
     if rows or found:
         folder.keep(kept)
@@ -179,36 +221,41 @@ def _train_method(
     team: Team,
     method: str,
     point: Checkpoint | None,
+    counts: Counts,
     plans: Plans,
     observer: Observer,
 ) -> None:
     """Run Algorithm 3 for one method: after every round a row of metrics, then the checkpoint."""
     config = folder.config
-    after = None if point is None else point.round
-    plan = plans.get(method)
+    after, plan = None if point is None else point.round, plans.get(method)
     rounds = last_round(plan, config.rounds)
     if after == rounds:
         return
-    aggregation = _aggregation(folder, task, team, method, plan)
+    aggregation = _aggregation(folder, team, counts.train, method, plan)
     averaged = no_aggregation if aggregation is None else _keeping(aggregation, folder, method)
     stepping = plan is not None and plan.unit == "record"
-    peers = SimulatedPeers(team, averaged, observer.peers_trained, private=stepping)
+    peers = SimulatedPeers(team, averaged, observer.peers_trained, _members(config), private=stepping)
     if point is not None:
-        if point.parameters.shape[1] != team.schema.size or len(point.states) != task.peers:
+        if point.parameters.shape[1] != team.schema.size or len(point.states) != config.peers:
             raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
         team.restore(point.parameters, point.states)
         if aggregation is not None:
-            aggregation.restore(team.parameters[0], point.residuals)
+            aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
     observer.method_started(method, after)
     with ExitStack() as stack:
         save = stack.enter_context(checkpoints.in_background(folder.save))
-        events = None
-        if config.tensorboard:
-            events = stack.enter_context(closing(Events(folder.path, method, (after or 0) + 1)))
+        track = stack.enter_context(trackers(folder.path, config, method, 0 if after is None else after + 1))
         for outcome in algorithm3(peers, rounds=rounds, after=after):
-            losses = list(zip(outcome.losses, task.samples, strict=False))
+            who = members(config, outcome.number)
+            told = zip(outcome.losses, [counts.train[peer] for peer in who], strict=False)
+            scores = [score for score in outcome.scores if score is not None]
+            counts.score(scores)
+            losses = [(loss, n) for loss, n in told if loss is not None]
+            # where all hold the same model, one is scored for all
+            same = aggregation is not None and not config.local
+            common = team.evaluate_common((0,) if same else range(config.peers))
             row = replace(
-                Row.pooled(method, outcome.number, outcome.scores, losses),
+                Row.pooled(method, outcome.number, scores, losses, common),
                 error_mse=outcome.average.error_mse,
                 error_max=outcome.average.error_max,
                 bytes_per_peer=outcome.average.bytes_per_peer,
@@ -216,19 +263,48 @@ def _train_method(
                 train_seconds=outcome.train_seconds,
                 average_seconds=outcome.average.seconds,
                 epsilon=None if plan is None else plan.epsilon({config.peers: outcome.number}),
+                tried=None if aggregation is None or len(who) == config.peers else (Tried(0, 0, who, True),),
             )
+            if row.round == rounds and (aggregation is None or config.local):
+                row = replace(row, all_accuracy=_on_all(team, task))
             folder.append(row)
             if row.round % config.checkpoint_every == 0 or row.round == rounds:
                 saved = checkpoints.snapshot(team.parameters)
-                residuals = None if aggregation is None else aggregation.residuals
-                save(Checkpoint(method, row.round, folder.identity, saved, team.states(), residuals))
-            if events is not None:
-                events.add(row)
+                save(
+                    Checkpoint(
+                        method,
+                        row.round,
+                        folder.identity,
+                        saved,
+                        team.states(),
+                        None if aggregation is None else aggregation.residuals,
+                        None if aggregation is None or config.common_optimizer == "none" else aggregation.held,
+                    )
+                )
+            track(row)
             observer.round_finished(row)
+    if aggregation is not None:
+        _leave_model(folder, task, team, method, rounds)
     observer.method_finished(method)
 
 
-def _aggregation(folder: RunFolder, task: Task, team: Team, method: str, plan: Plan | None) -> SecureAggregation | None:
+def _on_all(team: Team, task: Task) -> tuple[float, ...] | None:
+    """Return the accuracy of each peer's model on the test data of all peers, if they are known."""
+    data = task.all_tests()
+    return None if data is None else tuple(score.correct / score.count for score in team.evaluate_on(data))
+
+
+def _leave_model(folder: RunFolder, task: Task, team: Team, method: str, round: int) -> None:
+    """Write the common model by name."""
+    config = folder.config
+    about = About.of(method=method, round=round, recipe=task.recipe, personal=personal_parts(team.homes()))
+    path = model_file(folder.path, method, main_method(config.methods, private(config)))
+    save_model(path, team.whole(0), about)
+
+
+def _aggregation(
+    folder: RunFolder, team: Team, samples: Sequence[int], method: str, plan: Plan | None
+) -> SecureAggregation | None:
     """Return how a method averages; None if it does not."""
     config = folder.config
     if averaging(config, method, folder.design) is None:
@@ -246,9 +322,16 @@ def _aggregation(folder: RunFolder, task: Task, team: Team, method: str, plan: P
         rounding=lambda round, peer: InsecureSeededDraw(config.seed, peer=-1 - peer, round=round),
         differences=averages_differences(config, method),
         noise=lambda round, peer: keys_of(config, peer, round),
-        weights=[float(count) for count in task.samples] if config.weighted else None,
+        weights=[float(count) for count in samples] if config.weighted else None,
+        optimizer=config.common(team.buffers),
+        members=_members(config),
         name_at=team.schema.name_at,
     )
+
+
+def _members(config: TrainConfig) -> Members | None:
+    """Return who takes part in a round; None if everybody does in all of them."""
+    return None if config.members == config.peers else lambda round: members(config, round)
 
 
 def _keeping(aggregate: Aggregation, folder: RunFolder, method: str) -> Aggregation:
@@ -257,7 +340,8 @@ def _keeping(aggregate: Aggregation, folder: RunFolder, method: str) -> Aggregat
 
     def keep_and_aggregate(parameters: Array, round: int) -> SimulatedAverage:
         if round and round % every == 0:
-            checkpoints.save_parameters(updates_file(folder.path, method, round), parameters)
+            rows = parameters[list(members(folder.config, round))]
+            checkpoints.save_parameters(updates_file(folder.path, method, round), rows)
         return aggregate(parameters, round)
 
     return keep_and_aggregate if every else aggregate

@@ -76,6 +76,21 @@ class Journal:
         os.close(self._lock)
 
 
+def in_use(folder: Path) -> bool:
+    """Say whether a peer runs in a state folder."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
 def look_into(folder: Path) -> str:
     """Say what is in a state folder that no peer need hold; `RunFolderError` if it is damaged."""
     if not (folder / "journal").exists():

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
-from securedfl.network.core.entries import Bytes, Number
+from securedfl.network.core.entries import MOST_PEERS, Bytes, Number, Text
 from securedfl.network.core.messages import Gossip, decode, encode
 from securedfl.network.signing import LONGEST_CERTIFICATE, MOST_CERTIFICATES
+from securedfl.network.wire.values import Reach
 
 VERSION = 1
 _GOSSIP, _LETTER = b"G", b"L"
@@ -39,7 +41,18 @@ class Want(Struct, frozen=True, array_like=True, tag=True):
     key: Bytes
 
 
-Letter = Hello | Cards | Want
+class Ways(Struct, frozen=True, array_like=True, tag=True):
+    """Whom a peer has a link to, by name: through whom, or directly (an empty text). Read by `securedfl check`."""
+
+    peers: Annotated[dict[Text, Text], Meta(max_length=MOST_PEERS)]
+
+    @classmethod
+    def of(cls, reaches: Mapping[str, Reach]) -> Ways:
+        """Return the ways that links have."""
+        return cls({name: reach.through or "" for name, reach in reaches.items() if reach.linked})
+
+
+Letter = Hello | Cards | Want | Ways
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Letter] = msgspec.msgpack.Decoder(Letter)

@@ -30,7 +30,7 @@ class Wish(Struct, frozen=True):
     Attributes
     ----------
     kind
-        What to change.
+        What to change; ``look`` changes nothing, and asks who reaches whom.
     name, address, fingerprint
         Of a peer of the roster.
     reason
@@ -41,7 +41,7 @@ class Wish(Struct, frozen=True):
         Tells this wish from others.
     """
 
-    kind: Literal["stop", "settings", "add", "remove", "move", "renew"]
+    kind: Literal["look", "stop", "settings", "add", "remove", "move", "renew"]
     name: str = ""
     address: str = ""
     fingerprint: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
@@ -71,8 +71,7 @@ def ask_of(wish: Wish, state: State) -> Ask | str:
         return msgspec.structs.replace(state.settings, **changes)
     key = bytes.fromhex(wish.fingerprint)
     if wish.kind == "add":
-        number = max(peer.number for peer in state.roster) + 1
-        return Add(Peer(number, wish.name, wish.address, key))
+        return Add(Peer(state.next_number, wish.name, wish.address, key))
     found = next((peer.number for peer in state.roster if peer.name == wish.name), None)
     if found is None:
         return f"{wish.name!r} is not in the roster; it lists {', '.join(peer.name for peer in state.roster)}"

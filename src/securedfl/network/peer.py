@@ -19,9 +19,9 @@ from typing import Self
 import numpy as np
 
 from securedfl.errors import RunFolderError
-from securedfl.network.averages import Averaged, RunEndedError, Tried, attempts_of, check_own, members_of
 from securedfl.network.core import events as ev
 from securedfl.network.core.entries import Ask
+from securedfl.network.data.averages import Averaged, RunEndedError, Tried, attempts_of, check_own, members_of
 from securedfl.network.progress import PeerSettings, Progress, Task
 from securedfl.network.shell import Shell, Told
 from securedfl.network.wire.links import Links
@@ -36,10 +36,10 @@ class Peer:
     settings
         See `PeerSettings`.
     tell
-        Told what people should know, in the shell's thread: what the core tells, and the same in words.
+        Told what people should know, in the shell's thread: what the core tells, and the names of the peers in it.
     """
 
-    def __init__(self, settings: PeerSettings, *, tell: Told = lambda _tell, _words: None) -> None:
+    def __init__(self, settings: PeerSettings, *, tell: Told = lambda _tell, _names: None) -> None:
         self.settings, self._closed = settings, False
         self._shell = Shell(settings, tell)
 
@@ -52,6 +52,12 @@ class Peer:
     def progress(self) -> Progress:
         """Where the log and this peer are."""
         return self._shell.progress
+
+    @property
+    def trouble(self) -> str:
+        """What ended this peer's part in the log, while its owner may still train; empty if it goes on."""
+        failure = self._shell.failure
+        return "" if failure is None else str(failure) or type(failure).__name__
 
     @property
     def attempts(self) -> dict[int, tuple[Tried, ...]]:

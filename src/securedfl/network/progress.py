@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from securedfl.network.averages import Averages
 from securedfl.network.core.entries import Peer
 from securedfl.network.core.messages import Result
 from securedfl.network.core.state import Rules, State
+from securedfl.network.data.averages import Averages
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.values import Member, split_address
 from securedfl.protocols.steps import Draw

@@ -15,24 +15,24 @@ from dataclasses import replace
 from typing import Any
 
 from securedfl.errors import ConfigError
-from securedfl.network.averages import RunEndedError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Ask, Entry
 from securedfl.network.core.messages import Gossip, Record, Result
 from securedfl.network.core.views import GRACE, SILENCE
-from securedfl.network.handing import Handing
+from securedfl.network.data.averages import RunEndedError
+from securedfl.network.data.handing import Handing
+from securedfl.network.data.parcels import Place
+from securedfl.network.data.results import Results
+from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
-from securedfl.network.letters import Cards, Hello, Letter, Want, differences, pack, unpack
+from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, differences, pack, unpack
 from securedfl.network.operator import Desk, ask_of
-from securedfl.network.parcels import Place
 from securedfl.network.progress import PeerSettings, Progress, Task, members_of
-from securedfl.network.results import Results
 from securedfl.network.signing import Keyring
-from securedfl.network.trial import Trial, Work
 from securedfl.network.wire import values as wire
 from securedfl.network.wire.links import Links
-from securedfl.network.words import in_words, names_of
+from securedfl.network.words import in_words, looked_in_words, names_of
 from securedfl.protocols.steps import Array
 
 log = logging.getLogger("securedfl.peer")
@@ -40,7 +40,7 @@ log = logging.getLogger("securedfl.peer")
 CLOCK_SLACK = 5.0
 """Seconds that clocks may differ: certificates and logs are read by them."""
 
-Told = Callable[[ev.Tell, str], None]
+Told = Callable[[ev.Tell, Sequence[str]], None]
 
 
 class Shell:
@@ -48,10 +48,8 @@ class Shell:
 
     Parameters
     ----------
-    settings
-        See `PeerSettings`.
-    tell
-        Told what people should know, in the shell's thread: what the core tells, and the same in words.
+    settings, tell
+        As for `Peer`.
 
     Attributes
     ----------
@@ -160,6 +158,7 @@ class Shell:
                 log.info("%s is linked%s", name, f" through {through}" if through else "")
                 hello = Hello(dict(self.settings.shared), time.time())
                 self.links.send(name, pack(hello))
+                self.links.send(name, pack(Ways.of(self.links.reaches())))
                 self.links.send(name, pack(Cards(tuple(self._keyring.certificates))))
                 return [ev.LinkUp(number) for number in self._numbers(name)]
             case wire.LinkDown(name, reason):
@@ -186,6 +185,11 @@ class Shell:
         wish = self._desk.new_wish()
         if wish is None:
             return []
+        if wish.kind == "look":
+            reaches, statuses = self.links.reaches(), self._core.views.statuses
+            linked = all(reach.linked for reach in reaches.values())
+            self._desk.answer(linked, looked_in_words(reaches, statuses, self._core.state.roster))
+            return []
         ask = ask_of(wish, self._core.state)
         if isinstance(ask, str):
             self._desk.answer(False, ask)
@@ -195,10 +199,12 @@ class Shell:
 
     def _told(self, tell: ev.Tell) -> None:
         """Log and tell; answer the operator if it is about the wish."""
-        text = in_words(tell, self._core.state.roster)
+        # also of peers that have just left
+        roster = (*self._roster, *self._core.state.roster)
+        text = in_words(tell, roster)
         bad = tell.what in ("lost", "refused", "unable") or (tell.what == "apart" and tell.peers)
         log.log(logging.WARNING if bad else logging.INFO, "%s", text)
-        self._tell(tell, text)
+        self._tell(tell, names_of(tell.peers, roster))
         if self._asked is not None and tell.entry == self._asked and tell.what in ("decided", "unable"):
             self._desk.answer(tell.what == "decided", text)
             self._asked = None
@@ -211,7 +217,9 @@ class Shell:
                 self.links.counters["malformed message"] += 1
             case Hello(settings, clock):
                 if found := differences(dict(self.settings.shared), settings):
-                    log.error("%s has other settings: %s; all sites need the same federation.toml", name, found)
+                    log.error(
+                        "%s has other settings: %s; all sites need the same federation.toml and model", name, found
+                    )
                 if abs(clock - time.time()) > CLOCK_SLACK:
                     log.warning("the clock of %s differs by %.0f s; set both by NTP", name, abs(clock - time.time()))
             case Cards(certificates):
@@ -274,7 +282,8 @@ class Shell:
         turn = share.round if before.round >= 0 else 0
         names = dict(zip(share.members, names_of(share.members, state.roster), strict=True))
 
-        base = None if before.round < 0 else self.results.load(before.round, before.digest)
+        def base() -> Array | None:
+            return None if before.round < 0 else self.results.load(before.round, before.digest)
 
         def store(mean: Array) -> bytes:
             result = self.results.store(*now, averages.model(mean, turn, base))

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
-from securedfl.network.core.entries import (
-    Abandon,
-    Add,
-    Admit,
-    Begin,
-    Commit,
-    Done,
-    End,
-    Entry,
-    Move,
-    Peer,
-    Remove,
-    Renew,
-    Settings,
-    Start,
-    Void,
-    Without,
-)
+from securedfl.network.core import entries as en
+from securedfl.network.core.entries import Entry, Peer
 from securedfl.network.core.events import Tell
+from securedfl.network.core.messages import Status
+from securedfl.network.wire.values import Reach
 
 
 def names_of(numbers: Iterable[int], roster: Iterable[Peer]) -> tuple[str, ...]:
@@ -67,31 +53,51 @@ def entry_in_words(entry: Entry, roster: Iterable[Peer]) -> str:
         return ", ".join(names_of(numbers, known))
 
     match entry:
-        case Start():
+        case en.Start():
             return "the log begins: all peers were there"
-        case Begin(round, attempt, members):
+        case en.Begin(round, attempt, members):
             return f"round {round}, attempt {attempt} begins with {listed(*members)}"
-        case Commit(round, attempt):
+        case en.Commit(round, attempt):
             return f"round {round}, attempt {attempt}: all have shared, sums may be opened"
-        case Without(round, _, lost):
+        case en.Without(round, _, lost):
             return f"round {round}: finishing without {listed(*lost)}"
-        case Done(round, _, _):
+        case en.Done(round, _, _):
             return f"round {round} is done"
-        case Abandon(round, attempt):
+        case en.Abandon(round, attempt):
             return f"round {round}, attempt {attempt} is given up"
-        case Void(round):
+        case en.Void(round):
             return f"round {round} is void: it gives no average, and the model stays"
-        case Settings():
-            return f"settings changed: {entry.rounds} averages, deadlines {entry.train:g}, {entry.average:g} and more"
-        case End(reason):
+        case en.Settings():
+            deadlines = ", ".join(
+                f"{name} {getattr(entry, name):g} s" for name in ("train", "average", "absent", "heartbeat")
+            )
+            return f"settings changed: the last round is {entry.rounds - 1}; deadlines: {deadlines}"
+        case en.End(reason):
             return f"an operator ended the run: {reason}"
-        case Add(peer):
+        case en.Add(peer):
             return f"{peer.name} joins the roster"
-        case Remove(number):
+        case en.Remove(number):
             return f"{listed(number)} leaves the roster"
-        case Move(number, address):
+        case en.Move(number, address):
             return f"{listed(number)} is at {address} now"
-        case Renew(number, _):
+        case en.Renew(number, _):
             return f"{listed(number)} has a new key"
-        case Admit(number, _):
+        case en.Admit(number, _):
             return f"{listed(number)} is admitted with a new state folder"
+
+
+def ways_in_words(ways: Mapping[str, str]) -> str:
+    """Return whom a peer has a link to; each with whom it goes through, if anybody."""
+    listed = [f"{name} through {through}" if through else f"{name} directly" for name, through in sorted(ways.items())]
+    return ", ".join(listed) or "nobody"
+
+
+def looked_in_words(reaches: Mapping[str, Reach], statuses: Mapping[int, Status], roster: Sequence[Peer]) -> str:
+    """Return how a peer reaches the others, and whom those hear."""
+    text = [f"links to {ways_in_words({name: one.through or '' for name, one in reaches.items() if one.linked})}"]
+    text += [f"no link to {name}: {one.reason}" for name, one in sorted(reaches.items()) if not one.linked]
+    for peer in roster:
+        if peer.name in reaches and peer.number in statuses:
+            heard = names_of(statuses[peer.number].reaches, roster)
+            text.append(f"{peer.name} hears {', '.join(heard) or 'nobody'}")
+    return "; ".join(text)

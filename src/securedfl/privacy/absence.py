@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 Policy = Literal["blocks", "wait", "go on"]
 Members = frozenset[int]
 
@@ -96,15 +98,70 @@ class Absence:
     def sentence(self) -> str:
         """What holds over rounds, in words."""
         if self.policy == "wait":
-            return "Every average is over all peers, so totals of several rounds give no other sums."
-        if self.policy == "blocks":
             return (
-                f"Peers are left out of averages in blocks of at least {self.block}, so totals of up to {self.window} "
-                "rounds with different members give sums of whole blocks, even if updates stood still."
+                "Over rounds: every average is over all peers, so totals of several rounds give no other sums, as long "
+                "as the roster stays the same."
+            )
+        if self.policy == "blocks":
+            alone = self.block <= 3
+            whom = "a single peer" if alone else f"{self.block - 2} peers who pool what they received"
+            return (
+                f"Over rounds: peers are left out of averages in blocks of at least {self.block}, so from totals of up "
+                f"to {self.window} rounds with different members {whom} can compute sums over two or more other peers "
+                "only, even if updates stood still. This does not hold between rounds that are further apart, or if "
+                "the roster changes."
             )
         return (
-            "Averages go on without peers that are missing. A total with a peer and one without it tell that peer's "
-            "update, up to how much the updates of the others changed between the two rounds."
+            "Over rounds: averages go on without peers that are missing. A total with a peer and one without it tell "
+            "that peer's update, up to how much the updates of the others changed between the two rounds."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """Who takes part where every round draws some of the peers: whole blocks, for the same reason.
+
+    Parameters
+    ----------
+    peers, count
+        How many there are, and how many a round draws.
+    block
+        Peers that are always drawn together; 1 draws peer by peer, which tells single updates over rounds.
+    """
+
+    peers: int
+    count: int
+    block: int
+
+    @classmethod
+    def chosen(cls, peers: int, count: int, *, collusion: int) -> Drawn:
+        """Return a drawing of the smallest blocks with two honest peers at least; peer by peer, if none divide both."""
+        fitting = (size for size in range(collusion + 2, count + 1) if peers % size == 0 == count % size)
+        return cls(peers=peers, count=count, block=next(fitting, 1))
+
+    def members(self, random: np.random.Generator) -> tuple[int, ...]:
+        """Draw the members of a round."""
+        blocks = random.choice(self.peers // self.block, self.count // self.block, replace=False)
+        return tuple(sorted(int(block) * self.block + i for block in blocks for i in range(self.block)))
+
+    def fitting(self, collusion: int) -> list[int]:
+        """Return the numbers of peers per round that can be drawn in blocks, nearest first."""
+        least, below = collusion + 2, range(1, self.peers)
+        found = [k for k in below if Drawn.chosen(self.peers, k, collusion=collusion).block >= least]
+        return sorted(found, key=lambda k: (abs(k - self.count), k))
+
+    @property
+    def sentence(self) -> str:
+        """What holds over rounds, in words."""
+        if self.block == 1:
+            return (
+                f"Every round draws {self.count} of {self.peers} peers. Totals of rounds with different members can be "
+                "subtracted from each other, which tells single peers' updates, up to how much updates change from "
+                "round to round."
+            )
+        return (
+            f"Every round draws {self.count} of {self.peers} peers in fixed blocks of {self.block}, so totals of rounds"
+            " with different members give sums of whole blocks, even if updates stood still. Who is drawn is no secret."
         )
 
 

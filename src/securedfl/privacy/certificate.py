@@ -63,6 +63,13 @@ class Certificate:
         In which the code was run.
     levels
         ``levels[i, u]``: the most that coalitions with member i learn about peer u; for pictures, not part of the JSON.
+
+    Examples
+    --------
+    >>> import securedfl
+    >>> certificate = securedfl.certify(9, protocol="shares", collusion=2)
+    >>> certificate.verdict, certificate.kind, certificate.exhaustive
+    ('only the total', 'perfect', True)
     """
 
     peers: int
@@ -135,15 +142,16 @@ class Certificate:
         whom = "single peer" if alone else f"{self.collusion} {pool}"
         if self.verdict == "partial sums":
             what = (
-                f"no {whom} can compute the parameters of any other peer, but {_peers(self.worst_coalition)} can "
+                f"from one average no {whom} can compute the parameters of any other peer, but "
+                f"{_peers(self.worst_coalition)} can "
                 f"compute {self.dimension} linear function{'s' * (self.dimension > 1)} of several peers' parameters "
                 "beyond the total that everybody learns."
             )
         else:
             exactly = "" if self.kind == "perfect" else " exactly"
             what = (
-                f"any {whom} learn{'s' * alone} the total over all peers, which is the purpose of the average, and no "
-                f"other function of the others' parameters{exactly}."
+                f"from one average any {whom} learn{'s' * alone} the total over all peers, which is its purpose, and "
+                f"no other function of the others' parameters{exactly}."
             )
         what = what[0].upper() + what[1:] if self.exhaustive else f"As far as was examined, {what}"
         return " ".join(filter(None, [what, self._masks, self._proof]))
@@ -151,7 +159,9 @@ class Certificate:
     @property
     def _masks(self) -> str:
         if self.kind == "perfect":
-            return "Whatever else they see is uniformly random and says nothing, whatever their computing power."
+            return (
+                "Whatever else they see is uniformly random and says nothing, as far as AES-256 is as good as random."
+            )
         if self.kind == "none":
             return "Parameters travel without masks."
         bits = "Floats keep bits that are finer than the masks, so unchanged parameters can be recognised."

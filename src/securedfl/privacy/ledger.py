@@ -7,23 +7,23 @@ parameters stood still.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import combinations_with_replacement, islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs.coalitions import components
-from securedfl.errors import RunFolderError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
-from securedfl.privacy.symbolic.sums import computable_sums
+from securedfl.privacy.symbolic.sums import MOST_ROWS, computable_sums
 
-FILE = "ledger.json"
 _MOST_PEERS_LISTED = 64
+_MOST_COALITIONS = 100
+"""How many coalitions are tried on all rounds together; those among the fewest peers first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +61,26 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Ledger:
-    """All attempts of a run so far. A value: `add` returns a new one."""
+    """All attempts of a run so far. A value: `add` returns a new one.
+
+    Attributes
+    ----------
+    audit
+        Of one average.
+    attempts
+        In order.
+    peers
+        How many there are, if every average is of some of them: the audit is then of the members of an average.
+    """
 
     audit: Audit
     attempts: tuple[Attempt, ...] = ()
+    peers: int | None = None
+
+    @property
+    def n(self) -> int:
+        """The number of peers."""
+        return self.audit.n if self.peers is None else self.peers
 
     def add(self, *attempts: Attempt) -> Ledger:
         """Return the ledger with further attempts."""
@@ -73,11 +89,11 @@ class Ledger:
     @property
     def meetings(self) -> npt.NDArray[np.int64]:
         """How often each pair of peers saw each other's masked messages."""
-        n = self.audit.n
-        met = np.zeros((n, n), dtype=np.int64)
+        met = np.zeros((self.n, self.n), dtype=np.int64)
         for attempt in self.attempts:
+            who = np.arange(self.n) if self.peers is None or attempt.members is None else np.array(attempt.members)
             for row in self.audit.averaging.used(attempt.round):
-                met += row[:, None] == row
+                met[np.ix_(who, who)] += row[:, None] == row
         np.fill_diagonal(met, 0)
         return met
 
@@ -96,23 +112,64 @@ class Ledger:
     def smallest_sum(self, coalition: Iterable[int]) -> tuple[int, ...]:
         """Return the fewest honest peers whose sum follows from all averages so far, if parameters stood still."""
         members = tuple(sorted(set(coalition)))
-        n, ring = self.audit.n, self.audit.ring
-        rows = [np.zeros((0, n), dtype=ring.dtype)]
-        for attempt in dict.fromkeys(replace(a, round=self._rotation(a.round), parameters=0) for a in self.attempts):
-            if attempt.opened:
-                rows.append(self._sums_of(attempt, members))
-        found = computable_sums([(np.arange(n), reduce(np.vstack(rows), ring))], 1, ring)
+        basis = self._basis(self._opened(), members)
+        if len(basis) > MOST_ROWS:
+            # too many to try all combinations; but peers with equal columns are in the same sums
+            same = [(basis == column[:, None]).all(axis=0) for column in basis.T if column.any()]
+            return min((tuple(np.flatnonzero(peers).tolist()) for peers in same), key=len)
+        found = computable_sums([(np.arange(self.n), basis)], 1, self.audit.ring)
         return min(found, key=len, default=())
+
+    def worst_over_rounds(self, coalition: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the coalition, of as many as the given one, that computes the smallest sum; and that sum.
+
+        Who was left out of an average subtracts its own update from that of the others that were. Peers that were in
+        the same averages are alike as far as averages tell their total only, so one of them is tried for all.
+        """
+        given = tuple(sorted(set(coalition)))
+        worst, smallest = given, self.smallest_sum(given)
+        for other in self._coalitions(len(given)):
+            if len(smallest) == 1:
+                break
+            found = self.smallest_sum(other)
+            if found and (not smallest or len(found) < len(smallest)):
+                worst, smallest = other, found
+        return worst, smallest
+
+    def _coalitions(self, size: int) -> Iterator[tuple[int, ...]]:
+        """Yield coalitions of a size that differ in how many of them were in which averages."""
+        alike: dict[tuple[bool, ...], list[int]] = {}
+        opened = self._opened()
+        for peer in range(self.n):
+            alike.setdefault(tuple(a.members is None or peer in a.members for a in opened), []).append(peer)
+        classes = sorted(alike.values(), key=len)
+        for chosen in islice(combinations_with_replacement(range(len(classes)), size), _MOST_COALITIONS):
+            counts = Counter(chosen)
+            if all(count <= len(classes[at]) for at, count in counts.items()):
+                yield tuple(sorted(peer for at, count in counts.items() for peer in classes[at][:count]))
+
+    def _opened(self) -> list[Attempt]:
+        """Return the averages whose sums may have been seen; those with the same partitions and members once."""
+        seen = (replace(a, round=self._rotation(a.round), parameters=0) for a in self.attempts if a.opened)
+        return list(dict.fromkeys(seen))
+
+    def _basis(self, attempts: Iterable[Attempt], coalition: tuple[int, ...]) -> npt.NDArray[Any]:
+        """Return a basis of what averages gave together, with one column per peer."""
+        nothing = np.zeros((0, self.n), dtype=self.audit.ring.dtype)
+        return reduce(np.vstack([nothing, *(self._sums_of(one, coalition) for one in attempts)]), self.audit.ring)
 
     def _sums_of(self, attempt: Attempt, coalition: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return what one average gave, as rows with one column per peer; the coalition's own parameters are known."""
-        n, averaging = self.audit.n, self.audit.averaging
+        n, averaging = self.n, self.audit.averaging
         who = np.arange(n) if attempt.members is None else np.array(attempt.members)
         inside = [int(np.flatnonzero(who == peer)[0]) for peer in coalition if peer in who]
         if not self.audit.joined:
             places, bases = zip(*self.audit.view(attempt.round).functions(inside), strict=True)
             first = [basis[:, place % self.audit.places == 0] for place, basis in zip(places, bases, strict=True)]
-            return np.vstack([basis for basis in first if basis.shape[1] == n])
+            known = np.vstack([basis for basis in first if basis.shape[1] == self.audit.n])
+            wide = np.zeros((len(known), n), dtype=known.dtype)
+            wide[:, who] = known
+            return wide
         among = Audit(averaging.among(len(who)))
         sums = components(among.averaging.used(attempt.round), tuple(inside))
         rows = np.zeros((len(sums), n), dtype=self.audit.ring.dtype)
@@ -138,13 +195,13 @@ class Ledger:
         """
         members = tuple(coalition) if coalition is not None else (0,)
         row, widths = self.audit.averaging.protocol, self.audit.averaging.settled.widths
-        met = self.meetings
+        met, (worst, smallest) = self.meetings, self.worst_over_rounds(members)
         most = int(met.max()) if met.size else 0
         off_diagonal = met[np.triu_indices(len(met), 1)]
         times, pairs = np.unique(off_diagonal, return_counts=True)
         repeated = sum(len(attempts) - 1 for attempts in self._by_content().values())
         return {
-            "peers": self.audit.n,
+            "peers": self.n,
             "protocol": row.name,
             "kind": row.masks,
             "averages": len(self._by_content()),
@@ -155,7 +212,8 @@ class Ledger:
             "pairs_by_meetings": {str(t): int(p) for t, p in zip(times, pairs, strict=True)},
             "coalition": list(members),
             "exposed_so_far": list(self.exposed(members)),
-            "smallest_sum_over_rounds": list(self.smallest_sum(members)),
+            "coalition_over_rounds": list(worst),
+            "smallest_sum_over_rounds": list(smallest),
             "mask_width": widths[0] if widths else None,
             "interval_after_one_message": self.interval(1),
             "interval_after_all_meetings": self.interval(most),
@@ -187,9 +245,13 @@ class Ledger:
 
     def _learned(self, attempts: list[Attempt], members: tuple[int, ...]) -> set[int]:
         """Stack what each attempt gives; masks are fresh, so nothing else can be combined."""
+        if self.peers is not None:
+            return self._learned_of_some(attempts, members)
         if self.audit.averaging.protocol.masks == "perfect":
             # Until its commit an attempt gives nothing that its graph does not, and the same graph twice gives no more.
             attempts = list(dict.fromkeys(a for a in attempts if a.opened))
+            if self.audit.joined:
+                return _single(self._basis(attempts, members))
         if len(attempts) == 1 and attempts[0].steps is None and attempts[0].members is None:
             return set(self.audit.learns(members, attempts[0].round).exposed)
         n, coordinates = self.audit.n, self.audit.places
@@ -205,29 +267,18 @@ class Ledger:
             elif attempt.steps is None:  # the total of fewer peers, which differs from the total of all
                 inside = np.isin(np.arange(n), attempt.members) & ~np.isin(np.arange(n), members)
                 rows.append(np.kron(inside, np.eye(coordinates)).astype(ring.dtype))
-        basis = reduce(np.vstack(rows), ring)
-        single = basis[(basis != 0).sum(axis=1) == 1]
-        return {int(np.flatnonzero(row)[0]) // coordinates for row in single}
+        return {place // coordinates for place in _single(reduce(np.vstack(rows), ring))}
+
+    def _learned_of_some(self, attempts: list[Attempt], coalition: tuple[int, ...]) -> set[int]:
+        """Return whom a coalition exposed in averages each of which was of members of its own."""
+        found: set[int] = set()
+        for attempt in attempts:
+            who = attempt.members or tuple(range(self.n))
+            inside = tuple(place for place, peer in enumerate(who) if peer in coalition)
+            found |= {who[place] for place in self.audit.learns(inside, attempt.round).exposed}
+        return found
 
 
-def load(folder: str | Path) -> Mapping[str, Any]:
-    """Read the ledger.json of a run folder: one ledger, or one per method."""
-    path = Path(folder) / FILE
-    data = read_object(path)
-    ledgers = [data] if "attempts" in data else list(data.values())
-    if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
-        raise RunFolderError(f"{path} is not a ledger")
-    return data
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a run folder that holds an object."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RunFolderError(f"cannot read {path}: {error.strerror}; was this run made by securedfl train?") from None
-    except ValueError as error:
-        raise RunFolderError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise RunFolderError(f"{path} does not hold a JSON object; was this run made by securedfl train?")
-    return data
+def _single(basis: npt.NDArray[Any]) -> set[int]:
+    """Return the columns of a basis that can be solved for."""
+    return {int(np.flatnonzero(row)[0]) for row in basis[(basis != 0).sum(axis=1) == 1]}

@@ -28,7 +28,25 @@ DEFAULT_RHO = 0.0625
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """The penalty per iteration: ``start * decay ** (i // period)`` for i = 0, 1, ...."""
+    """The penalty per iteration: ``start * decay ** (i // period)`` for i = 0, 1, ....
+
+    Parameters
+    ----------
+    start, decay, period
+        The first penalty, the factor by which it changes, and after how many iterations it does.
+
+    Raises
+    ------
+    ConfigError
+        A penalty would not be positive and finite, or the period is below 1.
+
+    Examples
+    --------
+    >>> import securedfl
+    >>> schedule = securedfl.Schedule(start=2.0, decay=0.5)
+    >>> [schedule[i] for i in range(3)]
+    [2.0, 1.0, 0.5]
+    """
 
     start: Any
     decay: Any = 1
@@ -80,8 +98,6 @@ def paper(
 
     Parameters
     ----------
-    me, w, design
-        This peer, its private parameters, and who meets whom.
     rho
         The penalty: constant, or a `Schedule`. The first message hides w behind a mask ``1/rho`` wide: a small rho
         hides more and rounds more.
@@ -90,8 +106,8 @@ def paper(
     finish
         ``"exact"`` solves for the mean, because z - mean shrinks by the known factor q in every iteration after the
         first. ``"literal"`` returns the last z, as the paper does.
-    round, draw
-        Of federated learning, because partitions go on with the rounds; and where lam^0 ~ U[0, 1) comes from.
+    me, w, design, round, draw
+        As for every protocol (`securedfl.protocols.steps`); lam^0 ~ U[0, 1) is drawn.
     """
     schedule = check_options(rho=rho, iterations=iterations, finish=finish)
     _check_rounding(schedule, iterations, w)

@@ -136,12 +136,8 @@ def _parts(prime: int, n: int, dtype: str) -> Array:
     return np.array([r * inverse % prime for r in range(n)], dtype=dtype)
 
 
-class FieldSymbols:
-    """The same on symbols, whose own arithmetic is that of the field; nothing is encoded."""
-
-    def uniform(self, draw: Draw, like: Array) -> Array:
-        """Return fresh symbols."""
-        return draw(like)
+class Native:
+    """Arithmetic that the elements' own operators do."""
 
     def add(self, a: Array, b: Array) -> Array:
         """Return a + b."""
@@ -152,6 +148,19 @@ class FieldSymbols:
         """Return a - b."""
         result: Array = a - b
         return result
+
+    def multiply(self, a: Array, b: Array) -> Array:
+        """Return a * b."""
+        result: Array = a * b
+        return result
+
+
+class FieldSymbols(Native):
+    """The same on symbols, whose own arithmetic is that of the field; nothing is encoded."""
+
+    def uniform(self, draw: Draw, like: Array) -> Array:
+        """Return fresh symbols."""
+        return draw(like)
 
     def divide(self, a: Array, n: int) -> Array:
         """Return a / n."""

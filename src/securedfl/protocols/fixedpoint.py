@@ -59,9 +59,10 @@ class FixedPoint:
     range: float | None = None
 
     def __post_init__(self) -> None:
-        if self.bits not in (None, *DEFAULT_RANGES):
+        if self.bits is not None and (type(self.bits) is not int or self.bits not in DEFAULT_RANGES):
             raise ConfigError(f"bits must be 16, 32 or 64, not {self.bits!r}")
-        if self.range is not None and not (0 < self.range < float("inf")):
+        number = isinstance(self.range, int | float | np.number) and not isinstance(self.range, bool)
+        if self.range is not None and not (number and 0 < self.range < float("inf")):
             raise ConfigError(f"the range must be a positive finite number, not {self.range!r}")
 
     def width(self, like: Array) -> int:

@@ -31,16 +31,14 @@ def grouped(
 
     Parameters
     ----------
-    me, w, design
-        This peer, its private parameters, and who meets whom.
     iterations
         Two give the exact average; more only reveal more.
     bits, range
         See `FixedPoint`.
     codec
         Another encoding; `Symbols` for audits.
-    round, draw
-        Of federated learning, because partitions go on with the rounds; and where masks come from.
+    me, w, design, round, draw
+        As for every protocol (`securedfl.protocols.steps`).
     """
     code: FieldCodec = codec_of(codec, FieldPoint, bits=bits, range=range)
     field, n = code.field(w), design.n

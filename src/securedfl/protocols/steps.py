@@ -1,11 +1,13 @@
 """What a protocol is: a generator that yields what a peer sends and is sent what the peer received.
 
-A protocol does no input or output. It is called as ``generator(me, w, design, round=..., draw=..., **options)``,
-yields one ``{receiver: array}`` per step, is sent the ``{sender: array}`` of that step, and returns the average,
-whole or in pieces. A protocol that can lose peers has two parts: the first only shares, so that nothing sent is a
-sum, and returns what it holds (`Held`); the second adds up and is begun once the members are committed.
-Drivers (`securedfl.simulation`, `securedfl.network`, `securedfl.privacy`) give protocols life: they move the
-messages, cut vectors into chunks and choose where random masks come from. Two rules follow for whoever writes one:
+A protocol does no input or output. It is called as ``generator(me, w, design, round=..., draw=..., **options)``: which
+peer this is, its private parameters, who meets whom, the round of federated learning (each goes on with the partitions
+after those of the round before), and where masks come from. It yields one ``{receiver: array}`` per step, is sent the
+``{sender: array}`` of that step, and returns the average, whole or in pieces. A protocol that can lose peers has two
+parts: the first only shares, so that nothing sent is a sum, and returns what it holds (`Held`); the second adds up and
+is begun once the members are committed. Drivers (`securedfl.simulation`, `securedfl.network`, `securedfl.privacy`) give
+protocols life: they move the messages, cut vectors into chunks and choose where random masks come from. Two rules
+follow for whoever writes one:
 
 - parameters lie along axis 0, and the arithmetic is element-wise and ignores any further axes (the audit uses one);
 - a message that was yielded or received is read-only: drivers pass references, not copies.

@@ -13,6 +13,8 @@ from securedfl.reporting.units import data_size, duration, percent, points, scie
 def result(run: Run) -> str:
     """Return the run's result in one sentence."""
     lead = _leading(run)
+    if lead is None and run.started:
+        return f"{run.peers} peers have averaged {run.rounds_done} rounds; no test data was there to measure accuracy."
     if lead is None:
         return f"No round has finished yet, so there is no result: {run.peers} peers, {run.rounds} rounds planned."
     where = f"{run.peers} peers" + (f" on {run.dataset}" if run.dataset else "")
@@ -66,6 +68,23 @@ def results_table(run: Run) -> Table:
         colours=[themed(look.colour) for look in looks(m.name for m in run.methods).values()],
         best=[number for number, m in enumerate(run.methods) if m.best_accuracy == best],
     )
+
+
+def peers_table(run: Run) -> Table | None:
+    """Return each peer's accuracy after the last round, where peers hold different models; None if none do."""
+    shown = [m for m in run.methods if m.rounds and m.rounds[-1].peer_accuracy]
+    if not any(m.rounds[-1].all_accuracy for m in shown):
+        return None
+    columns: dict[str, list[float]] = {}
+    for method in shown:
+        last = method.rounds[-1]
+        columns[f"{method.label}, own"] = list(last.peer_accuracy)
+        if last.all_accuracy:
+            columns[f"{method.label}, all"] = list(last.all_accuracy)
+    count = max(map(len, columns.values()))
+    padded = [values + [math.nan] * (count - len(values)) for values in columns.values()]
+    rows = [[str(peer), *(percent(values[peer]) for values in padded)] for peer in range(count)]
+    return Table(["Peer", *columns], rows, "Test accuracy per peer after the last round")
 
 
 def rounds_table(run: Run) -> Table:

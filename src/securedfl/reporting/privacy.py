@@ -118,7 +118,9 @@ def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
         "Any two peers met": _meetings(ledger.get("pairs_by_meetings")),
         "Worst coalition": _peers(ledger.get("coalition")) or NONE,
         "It has computed": computed if isinstance(ledger.get("exposed_so_far"), list) else NONE,
-        "Smallest sum over all rounds": _smallest(ledger.get("smallest_sum_over_rounds")),
+        "Smallest sum over all rounds": _smallest(
+            ledger.get("smallest_sum_over_rounds"), ledger.get("coalition_over_rounds")
+        ),
         "Narrowest interval of a value, on average": _interval(ledger),
         **_budget(ledger.get("differential_privacy")),
     }
@@ -129,11 +131,12 @@ def _budget(promised: object) -> dict[str, str]:
     return {"Epsilon": _promise(promised)} if isinstance(promised, Mapping) else {}
 
 
-def _smallest(peers: object) -> str:
-    """Say of how few peers a sum can be computed from all rounds together."""
-    return (
-        f"of {len(peers)} peers: {_peers(peers).removeprefix('peers ')}" if isinstance(peers, list) and peers else NONE
-    )
+def _smallest(peers: object, coalition: object) -> str:
+    """Say of how few peers a sum can be computed from all rounds together, and by whom."""
+    if not isinstance(peers, list) or not peers:
+        return NONE
+    by = _peers(coalition)
+    return f"of {_peers(peers)}" + (f", computed by {by}" if by else "")
 
 
 def _meetings(pairs: object) -> str:

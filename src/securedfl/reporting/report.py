@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from securedfl.designs.drawing import design_svg
+from securedfl.federation.run_folder.card import ALL, OWN
 from securedfl.federation.run_folder.reader import Run, read_run
 from securedfl.reporting import comparison, privacy
 from securedfl.reporting.charts import charts
@@ -33,7 +34,7 @@ def write_report(run_dir: Path) -> Path:
     Parameters
     ----------
     run_dir
-        What ``securedfl train --out`` wrote.
+        What ``securedfl train --out`` or a real peer wrote.
 
     Returns
     -------
@@ -55,7 +56,8 @@ def write_report(run_dir: Path) -> Path:
 
 def report(run: Run) -> str:
     """Return the report as text."""
-    title = f"{run.dataset or 'Training'} with {run.peers} peers"
+    site = str(run.summary.get("site") or "")
+    title = f"{run.dataset or 'Training'} with {run.peers} peers" + (f", seen from {site}" if site else "")
     page = Page(
         title=title[:1].upper() + title[1:],
         result=comparison.result(run),
@@ -74,6 +76,8 @@ def report(run: Run) -> str:
         run=run,
         results=comparison.results_table(run),
         rounds=comparison.rounds_table(run),
+        peers=comparison.peers_table(run),
+        views=(OWN, ALL),
         charts=charts(run),
         exact_finish=exact,
         drawn=drawn,
@@ -83,7 +87,7 @@ def report(run: Run) -> str:
         exposure_allowed=privacy.exposure_allowed(run),
         ledger=privacy.ledger_table(run),
         ledger_facts=privacy.ledger_facts(run),
-        command=f"securedfl train config.toml{elsewhere}",
+        command="securedfl peer peer.toml" if site else f"securedfl train config.toml{elsewhere}",
         about={
             "Seed": run.seed if run.seed is not None else NONE,
             **(versions if isinstance(versions, Mapping) else {}),

@@ -10,9 +10,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from securedfl.containers import Container, flatten_all
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError, unknown
-from securedfl.parameters import Integers, Schema, Tree, add_weights, flatten_all, remove_weight
+from securedfl.parameters import Array, Integers, Schema, Tree, add_weights, remove_weight
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.protocol import Protocol, averaging, by_name
 from securedfl.simulation.driver import Draws, NotFiniteError, run
@@ -37,12 +38,15 @@ def average(
     threads: int | None = None,
     **options: Any,
 ) -> Tree:
-    """Return the average of one vector, array or dict of arrays (a ``state_dict``) per peer.
+    """Return the average of one model per peer; `average_` replaces the models by it.
 
     Parameters
     ----------
     inputs
-        One per peer, all of the same structure.
+        One per peer, all of the same structure: an array or tensor, a dict of them (a ``state_dict``), a list of them,
+        a PyTorch module, a PEFT model (of which the adapter's trained parameters are averaged), an optimiser (of which
+        the parameters are averaged, and the state is not), or ``model.parameters()``. Parameters that require no
+        gradient are not averaged.
     weights
         How much each peer counts, for instance its number of samples. They stay as private as the parameters.
     protocol, **options
@@ -71,7 +75,8 @@ def average(
     Returns
     -------
     Tree
-        The average, in the structure of an input.
+        The average: an array, a dict of arrays, for a module a state dict, for a PEFT model a dict of its trained
+        parameters, for optimisers and lists a list. What is not averaged is that of the first input.
 
     Raises
     ------
@@ -86,9 +91,89 @@ def average(
     >>> securedfl.average([np.full(4, k, dtype=np.float64) for k in range(9)]).round(9).tolist()
     [4.0, 4.0, 4.0, 4.0]
     """
-    inputs = _one_per_peer(inputs)
+    containers = _one_per_peer(inputs)
+    schema, mean = _mean(
+        containers,
+        weights=weights,
+        protocol=protocol,
+        design=design,
+        group_size=group_size,
+        collusion=collusion,
+        seed=seed,
+        round=round,
+        max_weight=max_weight,
+        integers=integers,
+        local=local,
+        dtype=dtype,
+        draws=draws,
+        chunk=chunk,
+        threads=threads,
+        **options,
+    )
+    return containers[0].made(schema, mean)
+
+
+def average_(inputs: Iterable[Tree], **options: Any) -> list[Any]:
+    """Replace the parameters of one model per peer by their average, in place.
+
+    Parameters
+    ----------
+    inputs
+        As for `average`, but what can be changed in place: no plain numbers, no read-only arrays. What is not averaged
+        stays as each input has it.
+    **options
+        As for `average`.
+
+    Returns
+    -------
+    list
+        The inputs.
+
+    Raises
+    ------
+    InvalidInputError, ConfigError, DesignError
+        As for `average`, before any input is changed.
+
+    Examples
+    --------
+    >>> import numpy as np, securedfl
+    >>> vectors = [np.full(2, k, dtype=np.float64) for k in range(9)]
+    >>> _ = securedfl.average_(vectors)
+    >>> vectors[8].round(9).tolist()
+    [4.0, 4.0]
+    """
+    containers = _one_per_peer(inputs)
+    schema, mean = _mean(containers, in_place=True, **options)
+    for one in containers:
+        one.put(schema, mean)
+    return [one.given for one in containers]
+
+
+def _mean(
+    containers: list[Container],
+    *,
+    in_place: bool = False,
+    weights: Iterable[float] | None = None,
+    protocol: str | Protocol = "grouped",
+    design: Design | None = None,
+    group_size: int | Literal["auto"] = "auto",
+    collusion: int | None = None,
+    seed: int = 0,
+    round: int = 0,
+    max_weight: float | None = None,
+    integers: Integers = "own",
+    local: Iterable[str] = (),
+    dtype: npt.DTypeLike | None = None,
+    draws: Draws | None = None,
+    chunk: int | None = None,
+    threads: int | None = None,
+    **options: Any,
+) -> tuple[Schema, Array]:
+    """Return what is averaged, and its average as one vector."""
     kind, unit = None if dtype is None else np.dtype(dtype).name, 1.0
-    schema, vectors = flatten_all(inputs, dtype=kind, integers=integers, local=local)
+    schema, vectors = flatten_all(containers, dtype=kind, integers=integers, local=local)
+    for one in containers if in_place else ():
+        one.check_in_place(schema)
     if weights is not None:
         unit = min(1.0, options.get("range") or 1.0)
         vectors = add_weights(vectors, weights, max_weight, unit)
@@ -124,8 +209,7 @@ def average(
         raise NotFiniteError(error.peer, error.index, error.value, _name_at(schema, error.index)) from None
     except UnencodableError as error:
         raise error.at(name=_name_at(schema, error.index)) from None
-    mean = outcome.average if weights is None else remove_weight(outcome.average, unit)
-    return schema.unflatten(mean, inputs[0])
+    return schema, outcome.average if weights is None else remove_weight(outcome.average, unit)
 
 
 def _fitting(vectors: Iterable[npt.NDArray[Any]]) -> float:
@@ -133,15 +217,15 @@ def _fitting(vectors: Iterable[npt.NDArray[Any]]) -> float:
     return float(2.0 ** np.ceil(np.log2(max(float(np.abs(vector).max()) for vector in vectors))))
 
 
-def _one_per_peer(inputs: Any) -> list[Tree]:
-    """Return what each peer has; rows of an array and what a generator gives will do."""
-    if isinstance(inputs, Mapping) or not isinstance(inputs, Iterable):
+def _one_per_peer(inputs: Any) -> list[Container]:
+    """Open what each peer has; rows of an array and what a generator gives will do."""
+    if isinstance(inputs, Mapping) or not isinstance(inputs, Iterable) or hasattr(inputs, "state_dict"):
         hint = "; list(the_dict.values()) is one, if the dict has one entry per peer"
         raise InvalidInputError(
             f"pass a list with one vector or model per peer, not a {type(inputs).__name__}"
             + hint * isinstance(inputs, Mapping)
         )
-    return list(inputs)
+    return [Container.of(one) for one in inputs]
 
 
 def _name_at(schema: Schema, index: int) -> str:

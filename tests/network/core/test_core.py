@@ -136,6 +136,25 @@ def test_votes_are_written_before_they_are_sent():
     assert writes
 
 
+def test_a_wish_that_was_granted_does_not_come_back_with_an_old_status():
+    three = Three()
+    more, longer = Settings(rounds=5), Settings(rounds=5, train=7.0)
+    three.happen(2, ev.Command(more))
+    three.happen(0, ev.Command(longer))
+    one = three.cores[0]
+    assert (one.state.settings, one.log[-1].entry) == (longer, longer)
+    assert one.views.asked(0) == []
+    # peer 2 stopped before it knew that it was granted; others repeat what it said last
+    stale = Status(2, "folder 2", 9, 1, length=2, reaches=(0, 1), asks=more, signature=b"signed by key2")
+    one.step(ev.Received(1, Gossip("run", (stale,))), 1.0)
+    assert one.views.statuses[2] == stale
+    assert one.views.asked(0) == []
+    # asked for once more, by who knows
+    again = Status(2, "folder 2", 9, 2, length=one.state.length, reaches=(0, 1), asks=more, signature=b"signed by key2")
+    one.step(ev.Received(1, Gossip("run", (again,))), 1.0)
+    assert one.views.asked(0) == [more]
+
+
 def test_forged_items_count_as_refused_and_change_nothing():
     three = Three()
     one = three.cores[0]

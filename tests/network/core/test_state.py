@@ -168,6 +168,13 @@ def test_an_added_peer_counts_when_it_is_admitted():
     assert refusal(added, Add(peer(6)), RULES), "a number that may have been another's"
 
 
+def test_the_number_of_a_peer_that_left_is_never_given_to_another():
+    left = after(Remove(4))
+    assert refusal(left, Add(peer(4)), RULES) == "the name or number is taken"
+    assert left.next_number == 5
+    assert not refusal(left, Add(peer(5)), RULES)
+
+
 def test_the_roster_never_shrinks_below_what_it_promises():
     assert not refusal(after(n=4), Remove(3), RULES)
     assert "fewer than 3" in refusal(after(n=3), Remove(2), RULES)

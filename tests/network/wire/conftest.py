@@ -8,8 +8,8 @@ import time
 import pytest
 
 from securedfl.network.wire import keys as certificates
+from securedfl.network.wire.contact.relay import RelayServer
 from securedfl.network.wire.links import Links
-from securedfl.network.wire.relay import RelayServer
 from securedfl.network.wire.values import LinkUp, Member, Message
 from tests.network.peer_processes import free_ports
 
@@ -36,7 +36,7 @@ class Peer:
             self.events.append(event)
             self.changed.notify_all()
 
-    def until(self, test, what, timeout=15.0):
+    def until(self, test, what, timeout=60.0):
         deadline = time.monotonic() + timeout
         with self.changed:
             while not test():
@@ -53,6 +53,35 @@ class Peer:
 
     def heard(self, peer, data):
         self.until(lambda: Message(peer, data) in self.events, f"message {data!r}")
+
+    def send_array(self, peer, key, array):
+        """Send one array through a stream of its own, and wait until the peer has it."""
+        stream = self.links.open(peer, key)
+        stream.put(b"", array)
+        stream.finish()
+
+    def receive_array(self, peer, key, into):
+        """Receive one array of a known number of bytes."""
+        self.links.accept(peer, key, inlet := One(memoryview(into).cast("B")))
+        assert inlet.over.wait(60)
+        assert inlet.complete, inlet.reason
+
+
+class One:
+    """The inlet of one array."""
+
+    def __init__(self, into):
+        self._into, self.over, self.complete, self.reason = into, threading.Event(), False, ""
+
+    def begin(self, _head, nbytes):
+        return self._into if nbytes == len(self._into) and not self.complete else None
+
+    def arrived(self, _head, _body):
+        self.complete = True
+
+    def ended(self, reason):
+        self.reason = reason
+        self.over.set()
 
 
 class World:

@@ -10,9 +10,9 @@ import pytest
 
 from securedfl.designs import best
 from securedfl.errors import PeerLostError
-from securedfl.network.driver import Attempt, Plan
-from securedfl.network.mailbox import Mailbox
-from securedfl.network.parcels import Place, pack
+from securedfl.network.data.driver import Attempt, Plan
+from securedfl.network.data.mailbox import Mailbox
+from securedfl.network.data.parcels import Place, pack
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.simulation import run
 
@@ -69,18 +69,18 @@ def test_same_bits_as_the_memory_driver(world, protocol, chunk):
         for k in others:
             links.accept(peers[k].name, KEY, Delivery(mailbox, k))
         outlets = {k: Outlet(links.open(peers[k].name, KEY)) for k in others}
-        attempt = Attempt(plan, vectors[me], draws=partial(draws, me), patience=30)
+        attempt = Attempt(plan, vectors[me], draws=partial(draws, me), patience=120)
         attempt.connect(mailbox, outlets)
         attempt.share()
         results[me] = attempt.finish()
         for outlet in outlets.values():
-            outlet.stream.finish(30)
+            outlet.stream.finish(120)
 
     threads = [threading.Thread(target=work, args=(me,)) for me in range(n)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(180)
     expected = run(generator, vectors, draws=draws).average
     assert len(results) == n
     for result in results.values():

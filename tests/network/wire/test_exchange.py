@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securedfl.errors import PeerLostError
-from securedfl.network.fuzz import fuzz
 from securedfl.network.wire import frames
 from securedfl.network.wire.exchange import Exchange
 from securedfl.network.wire.frames import FLOW, HEADER_BYTES, PIECE, WINDOW, Kind
 from securedfl.network.wire.streams import Outgoing
 from securedfl.network.wire.values import Limits
+from tests.network.fuzz import fuzz
 
 
 class End:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from securedfl.errors import PeerLostError
-from securedfl.network.wire import pursuit
+from securedfl.network.wire.contact import pursuit
 from securedfl.network.wire.values import LinkDown, LinkUp, Reach
 
 
@@ -35,15 +35,15 @@ def test_arrays_travel_in_both_directions_at_once(world):
     sent = [np.random.default_rng(k).integers(0, 255, 30_000_000, dtype=np.uint8) for k in range(2)]
     got = [np.zeros_like(array) for array in sent]
     threads = [
-        threading.Thread(target=first.links.send_array, args=("p1", b"there", sent[0])),
-        threading.Thread(target=second.links.send_array, args=("p0", b"back", sent[1])),
+        threading.Thread(target=first.send_array, args=("p1", b"there", sent[0])),
+        threading.Thread(target=second.send_array, args=("p0", b"back", sent[1])),
     ]
     for thread in threads:
         thread.start()
-    first.links.receive_array("p1", b"back", got[1])
-    second.links.receive_array("p0", b"there", got[0])
+    first.receive_array("p1", b"back", got[1])
+    second.receive_array("p0", b"there", got[0])
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     np.testing.assert_array_equal(sent[0], got[0])
     np.testing.assert_array_equal(sent[1], got[1])
 
@@ -98,6 +98,6 @@ def test_nothing_is_left_behind_after_many_links(world):
         first.until(lambda turn=turn: len(first.all_of(LinkDown)) > turn, "lost link")
         if turn == 4:
             before = (threading.active_count(), len(os.listdir("/proc/self/fd")))
-    assert threading.active_count() <= before[0]
-    assert len(os.listdir("/proc/self/fd")) <= before[1] + 1
-    assert not first.links._hub.site.connections
+    first.until(lambda: threading.active_count() <= before[0], "end of threads")
+    first.until(lambda: len(os.listdir("/proc/self/fd")) <= before[1] + 1, "closed descriptors")
+    first.until(lambda: not first.links._hub.site.connections, "end of connections")

@@ -29,7 +29,7 @@ class ByHand:
         context.minimum_version = context.maximum_version = version
         context.load_verify_locations(files.authority)
         context.load_cert_chain(files.certificate, files.key)
-        self.raw = socket.create_connection(("127.0.0.1", port), timeout=15)
+        self.raw = socket.create_connection(("127.0.0.1", port), timeout=60)
         OPEN.append(self.raw)
         self.tls = context.wrap_socket(self.raw, server_hostname=name)
         OPEN.append(self.tls)
@@ -134,7 +134,7 @@ def test_tls_1_2_is_refused(world, alone):
 
 def test_garbage_before_tls_is_refused_and_said_once(world, alone):
     for _ in range(5):
-        with socket.create_connection(("127.0.0.1", world.ports["p0"]), timeout=10) as sock:
+        with socket.create_connection(("127.0.0.1", world.ports["p0"]), timeout=60) as sock:
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
             while sock.recv(100):
                 pass
@@ -147,7 +147,7 @@ def test_idle_connections_keep_nobody_out(world):
     limits = Limits(unfinished=40, unfinished_per_address=20, handshake=5.0)
     roster = world.roster(["p0", "p1"])
     first = world.peer("p0", roster, limits=limits)
-    idle = [socket.create_connection(("127.0.0.1", world.ports["p0"]), timeout=10) for _ in range(1500)]
+    idle = [socket.create_connection(("127.0.0.1", world.ports["p0"]), timeout=60) for _ in range(1500)]
     try:
         second = world.peer("p1", roster, listen=None)
         second.linked("p0")
@@ -162,10 +162,14 @@ def test_idle_connections_keep_nobody_out(world):
 
 def test_a_handshake_that_does_not_go_on_is_ended(world):
     first = world.peer("p0", world.roster(["p0", "p1"], silent=("p1",)), limits=Limits(handshake=0.3))
-    with socket.create_connection(("127.0.0.1", world.ports["p0"]), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", world.ports["p0"]), timeout=60) as sock:
         assert sock.recv(1) == b""
-    member = ByHand(world.ports["p0"], world.keys["p1"])
-    assert b"in time" in member.until(Kind.CLOSE)[2]
+    for _ in range(50):
+        # on a busy machine TLS itself may take longer than that
+        with contextlib.suppress(OSError, TypeError):
+            told = ByHand(world.ports["p0"], world.keys["p1"]).until(Kind.CLOSE)[2]
+            break
+    assert b"in time" in told
     refused(first, "in time")
 
 
@@ -263,14 +267,14 @@ def test_a_stream_that_nobody_reads_holds_up_nothing_else(world):
     assert first.links.send("p1", b"control")
     second.heard("p0", b"control")
     got = np.ones_like(big)
-    thread = threading.Thread(target=first.links.send_array, args=("p1", b"read", big))
+    thread = threading.Thread(target=first.send_array, args=("p1", b"read", big))
     thread.start()
-    second.links.receive_array("p0", b"read", got)
-    thread.join(20)
+    second.receive_array("p0", b"read", got)
+    thread.join(60)
     assert not got.any()
     got[:] = 1
     second.links.accept("p0", b"unread", inlet := Filling(got))
-    unread.finish(20)
+    unread.finish(60)
     assert not got.any()
     assert inlet.reasons == [""]
 
@@ -305,7 +309,7 @@ def test_streams_break_off_with_the_link_and_say_so(world):
     assert len(inlet.reasons) == 1
     assert "stopping" in inlet.reasons[0]
     with pytest.raises(PeerLostError, match="broke off"):
-        stream.finish(5)
+        stream.finish(60)
 
 
 def test_a_stream_that_is_forgotten_is_refused(world):
@@ -317,7 +321,7 @@ def test_a_stream_that_is_forgotten_is_refused(world):
     second.links.accept("p0", b"key", Filling(np.zeros(1000, dtype=np.uint8)))
     second.links.forget("p0", b"key")
     with pytest.raises(PeerLostError, match="the receiver has stopped it"):
-        stream.finish(5)
+        stream.finish(60)
 
 
 # -- changes ------------------------------------------------------------------------------------------------------

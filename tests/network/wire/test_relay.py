@@ -15,10 +15,10 @@ def exchange(first, second, size=3_000_000):
     """Send an array and a message from one peer to another and back."""
     array, got = np.arange(size, dtype=np.uint32), np.zeros(size, dtype=np.uint32)
     for sender, receiver in ((first, second), (second, first)):
-        thread = threading.Thread(target=sender.links.send_array, args=(receiver.name, b"key", array))
+        thread = threading.Thread(target=sender.send_array, args=(receiver.name, b"key", array))
         thread.start()
-        receiver.links.receive_array(sender.name, b"key", got)
-        thread.join(20)
+        receiver.receive_array(sender.name, b"key", got)
+        thread.join(60)
         np.testing.assert_array_equal(array, got)
         got[:] = 0
         assert sender.links.send(receiver.name, b"hello")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import Pool
 
@@ -22,6 +24,7 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=1000, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many; so does Ctrl-C")
     parser.add_argument("--replay", type=int, help="tell the story of this seed")
     parser.add_argument("--faults", help="of these faults only, by their place: 0,3; or none")
     for name, kind in (("peers", int), ("rounds", int), ("drop", float), ("duplicate", float), ("skew", float)):
@@ -53,8 +56,11 @@ def many(given: argparse.Namespace) -> int:
     began, done, counts = time.monotonic(), 0, Counter[str]()
     violations: list[Outcome] = []
     seeds = range(given.seed, given.seed + given.schedules)
-    with Pool(given.workers) as pool:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Pool(given.workers, _work) as pool, suppress(KeyboardInterrupt):
         for outcome in pool.imap_unordered(run_seed, seeds, chunksize=8):
+            if time.monotonic() - began > given.seconds:
+                break
             done += 1
             counts.update(outcome.counts)
             counts[f"protocol {outcome.schedule.protocol}"] += 1
@@ -75,6 +81,12 @@ def many(given: argparse.Namespace) -> int:
         print(f"\nThe smallest, with as few faults as show it; replay it with\n{COMMAND} {options(small.schedule)}\n")
         one(small.schedule)
     return bool(violations)
+
+
+def _work() -> None:
+    """Leave it to the parent to stop."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _table(counts: Counter[str], schedules: int, seconds: float, violations: int) -> None:

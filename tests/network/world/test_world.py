@@ -7,7 +7,7 @@ import pytest
 from tests.network.world.runs import options, run, run_seed, shrink
 from tests.network.world.schedule import KINDS, Fault, Schedule, draw
 
-SCHEDULES, PARTS = 200, 20
+SCHEDULES, PARTS = 500, 25
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -49,6 +49,17 @@ def test_a_dead_proposer_costs_no_timeout():
     outcome = run(Schedule(seed=2, peers=5, protocol="resilient", rounds=4, faults=(crash,)), told.append)
     assert not outcome.kind, outcome.what
     assert outcome.counts["averages checked"] >= 16
+
+
+def test_what_was_granted_is_not_granted_again_when_who_asked_is_gone():
+    faults = (Fault(4.65, "renew", 3), Fault(5.08, "gone for good", 3))
+    told: list[str] = []
+    outcome = run(
+        Schedule(seed=1017, peers=4, protocol="shares", rounds=2, delay=0.1, faults=faults),
+        told.append,
+    )
+    assert not outcome.kind, outcome.what
+    assert sum("Renew" in line for line in told) == 1
 
 
 def test_a_violation_is_shrunk_and_can_be_replayed(monkeypatch):

@@ -66,6 +66,9 @@ class SymbolicRun:
             for values in message.array
         ]
         self.at = self._by_coordinate(rows)
+        self.symbols_of = [0] * n
+        for a, owner in enumerate(self.owners):
+            self.symbols_of[owner] |= 1 << a
 
     def _by_coordinate(self, rows):
         """Split rows by coordinate: no message may connect two of them, because the arithmetic is element-wise."""
@@ -98,7 +101,7 @@ class SymbolicRun:
         """Return a reduced basis of what the coalition can compute, as bit sets of honest peers, and the total."""
         members = set(coalition)
         sees = sees or (lambda row: row.receiver in members)
-        known = sum(1 << a for a, owner in enumerate(self.owners) if owner in members)
+        known = sum(self.symbols_of[u] for u in members)
         parameter = {u * self.size + k: u for u in range(self.n)}
         masks_first = (1 << (self.n * self.size)) - 1  # parameters are the low bits, so masks are eliminated first
         rows = eliminate([row.bits & ~known for row in self.at[k] if sees(row)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from itertools import combinations
 
 import numpy as np
@@ -30,14 +30,20 @@ def theorem(design, used, coalition):
     return joined(design.n, coalition, edges)
 
 
+@cache
+def owners_of(design, strength, size, k):
+    """Return who owns coordinate k of the shares of each peer."""
+    layout = layout_for(design, 0, strength, size)
+    return [
+        [v for g in layout.groups[u].values() for v in g for a, b in [layout.slice_of(g, v)] if a <= k < b]
+        for u in range(design.n)
+    ]
+
+
 def refined(design, strength, size, coalition, k):
     """What slices and segments leave of it at coordinate k: only owners see shares, only the segment's owner sums."""
-    layout = layout_for(design, 0, strength, size)
+    layout, owners = layout_for(design, 0, strength, size), owners_of(design, strength, size, k)
     honest = [u for u in range(design.n) if u not in coalition]
-    owners = {
-        u: [v for g in layout.groups[u].values() for v in g for a, b in [layout.slice_of(g, v)] if a <= k < b]
-        for u in honest
-    }
     if not any(a <= k < b for u in coalition for a, b in [layout.reduction.segments[u]]):
         return [honest, *([u] for u in honest if set(owners[u]) <= set(coalition))]
     return joined(design.n, coalition, [(u, v) for u in honest for v in owners[u]])

@@ -28,6 +28,8 @@ def check_privacy(config: TrainConfig, *, real: bool = False) -> None:
         return
     if wish.epsilon is None and wish.noise_multiplier is None:
         raise ConfigError(f"[privacy] needs epsilon or noise_multiplier; {BUDGET}")
+    if config.members != config.peers:
+        raise ConfigError("[privacy] counts on the noise of all peers in every round; leave peers_per_round away")
     if not config.differences:
         raise ConfigError("[privacy] clips differences; leave differences = true")
     if config.weighted:
@@ -40,8 +42,6 @@ def check_privacy(config: TrainConfig, *, real: bool = False) -> None:
         raise ConfigError('noise = "central" needs a server that all trust; real peers take "distributed" or "local"')
     if wish.unit == "record":
         _check_record(config, real=real)
-    if wish.steps is not None and (wish.unit, wish.noise) != ("record", "local"):
-        raise ConfigError("steps is for local noise of unit record: any other round is one step; leave it away")
     if wish.unit == "site" and wish.sampling is not None:
         raise ConfigError('sampling is for unit = "record": all sites take part in every round; leave it away')
     if wish.unit == "site" and wish.delta >= 1 / config.peers:
@@ -58,7 +58,13 @@ def _check_record(config: TrainConfig, *, real: bool) -> None:
             'unit = "record" needs sampling, the probability of each record to be in a batch: only such (Poisson) '
             "batches are accounted for"
         )
-    usual = source(config.dataset).defaults.get("batch_size", TrainConfig.model_fields["batch_size"].default)
+    if config.entry is not None:
+        raise ConfigError(
+            'unit = "record" needs clipped gradients of Poisson batches, and an app trains by itself; take '
+            'unit = "site", which clips whatever it brings'
+        )
+    known = source(config.dataset, config.columns).defaults
+    usual = known.get("batch_size", TrainConfig.model_fields["batch_size"].default)
     if config.batch_size != usual:
         raise ConfigError(
             'batch_size gives batches of a fixed size, which are not Poisson batches; with unit = "record" leave it '
@@ -68,9 +74,13 @@ def _check_record(config: TrainConfig, *, real: bool) -> None:
         raise ConfigError('unit = "record" clips whole gradients; leave local away, or take unit = "site"')
     if real and wish.records is None:
         raise ConfigError("real peers cannot count each other's records: agree on records in [privacy]")
+    for key in ("gradient_norm", "proximal", "precision", "device"):
+        if getattr(config, key) != (default := TrainConfig.model_fields[key].default):
+            raise ConfigError(f'unit = "record" takes steps of its own, without {key}; leave {key} = {default!r}')
     if wish.noise == "local":
         return
-    for key, value in {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "epochs": 1}.items():
+    only = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "epochs": 1, "steps": None}
+    for key, value in {**only, "learning_rate_schedule": "constant", "warmup": 0}.items():
         if getattr(config, key) != value:
             raise ConfigError(
                 f"with {wish.noise} noise of unit record every average is one step of SGD on the common model: set "
@@ -116,7 +126,7 @@ def make_plan(config: TrainConfig, averaging: Averaging, *, size: int, dtype: st
         clip=wish.clip,
         noise_multiplier=wish.noise_multiplier or 0.0,
         sampling=sampling,
-        steps=wish.steps or config.epochs * max(1, round(1 / sampling)) if alone else 1,
+        steps=config.steps or config.epochs * max(1, round(1 / sampling)) if alone else 1,
         delta=wish.delta,
         peers=config.peers,
         # whoever is curious knows its own noise

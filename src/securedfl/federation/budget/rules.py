@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from securedfl.federation.budget.account import spent
-from securedfl.network.averages import RunEndedError
 from securedfl.network.core.state import State
+from securedfl.network.data.averages import RunEndedError
 from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.budget.words import pair
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from securedfl.federation.settings import Settings
 
 
-class PrivacySettings(BaseModel):
+class PrivacySettings(Settings):
     """What is promised about each record or site, and how; see docs/differential-privacy.md."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     unit: Literal["record", "site"] = Field(description="What is protected: each record, or a site as a whole.")
     noise: Literal["distributed", "local", "central"] = Field(
@@ -25,9 +25,6 @@ class PrivacySettings(BaseModel):
     )
     sampling: float | None = Field(
         None, gt=0, le=1, description="Of unit record: probability of each record to be in a batch."
-    )
-    steps: int | None = Field(
-        None, ge=1, description="Of local noise and unit record: batches per round; by default `epochs` / sampling."
     )
     records: int | None = Field(
         None, ge=1, description="Of all sites together, as agreed; real peers need it, a simulation counts."

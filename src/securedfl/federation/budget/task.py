@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from securedfl.federation.budget.planning import make_plan
 from securedfl.federation.budget.protection import Keys, whole_steps
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, private
+from securedfl.learning.training.known import KnownTask
 from securedfl.learning.training.private import PrivateSteps
 from securedfl.learning.training.task import Task
 from securedfl.parameters import Array
@@ -72,28 +74,33 @@ def private_steps(plan: Plan, seed: int | None) -> PrivateSteps | None:
     )
 
 
-def planned(config: TrainConfig, task: Task, design: Design) -> tuple[Task, dict[str, Plan]]:
+T = TypeVar("T", bound=Task)
+
+
+def planned(config: TrainConfig, task: T, design: Design) -> tuple[T, dict[str, Plan]]:
     """Return the task, and what each method that is to be private spends; nothing without ``[privacy]``."""
     if config.privacy is None:
         return task, {}
-    # late: torch takes seconds
-    from securedfl.learning.training.clipping import check_per_sample
-    from securedfl.learning.training.trainer import LocalTrainer, one_thread
+    records = None
+    if isinstance(task, KnownTask):
+        # late: torch takes seconds
+        from securedfl.learning.training.clipping import check_per_sample
 
-    with one_thread():
-        model = LocalTrainer.of(task, []).model
-    if config.privacy.unit == "record":
-        check_per_sample(model, config.model)
-    schema = model.schema
+        records = sum(task.samples)
+        if config.privacy.unit == "record":
+            check_per_sample(task.part([]).trainer().model, config.model)
+    schema = task.schema()
     plans = {}
     for method in private(config):
         chosen = averaging(config, method, design)
         assert chosen is not None  # noqa: S101 - private methods communicate
-        plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=sum(task.samples))
+        plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=records)
         assert plan is not None  # noqa: S101 - for the type checker
         plans[method] = plan
     steps = {private_steps(plan, None if config.masks == "secret" else config.seed) for plan in plans.values()}
     if len(steps) > 1:
         # their grids differ: rings of different sizes
         raise ConfigError(f"{', '.join(plans)} need plans of their own; run them one by one")
-    return replace(task, options=replace(task.options, private=next(iter(steps), None))), plans
+    if isinstance(task, KnownTask):
+        task = replace(task, options=replace(task.options, private=next(iter(steps), None)))
+    return task, plans

@@ -15,11 +15,13 @@ from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import check_keys
-from securedfl.network.journal import look_into
-from securedfl.network.letters import Hello, differences, pack, unpack
+from securedfl.network.journal import in_use, look_into
+from securedfl.network.letters import Hello, Ways, differences, pack, unpack
+from securedfl.network.operator import Wish, want
 from securedfl.network.shell import CLOCK_SLACK
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.values import Event, LinkUp, Message, Reach
+from securedfl.network.words import ways_in_words
 
 PATIENCE = 5.0
 """Seconds that another site has to answer."""
@@ -63,6 +65,8 @@ def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
     findings.append(_look("state folder", lambda: look_into(config.out / "state")))
     if not all(finding.ok for finding in findings[-2:]):
         return findings
+    if in_use(config.out / "state"):
+        return [*findings, _look("running peer", lambda: want(config.out / "state", Wish("look"), PATIENCE))]
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     try:
         links = _links(config, federation, events)
@@ -91,6 +95,7 @@ def _meet(
 ) -> list[Finding]:
     """Greet everybody who is linked within the time, and return what is known of each peer."""
     deadline, greetings, ways = time.monotonic() + wait, dict[str, Hello](), dict[str, Reach]()
+    theirs = dict[str, Ways]()
     others, late = set(links.reaches()), False
     while (left := deadline - time.monotonic()) > 0:
         try:
@@ -100,21 +105,31 @@ def _meet(
         if isinstance(event, LinkUp):
             ways[event.peer] = Reach(True, event.through)
             links.send(event.peer, pack(Hello(shared, time.time())))
-        elif isinstance(event, Message) and isinstance(letter := unpack(event.data), Hello):
-            greetings[event.peer] = letter
+            for name in ways:
+                links.send(name, pack(Ways.of(links.reaches())))
+        elif isinstance(event, Message) and isinstance(letter := unpack(event.data), Hello | Ways):
+            if isinstance(letter, Hello):
+                greetings[event.peer] = letter
+            else:
+                theirs[event.peer] = letter
         if greetings.keys() == others and not late:
             late, deadline = True, min(deadline, time.monotonic() + (COURTESY if stay else 0.0))
     reaches = links.reaches()
-    return [_finding(name, ways.get(name, reaches[name]), greetings.get(name), shared) for name in sorted(others)]
+    return [
+        _finding(name, ways.get(name, reaches[name]), greetings.get(name), theirs.get(name), shared)
+        for name in sorted(others)
+    ]
 
 
-def _finding(name: str, reach: Reach, hello: Hello | None, shared: dict[str, str]) -> Finding:
-    """Say how a peer was reached, and what it has that differs."""
+def _finding(name: str, reach: Reach, hello: Hello | None, ways: Ways | None, shared: dict[str, str]) -> Finding:
+    """Say how a peer was reached, whom it reaches, and what it has that differs."""
     if not reach.linked:
         return Finding(name, False, f"does not answer: {reach.reason}")
     text, ok = [f"reached through {reach.through}" if reach.through else "reached directly"], True
     if hello is None:
         return Finding(name, False, f"{text[0]}, but it says nothing; does it run the same version?")
+    if ways is not None and ways.peers:
+        text.append(f"it reaches {ways_in_words(ways.peers)}")
     ahead = hello.clock - time.time()
     if abs(ahead) > CLOCK_SLACK:
         ok = False

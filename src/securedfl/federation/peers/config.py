@@ -13,7 +13,8 @@ import tomli_w
 from pydantic import BeforeValidator, Field
 
 from securedfl.errors import ConfigError
-from securedfl.federation.config import Settings, TrainConfig, check_keys, read_toml
+from securedfl.federation.config import Device, TrainConfig
+from securedfl.federation.settings import Settings, check_keys, read_toml
 from securedfl.network.core.entries import Peer as Line
 from securedfl.network.core.entries import Settings as Changeable
 from securedfl.network.core.state import State, quorum
@@ -22,7 +23,12 @@ from securedfl.network.wire.values import Member
 from securedfl.privacy.absence import Absence
 from securedfl.protocols.protocol import LEAST_PEERS, by_name
 
-NOT_SHARED = frozenset({"peers", "out", "data_dir", "methods", "workers", "tensorboard", "checkpoint_every", "masks"})
+NOT_SHARED = frozenset(
+    {
+        *("peers", "peers_per_round", "out", "data_dir", "methods", "workers", "device"),
+        *("tensorboard", "wandb", "mlflow", "checkpoint_every", "masks", "entry", "data"),
+    }
+)
 """Settings of a simulation that make no sense for, or belong to, a single site."""
 
 DEFAULT_PROTOCOL = "resilient"
@@ -136,10 +142,10 @@ class FederationConfig(Settings):
                 f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(members)} peers, so "
                 "that a cut network never gives two averages"
             )
-        if self.min_peers is not None and self.min_peers < LEAST_PEERS:
+        if self.min_peers is not None and self.min_peers < self.least:
             raise ConfigError(
-                f"min_peers = {self.min_peers} in {where}: at least {LEAST_PEERS} peers must take part, because of two "
-                "each could subtract its own parameters from the average"
+                f"min_peers = {self.min_peers} in {where}: at least {self.least} peers must take part, because "
+                "colluders subtract their own parameters from the average, and two others must be left"
             )
 
     @cached_property
@@ -164,6 +170,7 @@ class FederationConfig(Settings):
             {
                 "protocol": DEFAULT_PROTOCOL,
                 **self.train,
+                **({} if self.entry is None else {"entry": self.entry}),
                 "peers": len(self.first),
                 "methods": ("secured",),
                 "masks": "secret",
@@ -182,6 +189,11 @@ class FederationConfig(Settings):
             window=self.window,
         )
 
+    @property
+    def least(self) -> int:
+        """The fewest peers of an average in which two are left beside the colluders."""
+        return min(max(LEAST_PEERS, self.training.collusion + 2), len(self.first))
+
     @cached_property
     def told(self) -> dict[str, str]:
         """What all sites must say alike, by name, in words; peers compare it when they meet."""
@@ -197,6 +209,8 @@ class FederationConfig(Settings):
         """Short content hash of what stays the same for the whole run: not rounds, deadlines, addresses or keys."""
         names = {entry.name for entry in self.first}
         changing = {"train.rounds", *(f"{name}.{what}" for name in names for what in ("address", "fingerprint"))}
+        # settings that came later do not change the runs that began without them
+        changing |= {f"train.{key}" for key in self.training.as_before - {"integers", "local"}}
         kept = {k: v for k, v in self.told.items() if k not in changing and not k.startswith("deadlines.")}
         text = json.dumps([kept, [entry.name for entry in self.first]], sort_keys=True)
         return hashlib.sha256(b"securedfl federation 2\0" + text.encode()).hexdigest()[:16]
@@ -227,6 +241,7 @@ class PeerConfig(Settings):
     listen: str | Literal[False] | None = Field(None, description="HOST:PORT; by default its address; false: none.")
     proxy: str | None = Field(None, description="http://HOST:PORT of a CONNECT proxy; by default HTTPS_PROXY.")
     data_dir: Path | None = None
+    device: Device = Field("cpu", description="Where a known data set's model trains: cpu, cuda, cuda:1, mps.")
     data: dict[str, Any] = Field(default_factory=dict, description="Handed to the entry point as it is.")
     metrics: str | None = Field(None, description="HOST:PORT of a Prometheus endpoint; off by default.")
 

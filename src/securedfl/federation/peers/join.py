@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from securedfl.errors import InvalidInputError
+from securedfl.containers import Container
+from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.budget.rules import check_budget
-from securedfl.federation.peers.config import PeerConfig
-from securedfl.federation.peers.learner import check_own_training, put, replace, schema_of, tree_of
+from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.learner import check_own_training
 from securedfl.federation.peers.membership import Membership, Site, membership
-from securedfl.federation.peers.update import Update, find_update, save_update
-from securedfl.network.averages import Averaged
+from securedfl.federation.peers.update import Update, carried, find_update, save_update
+from securedfl.learning.training.common_optimizer import buffers_of
+from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.parameters import Array, Schema, Tree
+
+ENDED_SECONDS = 5.0
+"""How long a peer that comes to an ended run waits for its last average."""
 
 
 class JoinedPeer:
@@ -30,41 +36,47 @@ class JoinedPeer:
         The next average; all peers count alike. After a restart, `average_` goes on where the others are.
     last
         What came out of the last average: who took part, how long it took, whether it was fetched.
+    done
+        Whether all averages of the run are done.
     """
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._stack = ExitStack()
+        self._stack, self._left = ExitStack(), False
         self._member: Membership | None = None
         self._schema: Schema | None = None
         self.round = 0
         self.last: Averaged | None = None
         self._saved: Update | None = None
         self._base: Array | None = None
+        self._residual: Array | None = None
 
     def average_(self, model: Tree, weight: float = 1.0) -> Any:
         """Replace the parameters of a model by their average over all peers, and return the model.
 
         Whole-number buffers, parameters that are not trained, and what ``local`` in federation.toml names stay as
-        they are (docs/configuration.md).
+        they are (docs/configuration.md). Of an optimiser, its parameters are averaged; its state stays at the site.
         A peer that is killed in here and started again averages what it had brought the first time.
 
         Parameters
         ----------
         model
-            A PyTorch module, or a dict of arrays or tensors, changed in place. What is averaged of it has the same
-            structure on all peers.
+            Changed in place: a PyTorch module, a PEFT model (its adapter's trained parameters), an optimiser, a dict of
+            arrays or tensors, a list of them, ``model.parameters()``, or one array or tensor. What is averaged of it
+            has the same structure on all peers.
         weight
             How much this peer counts, for instance ``len(data)``; needs ``weighted = true`` and ``max_weight`` in
             federation.toml, and is ignored otherwise.
         """
-        member, schema = self._joined(model)
-        tree = tree_of(model)
-        vector = self._same_again(np.array(schema.flatten(tree)), weight, schema.at_home(tree))
-        self.last = member.peer.forget(self.round) if vector is None else member.peer.average(vector, self.round)
+        container = Container.of(model)
+        member, schema = self._joined(container)
+        vector = self._same_again(np.array(container.flatten(schema)), weight, container.at_home(schema))
+        self.last = member.average(vector, self.round)
+        left = None if self._saved is None else self._saved.residual
+        self._residual = carried(left, self.last, self.round, member.site.me)
         self.round = self.last.round + 1
         if self.last.vector.size:
-            put(schema, self.last.vector, model)
+            container.put(schema, self.last.vector)
         self._base = self.last.vector if self.last.vector.size else None
         return model
 
@@ -79,8 +91,7 @@ class JoinedPeer:
             if (task := self._member.peer.progress.todo) is not None and task.again and task.round == self.round:
                 return None
             check_budget(self._member.site.plan, self._member.peer.progress.state)
-            residual = None if saved is None else saved.residual
-            brought = self._member.bring(w, self._base, weight, residual)
+            brought = self._member.bring(w, self._base, weight, self._residual)
             saved = Update(self.round, brought.vector, home, None, brought.residual, brought.clipped)
             save_update(self._member.site.config.out, saved)
             self._saved = saved
@@ -91,13 +102,24 @@ class JoinedPeer:
 
         Return whether there is an average. Call it before training.
         """
-        _, schema = self._joined(model)
+        container = Container.of(model)
+        _, schema = self._joined(container)
         if self._saved is not None:
-            replace(model, self._saved.state)
+            container.replace(self._saved.state)
         if self._base is None:
             return False
-        put(schema, self._base, model)
+        container.put(schema, self._base)
         return True
+
+    @property
+    def done(self) -> bool:
+        """Whether all averages of the run are done; False before the first call of `average_` or `resume_`."""
+        return self._member is not None and self._member.peer.progress.state.over
+
+    @property
+    def weighted(self) -> bool:
+        """Whether peers count by their weights."""
+        return FederationConfig.load(PeerConfig.load(self._path).federation).training.weighted
 
     def __enter__(self) -> Self:
         return self
@@ -106,28 +128,47 @@ class JoinedPeer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None and self._member is not None:
-            self._member.peer.linger(0.0)
+            with suppress(RunEndedError):
+                self._member.peer.linger(0.0)
+        self._left = True
         self._stack.__exit__(kind, error, trace)
 
-    def _joined(self, model: Any) -> tuple[Membership, Schema]:
+    def _joined(self, model: Container) -> tuple[Membership, Schema]:
         """Join on first use; later check that the model is still the same."""
+        if self._left:
+            raise ConfigError("this peer has left the federation; average within `with securedfl.join(...) as peer:`")
         if self._member is None or self._schema is None:
             site = Site.of(PeerConfig.load(self._path))
             check_own_training(site.federation, "the caller of join")
-            self._schema = _described(model, site)
-            self._member = self._stack.enter_context(membership(site, self._schema))
-            task = self._member.peer.begin()
-            self.round = self._member.peer.progress.state.round if task is None else task.round
-            self._base = self._member.peer.model()
+            schema = _described(model, site)
+            model.check_in_place(schema)
+            self._schema = schema
+            buffers = buffers_of(schema, model.given)
+            self._member = member = self._stack.enter_context(membership(site, schema, buffers=buffers))
             self._saved = find_update(site.config.out)
+            try:
+                task = member.peer.begin()
+            except RunEndedError:
+                self._base = _last_of(member)
+                raise
+            self._base = member.model()
+            self.round = member.peer.progress.state.round if task is None else task.round
         elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._member, self._schema
 
 
-def _described(model: Any, site: Site) -> Schema:
+def _last_of(member: Membership) -> Array | None:
+    """Return the last average of a run that an operator has ended, if it is here or comes soon."""
+    peer, deadline = member.peer, time.monotonic() + ENDED_SECONDS
+    while peer.progress.applied != peer.progress.state.model and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return member.model()
+
+
+def _described(model: Container, site: Site) -> Schema:
     training = site.federation.training
-    return schema_of(model, integers=training.integers, local=training.local)
+    return model.schema(integers=training.integers, local=training.local)
 
 
 def join(path: str | Path) -> JoinedPeer:

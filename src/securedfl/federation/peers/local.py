@@ -17,8 +17,10 @@ from typing import Any
 
 import tomli_w
 
+from securedfl.arrays import to_numpy
 from securedfl.designs import Design
-from securedfl.errors import PeerLostError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
+from securedfl.federation.apps.settings import own_data
 from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
@@ -28,11 +30,14 @@ from securedfl.federation.methods import choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED, FederationConfig
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
+from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.results import leave_results
 from securedfl.federation.run_folder.folder import ELSEWHERE, RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
-from securedfl.federation.run_folder.summary import Summary
-from securedfl.federation.task import make_task
+from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
+from securedfl.federation.run_folder.summary import Samples, Summary
+from securedfl.federation.run_folder.trackers import trackers
+from securedfl.federation.task import task_of
 from securedfl.network.wire import keys as certificates
 from securedfl.privacy.absence import Absence
 from securedfl.privacy.budget.plan import Plan
@@ -70,8 +75,9 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
     federation = FederationConfig.resolve(
         {
             "name": folder.parent.name,
+            "entry": config.entry,
             "train": shared,
-            "max_weight": float(max(make_task(config).samples)) if config.weighted else None,
+            "max_weight": float(max(_samples(config))) if config.weighted else None,
             "deadlines": dict(deadlines or {}),
             "peers": [
                 {
@@ -85,8 +91,8 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
     )
     write_text(folder / "federation.toml", federation.to_toml(), ELSEWHERE)
     paths = []
-    for name, file in zip(names, files, strict=True):
-        values = {
+    for number, (name, file) in enumerate(zip(names, files, strict=True)):
+        values: dict[str, Any] = {
             "name": name,
             "federation": "federation.toml",
             "out": name,
@@ -94,11 +100,21 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
             "certificate": str(file.certificate.relative_to(folder)),
             "authority": str(file.authority.relative_to(folder)),
         }
+        if config.device != "cpu":
+            values["device"] = config.device
         if config.data_dir is not None:
             values["data_dir"] = str(config.data_dir.resolve())
+        if config.data:
+            values["data"] = own_data(config, number, name)
         paths.append(folder / f"{name}.toml")
         write_text(paths[-1], tomli_w.dumps(values), ELSEWHERE)
     return paths
+
+
+def _samples(config: TrainConfig) -> list[int]:
+    """Return how many training samples each peer has."""
+    trainer = task_of(config).part(range(config.peers)).trainer()
+    return [trainer.samples(peer) for peer in range(config.peers)]
 
 
 def up(
@@ -124,6 +140,8 @@ def up(
     deadlines
         Other deadlines than the default ones.
     """
+    if config.members != config.peers:
+        raise ConfigError("peers_per_round is for simulations: all real peers that are there take part; leave it away")
     design = choose_design(config)
     row = by_name(config.protocol)
     absence = Absence.chosen(None, peers=config.peers, collusion=config.collusion, can_lose=row.can_lose)
@@ -160,6 +178,8 @@ class _FailedError(PeerLostError):
 
 def _start(path: Path) -> LocalPeer:
     """Start a peer in a session of its own, so that Ctrl-C reaches this process only, which then stops all."""
+    # it works in a folder of its own, and finds the modules of apps where this process does
+    modules = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(  # noqa: S603 - our own interpreter and command
         [sys.executable, "-c", COMMAND, "peer", path.name, "--json"],
         cwd=path.parent,
@@ -167,7 +187,7 @@ def _start(path: Path) -> LocalPeer:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(modules)},
     )
     peer = LocalPeer(path.stem, process)
     peer.readers = tuple(
@@ -222,9 +242,10 @@ def _with_records(config: TrainConfig, design: Design) -> tuple[TrainConfig, dic
     check_privacy(config)
     if config.privacy is None:
         return config, {}
-    task = make_task(config)
-    counted = config.privacy.records or sum(task.samples)
-    config = config.model_copy(update={"privacy": config.privacy.model_copy(update={"records": counted})})
+    task = task_of(config)
+    if config.privacy.unit == "record":
+        counted = config.privacy.records or sum(_samples(config))
+        config = config.model_copy(update={"privacy": config.privacy.model_copy(update={"records": counted})})
     return config, planned(config, task, design)[1]
 
 
@@ -238,13 +259,32 @@ def _finish(
     """Pool what the peers measured into the rows of a run, and leave its results."""
     rounds = sorted({round for peer in peers for round in peer.rows})
     before: dict[str, int] = {}
+    pool: list[Row] = []
     for round in rounds:
         rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
-        folder.append(pooled(round, rows, before))
+        pool.append(pooled(round, rows, before))
+        folder.append(pool[-1])
         before |= {name: row.bytes_out for name, row in rows.items()}
-    last = min(last_round(plan, folder.config.rounds) for plan in [*plans.values(), None])
-    finished = bool(rounds) and rounds[-1] >= last
-    return leave_results(folder, make_task(folder.config), certificate, finished=finished, absence=absence, plans=plans)
+    _leave_model(folder)
+    planned_rounds = min([last_round(plan, folder.config.rounds) for plan in plans.values()] or [folder.config.rounds])
+    finished = bool(rounds) and rounds[-1] >= planned_rounds
+    last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
+    samples = Samples(train=sum(row.samples for row in last), test=sum(row.count or 0 for row in last))
+    summary = leave_results(folder, samples, certificate, finished=finished, absence=absence, plans=plans)
+    with trackers(folder.path, folder.config, METHOD, 0) as track:
+        for row in pool:
+            track(row)
+    return summary
+
+
+def _leave_model(folder: RunFolder) -> None:
+    """Put the model that the peers have in common into the run folder; after a stop, there may be none."""
+    files = sorted((folder.path / "federation").glob(f"peer-*/{MODEL}"))
+    if len(files) == folder.config.peers:
+        models, abouts = zip(*map(read_model, files), strict=True)
+        common, personal = common_parts([{k: to_numpy(v) for k, v in model.items()} for model in models])
+        if len({about.round for about in abouts}) == 1:
+            save_model(folder.path / MODEL, common, replace(abouts[0], personal=personal))
 
 
 def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -> Row:
@@ -262,7 +302,7 @@ def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -
     losses = [(row.train_loss, row.samples) for row in values if row.train_loss is not None]
     sent = sum(row.bytes_out - before.get(name, 0) for name, row in rows.items())
     return replace(
-        Row.pooled("secured", round, scores, losses),
+        Row.pooled("secured", round, scores, losses, [row.common for row in values if row.common is not None]),
         bytes_per_peer=sent / len(rows),
         train_seconds=max(row.train_seconds for row in values),
         average_seconds=max(row.average_seconds for row in values),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
-
-import numpy as np
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
@@ -20,11 +18,12 @@ from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
 from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
+from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
+from securedfl.network.data.averages import Averaged, check_own
 from securedfl.network.peer import Peer
 from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
-from securedfl.network.words import names_of
 from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.randomness import secret_uniform
@@ -90,6 +89,17 @@ class Membership:
     site: Site
     peer: Peer
     bringing: Callable[[int], Bringing]
+    optimizer: CommonOptimizer
+
+    def model(self) -> Array | None:
+        """Return the model that all peers hold, None if there is none yet."""
+        held = self.peer.model()
+        return None if held is None else self.optimizer.model(held)
+
+    def average(self, vector: Array | None, round: int) -> Averaged:
+        """Average with the others, or go on without what is lost; the outcome has the model, without its optimiser."""
+        outcome = self.peer.forget(round) if vector is None else self.peer.average(vector, round)
+        return replace(outcome, vector=self.optimizer.model(outcome.vector))
 
     def bring(self, w: Array, base: Array | None, weight: float = 1.0, residual: Array | None = None) -> Brought:
         """Return what this site brings to the average of the round after ``base``, the model; see `Bringing`."""
@@ -104,8 +114,9 @@ class Membership:
         how = self.bringing(0 if base is None else 1)
         start = base if federation.training.differences else None
         brought = how(w, start, draw=secret_uniform, weight=weight / largest, residual=residual)
-        if np.isfinite(brought.vector).all():
-            how.check(brought.vector)
+        # before it is kept: what is kept for a round is brought again after a restart
+        check_own(brought.vector, self.site.config.name)
+        how.check(brought.vector)
         return brought
 
 
@@ -114,22 +125,28 @@ def membership(
     site: Site,
     schema: Schema,
     *,
+    buffers: tuple[slice, ...] = (),
     draws: Callable[[int, int], Draw] | None = None,
     tell: Tell = lambda _event: None,
 ) -> Iterator[Membership]:
     """Run a peer for a model of that schema, and leave with a word to the others.
 
-    ``tell`` hears who is waited for; ``draws`` is for tests (see `PeerSettings`).
+    ``buffers`` are the parts that are no trained parameters; ``tell`` hears who is waited for; ``draws`` is for tests
+    (see `PeerSettings`).
     """
     site = site.planned(schema)
     config, federation = site.config, site.federation
-    averages = make_averages(federation, site.design, schema, site.plan)
+    optimizer = federation.training.common(buffers)
+    averages = make_averages(federation, site.design, schema, optimizer, site.plan)
+    told = {**federation.told, "design": site.design.hash, "model": str(schema)}
+    if optimizer.kind != "none":
+        # a site that takes buffers for parameters would compute another model
+        told["buffers"] = str([(part.start, part.stop) for part in buffers])
     genesis = federation.genesis(site.design.hash, schema.hash)
-    roster = genesis.roster
 
-    def say(told: CoreTell, _text: str) -> None:
+    def say(told: CoreTell, names: Sequence[str]) -> None:
         if told.what == "waiting":
-            tell(Waiting(names_of(told.peers, roster)))
+            tell(Waiting(tuple(names)))
 
     settings = PeerSettings(
         name=config.name,
@@ -139,7 +156,7 @@ def membership(
         genesis=genesis,
         rules=make_rules(federation, site.design, averages, site.plan),
         averages=averages,
-        shared={**federation.told, "design": site.design.hash, "model": schema.hash},
+        shared=told,
         listen=config.listens_at(federation),
         relays=federation.relay_members,
         proxy=config.proxy,
@@ -148,10 +165,11 @@ def membership(
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(settings, tell=say))
         if config.metrics:
-            server = serve_metrics(config.metrics, lambda: peer_metrics(peer))
+            server = serve_metrics(config.metrics, lambda: peer_metrics(peer), lambda: peer.trouble)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
-        yield Membership(site, peer, bringing(federation.training, METHOD, site.design, schema.dtype, site.plan))
+        how = bringing(federation.training, METHOD, site.design, schema.dtype, site.plan)
+        yield Membership(site, peer, how, optimizer)
 
 
 def check_keys(files: KeyFiles, name: str) -> str:

@@ -11,21 +11,28 @@ from securedfl.federation.budget.rules import FOREVER, affordable
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import averaging, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
-from securedfl.network.averages import Averages
+from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
 from securedfl.network.core.entries import Peer
 from securedfl.network.core.state import Rules, State
-from securedfl.network.driver import CHUNK, SLICED_CHUNK
-from securedfl.network.routes import recoverable
+from securedfl.network.data.averages import Averages
+from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
+from securedfl.network.data.routes import recoverable
 from securedfl.parameters import WEIGHT_NUMBERS, Array, Schema
 from securedfl.privacy.budget.plan import Plan
-from securedfl.protocols.protocol import LEAST_PEERS, Averaging, by_name
+from securedfl.protocols.protocol import Averaging, by_name
 from securedfl.protocols.steps import PeerProtocol
 
 METHOD = "secured"
 """What real peers do."""
 
 
-def make_averages(federation: FederationConfig, design: Design, schema: Schema, plan: Plan | None = None) -> Averages:
+def make_averages(
+    federation: FederationConfig,
+    design: Design,
+    schema: Schema,
+    optimizer: CommonOptimizer = NO_OPTIMIZER,
+    plan: Plan | None = None,
+) -> Averages:
     """Return how averages are computed.
 
     Raises
@@ -42,14 +49,18 @@ def make_averages(federation: FederationConfig, design: Design, schema: Schema, 
         )
     bring = bringing(config, METHOD, design, schema.dtype, plan)
 
-    def model(mean: Array, turn: int, before: Array | None) -> Array:
-        return bring(turn).model(mean, before if config.differences and turn else None)
+    def model(mean: Array, turn: int, before: Callable[[], Array | None]) -> Array:
+        differences = config.differences and turn > 0
+        # it is read from disk: only if it is needed
+        held = before() if differences or optimizer.moments else None
+        base = None if held is None or not differences else optimizer.model(held)
+        return optimizer.step(held, bring(turn).model(mean, base))
 
     return Averages(
         protocol=_protocols(lambda turn: bring(turn).averaging),
         size=schema.size + (WEIGHT_NUMBERS if config.weighted else 0),
         dtype=schema.dtype,
-        result_size=schema.size,
+        result_size=optimizer.size(schema.size),
         model=model,
         commit_step=row.commit_step,
         chunk=SLICED_CHUNK if row.sliced else CHUNK,
@@ -62,7 +73,7 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages,
     chosen = averaging(config, METHOD, design)
     assert chosen is not None  # noqa: S101 - the method of real peers communicates
     row, n = chosen.protocol, config.peers
-    least = federation.min_peers or (max(LEAST_PEERS, n // 2 + 1) if row.can_lose else n)
+    least = federation.min_peers or (max(federation.least, n // 2 + 1) if row.can_lose else n)
 
     def can_finish(state: State, lost: tuple[int, ...]) -> bool:
         turn = state.round if state.model.round >= 0 else 0

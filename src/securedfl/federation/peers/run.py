@@ -10,28 +10,32 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
-from securedfl.errors import SecuredFLError
+from securedfl.errors import MissingDependencyError, SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
+from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import BudgetSpentError, check_budget
 from securedfl.federation.gate import save_account
-from securedfl.federation.peers.config import PeerConfig
+from securedfl.federation.methods import METHODS
+from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
-from securedfl.federation.peers.learner import Learner, make_learner
+from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
-from securedfl.federation.peers.update import AGAIN, Update, find_update, save_update
+from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
 from securedfl.federation.run_folder.files import METRICS
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, to_line
+from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
+from securedfl.federation.run_folder.model import MODEL, About, save_model
+from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, versions, write_summary
 from securedfl.learning.training.task import Score
-from securedfl.network.averages import Averaged, RunEndedError
+from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array
@@ -69,10 +73,10 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         learner = make_learner(site.federation, config, path.resolve().parent)
         site = site.planned(learner.schema, learner.samples)
         say(Certified(str(site.certificate.get("sentence", ""))))
-        member = stack.enter_context(membership(site, learner.schema, draws=draws, tell=say))
+        member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
-        stack.callback(_save_account, member)
+        stack.callback(_save_account, member, learner)
         metrics = Lines(out / METRICS, AGAIN)
         stack.callback(metrics.close)
         _take_part(member, learner, metrics, say)
@@ -103,9 +107,13 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
 
 
 def _leave_model(member: Membership, learner: Learner) -> None:
-    model = member.peer.model()
+    model, out = member.model(), member.site.config.out
     if model is not None:
-        write_arrays(member.site.config.out / "model.npz", learner.whole(model), AGAIN)
+        whole = learner.whole(model)
+        write_arrays(out / "model.npz", whole, AGAIN)
+        with suppress(MissingDependencyError):  # peers without torch need not have it
+            round = member.peer.progress.state.model.round
+            save_model(out / MODEL, whole, About.of(method=METHOD, round=round, recipe=learner.recipe))
 
 
 class RealPeer:
@@ -123,7 +131,7 @@ class RealPeer:
         task = member.peer.begin()
         next_round = member.peer.progress.state.round if task is None else task.round
         self.done = next_round - 1 if next_round else None
-        self._model = member.peer.model()
+        self._model = member.model()
         self._vector: Array | None = None
         if self.done is not None:
             tell(Resumed(self.done))
@@ -131,8 +139,8 @@ class RealPeer:
         self._residual: Array | None = None
         self._clipped = 0
         if self._saved is not None:
+            # what an earlier round rounded off is not added: whether the rest of it was averaged is not known here
             learner.restore(self._saved.state)
-            self._residual = self._saved.residual
 
     def initialise(self) -> None:
         """Begin with the learner's own parameters."""
@@ -152,9 +160,9 @@ class RealPeer:
     def average(self, round: int) -> Averaged:
         """Average with the others; the outcome comes without the vector, so that it is in memory once."""
         self._tell(Phase("averaging", round))
-        peer, vector = self._member.peer, self._vector
-        outcome = peer.forget(round) if vector is None else peer.average(vector, round)
+        outcome = self._member.average(self._vector, round)
         self._vector, self._model = None, outcome.vector if outcome.vector.size else None
+        self._residual = carried(self._residual, outcome, round, self._member.site.me)
         return replace(outcome, vector=np.empty(0))
 
     def evaluate(self) -> Sequence[Score]:
@@ -166,7 +174,7 @@ class RealPeer:
         """Return what this peer did in a round."""
         average, peer, plan = outcome.average, self._member.peer, self._member.site.plan
         bytes_in, bytes_out = peer.links.traffic
-        score = asdict(outcome.scores[0]) if outcome.scores else {}
+        score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
             method="secured",
             round=average.round,
@@ -184,6 +192,7 @@ class RealPeer:
             samples=self._learner.samples,
             clipped=self._clipped if self._member.site.federation.training.beyond == "clip" or plan else None,
             epsilon=None if plan is None else _spent(plan, peer, average.round),
+            common=None if self._model is None else self._learner.evaluate_common(self._model),
             **score,
         )
 
@@ -231,19 +240,36 @@ def _spent(plan: Plan, peer: Peer, round: int) -> float:
     return max(epsilon_by_round(plan, opened).values(), default=0.0)
 
 
-def _save_account(member: Membership) -> None:
-    """Leave certificate and ledger of all attempts that the log tells of, also when the run ends early."""
-    site = member.site
-    first, attempts = range(site.federation.training.peers), member.peer.attempts
-    # the audit is of the roster that the run began with
-    known = {r: tried for r, tried in attempts.items() if all(set(t.members) <= set(first) for t in tried)}
-    if len(known) < len(attempts):
-        log.warning("%d rounds with peers that were added are not in the ledger", len(attempts) - len(known))
-    rows = [
-        Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
-        for round, tried in known.items()
-    ]
+def _save_account(member: Membership, learner: Learner) -> None:
+    """Leave certificate, ledger of all attempts that the log tells of, and summary, also when the run ends early."""
+    site, state, attempts = member.site, member.peer.progress.state, member.peer.attempts
+    config, design = site.federation.training, site.design
+    most = 1 + max((peer for tried in attempts.values() for one in tried for peer in one.members), default=0)
     try:
-        save_account(site.config.out, site.federation.training, site.design, rows, site.federation.missing, site.plans)
+        if most > config.peers:
+            # the ledger is of all peers that ever took part
+            design = member.bringing(0).averaging.among(most).design
+            config = config.model_copy(update={"peers": most})
+        rows = [
+            Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
+            for round, tried in attempts.items()
+        ]
+        save_account(site.config.out, config, design, rows, site.federation.missing, site.plans)
+        done = read_rows(site.config.out, Row)
+        summary = Summary(
+            finished=state.round >= state.settings.rounds,
+            dataset=site.federation.entry or config.dataset,
+            peers=len(state.roster),
+            rounds=state.settings.rounds - 1,
+            seed=config.seed,
+            samples=Samples(train=learner.samples),
+            methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
+            certificate=dict(site.certificate),
+            run_dir=str(site.config.out),
+            versions=versions(),
+            config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},
+            site=site.config.name,
+        )
+        write_summary(site.config.out, summary)
     except SecuredFLError as error:  # must not hide why the run ended
-        log.warning("cannot write the ledger: %s", error)
+        log.warning("cannot write what the run gave: %s", error)

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from logging.handlers import RotatingFileHandler
@@ -16,6 +17,7 @@ from typing import Any
 from securedfl.errors import ConfigError
 from securedfl.network.peer import Peer
 from securedfl.network.wire.keys import describe
+from securedfl.storage import cannot_write
 
 LARGEST_LOG = 10_000_000
 """Bytes after which a log is put aside; three such are kept."""
@@ -31,9 +33,24 @@ class JsonLines(logging.Formatter):
         return json.dumps({"time": when, "level": level, "logger": record.name, "text": record.getMessage()})
 
 
+class _LogFile(RotatingFileHandler):
+    """A log whose own trouble, such as a full disk, never hides that of the peer, which is told with its exit code."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - its name in logging
+        """Drop the record."""
+
+    def close(self) -> None:
+        """Close the file, whatever is left of it."""
+        with suppress(OSError):
+            super().close()
+
+
 def log_to(path: Path) -> logging.Handler:
     """Write the package's log to a file, one JSON object per line; close the handler at the end."""
-    handler = RotatingFileHandler(path, maxBytes=LARGEST_LOG, backupCount=3, encoding="utf-8")
+    try:
+        handler = _LogFile(path, maxBytes=LARGEST_LOG, backupCount=3, encoding="utf-8")
+    except OSError as error:
+        raise cannot_write(path, error) from None
     handler.setFormatter(JsonLines())
     logger = logging.getLogger("securedfl")
     logger.addHandler(handler)
@@ -49,18 +66,26 @@ class Metric:
     kind: str
     help: str
     value: float | Mapping[str, float]
+    label: str = "kind"
 
 
-def serve_metrics(address: str, metrics: Callable[[], Iterable[Metric]]) -> ThreadingHTTPServer:
-    """Serve metrics as Prometheus text at ``http://HOST:PORT/metrics``, and ``/healthz``, until its ``shutdown``."""
+def serve_metrics(
+    address: str, metrics: Callable[[], Iterable[Metric]], trouble: Callable[[], str] = lambda: ""
+) -> ThreadingHTTPServer:
+    """Serve metrics as Prometheus text at ``http://HOST:PORT/metrics`` until its ``shutdown``.
+
+    ``/healthz`` answers with code 200, or 503 and what the trouble is.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path not in ("/metrics", "/healthz"):
                 self.send_error(404)
                 return
-            body = prometheus(metrics()).encode() if self.path == "/metrics" else b"ok\n"
-            self.send_response(200)
+            reason = trouble() if self.path == "/healthz" else ""
+            text = prometheus(metrics()) if self.path == "/metrics" else f"{reason or 'ok'}\n"
+            body = text.encode()
+            self.send_response(503 if reason else 200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -85,7 +110,7 @@ def prometheus(metrics: Iterable[Metric]) -> str:
         name = f"securedfl_{metric.name}"
         lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
         if isinstance(metric.value, Mapping):
-            lines += [f'{name}{{kind="{_escaped(k)}"}} {v}' for k, v in sorted(metric.value.items())]
+            lines += [f'{name}{{{metric.label}="{_escaped(k)}"}} {v}' for k, v in sorted(metric.value.items())]
         else:
             lines.append(f"{name} {metric.value}")
     return "\n".join(lines) + "\n"
@@ -95,17 +120,23 @@ def peer_metrics(peer: Peer) -> list[Metric]:
     """Return what there is to know about a running peer."""
     now, links = peer.progress, peer.links
     received, sent = links.traffic
-    linked = {name: float(reach.linked) for name, reach in links.reaches().items()}
-    present = {line.name: float(line.number in now.present) for line in now.state.roster}
+    reaches, roster = links.reaches(), now.state.roster
+    linked = {name: int(reach.linked) for name, reach in reaches.items()}
+    relayed = {name: int(reach.linked and reach.through is not None) for name, reach in reaches.items()}
+    present = {line.name: int(line.number in now.present) for line in roster}
+    ready = {line.name: int(line.number in now.ready) for line in roster}
     expiry = describe(peer.settings.files.certificate).not_after.timestamp()
     return [
         Metric("round", "gauge", "Round that the log is in.", now.state.round),
         Metric("finished_round", "gauge", "Last round of which this peer has the result.", now.applied.round),
         Metric("log_entries", "gauge", "Entries of the log.", now.state.length),
-        Metric("peers", "gauge", "Peers of the roster.", len(now.state.roster)),
+        Metric("rounds", "gauge", "Rounds of the run, without round 0.", now.state.settings.rounds - 1),
+        Metric("peers", "gauge", "Peers of the roster.", len(roster)),
         Metric("peers_present", "gauge", "Peers that are there, this one included.", len(now.present)),
-        Metric("peer_present", "gauge", "Whether each peer is there.", present),
-        Metric("peer_linked", "gauge", "Whether there is a link to each other peer.", linked),
+        Metric("peer_present", "gauge", "Whether each peer is there.", present, "peer"),
+        Metric("peer_ready", "gauge", "Whether each peer has trained for the round.", ready, "peer"),
+        Metric("peer_linked", "gauge", "Whether there is a link to each other peer.", linked, "peer"),
+        Metric("peer_relayed", "gauge", "Whether that link goes through a third peer or a relay.", relayed, "peer"),
         Metric("sent_bytes_total", "counter", "Bytes sent since the start.", sent),
         Metric("received_bytes_total", "counter", "Bytes received since the start.", received),
         Metric("refused_total", "counter", "What was refused, by kind.", dict(links.counters)),

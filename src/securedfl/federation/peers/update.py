@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import ConfigError, RunFolderError
+from securedfl.network.data.averages import Averaged
 from securedfl.parameters import Array
 from securedfl.storage import OWNER, damaged, read_arrays, write_arrays
 
@@ -88,6 +89,15 @@ def load_update(out: Path) -> Update | None:
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path, error, "delete it") from None
     return Update(round, vector, state, None if np.isnan(loss) else loss, residual, clipped)
+
+
+def carried(residual: Array | None, outcome: Averaged, round: int, me: int) -> Array | None:
+    """Return what is added in the round after: what was rounded off, if all else of the update was averaged.
+
+    An update that was left out, or lost with a void round, is dropped as a whole: no trace of it comes later.
+    """
+    counted = outcome.round == round and not outcome.void and me in outcome.members
+    return residual if counted else None
 
 
 _SCALARS = (bool, int, float, str, type(None))

@@ -28,8 +28,10 @@ State = dict[str, Array]
 
 FORMAT = 2
 PARAMETERS = "parameters"
-RESIDUALS = "residuals"
+RESIDUALS, HELD = "residuals", "held"
 OPTIMIZER = "optimizer."
+ONE_PEER = "peer."
+"""Before the number of a peer, and the name of an array that not all peers have alike."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Checkpoint:
         What each peer keeps besides: its optimiser's state, and what stays at home.
     residuals
         What each peer rounded off, if it is kept.
+    held
+        What all peers hold, if it is more than the model: the state of its optimiser.
     """
 
     method: str
@@ -56,6 +60,7 @@ class Checkpoint:
     parameters: Array
     states: list[State]
     residuals: Sequence[Array] | None = None
+    held: Array | None = None
 
 
 def snapshot(parameters: Array) -> Array:
@@ -69,6 +74,8 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     arrays = {PARAMETERS: np.ascontiguousarray(checkpoint.parameters), **_stack(checkpoint.states)}
     if checkpoint.residuals is not None:
         arrays[RESIDUALS] = np.stack(checkpoint.residuals)
+    if checkpoint.held is not None:
+        arrays[HELD] = checkpoint.held
     about: dict[str, Any] = {
         "format": FORMAT,
         "method": checkpoint.method,
@@ -106,7 +113,7 @@ def load(path: Path) -> Checkpoint:
             raise RunFolderError(f"the checkpoint {path} has format {about['format']}, this version reads {FORMAT}")
         if about["checksum"] != _checksum(about, arrays):
             raise ValueError("its checksum does not match")
-        residuals = arrays.pop(RESIDUALS, None)
+        residuals, held = arrays.pop(RESIDUALS, None), arrays.pop(HELD, None)
         states = _unstack(arrays, int(about["peers"]))
         return Checkpoint(
             str(about["method"]),
@@ -115,6 +122,7 @@ def load(path: Path) -> Checkpoint:
             arrays[PARAMETERS],
             states,
             None if residuals is None else list(residuals),
+            held,
         )
     except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise damaged(path, error, "delete it to train this method again from the start") from None
@@ -146,15 +154,26 @@ def _write(path: Path, arrays: dict[str, Array], metadata: dict[str, str] | None
 
 
 def _stack(states: Sequence[State]) -> dict[str, Array]:
-    """Turn states of all peers, which have the same names and shapes, into one array per name."""
-    return {f"{OPTIMIZER}{name}": np.stack([state[name] for state in states]) for name in states[0]}
+    """Turn states of all peers into one array per name, where all have it in the same shape; else, one per peer."""
+    kinds = [{name: (value.shape, value.dtype) for name, value in state.items()} for state in states]
+    alike = {name for name, kind in kinds[0].items() if all(other.get(name) == kind for other in kinds)}
+    found = {f"{OPTIMIZER}{name}": np.stack([state[name] for state in states]) for name in states[0] if name in alike}
+    for peer, state in enumerate(states):
+        own = {name: value for name, value in state.items() if name not in alike}
+        found |= {f"{ONE_PEER}{peer}.{name}": np.ascontiguousarray(value) for name, value in own.items()}
+    return found
 
 
 def _unstack(arrays: dict[str, Array], peers: int) -> list[State]:
-    stacked = {name.removeprefix(OPTIMIZER): value for name, value in arrays.items() if name != PARAMETERS}
+    stacked = {name.removeprefix(OPTIMIZER): value for name, value in arrays.items() if name.startswith(OPTIMIZER)}
     if any(len(value) != peers for value in stacked.values()):
         raise ValueError(f"it does not hold {peers} optimiser states")
-    return [{name: value[peer] for name, value in stacked.items()} for peer in range(peers)]
+    states = [{name: value[peer] for name, value in stacked.items()} for peer in range(peers)]
+    for name, value in arrays.items():
+        if name.startswith(ONE_PEER):
+            peer, _, own = name.removeprefix(ONE_PEER).partition(".")
+            states[int(peer)][own] = value
+    return states
 
 
 def _checksum(about: dict[str, Any], arrays: dict[str, Array]) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 
 from securedfl import storage
 from securedfl.errors import ConfigError, RunFolderError
-from securedfl.federation.config import RENAMED, TrainConfig
+from securedfl.federation.config import BEFORE, TrainConfig
+from securedfl.federation.settings import RENAMED
 
 CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
 METRICS, TABLE = "metrics.jsonl", "metrics.csv"
@@ -47,13 +48,25 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
     return found
 
 
+def read_ledger(folder: Path) -> dict[str, Any]:
+    """Read the ledger of a run, or its ledgers by method."""
+    found = read_object(folder, LEDGER)
+    ledgers = [found] if "attempts" in found else list(found.values())
+    if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
+        raise damaged(folder, LEDGER, "not a ledger")
+    return found
+
+
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read the settings of a run as they stand in its file, by the names that they have today."""
+    """Read the settings of a run as they stand in its file, by the names that they have today.
+
+    What was added later is as it was when the run began.
+    """
     try:
         found = tomllib.loads(read_text(folder, CONFIG))
     except tomllib.TOMLDecodeError as error:
         raise damaged(folder, CONFIG, error) from None
-    return {RENAMED.get(key, key): value for key, value in found.items()}
+    return BEFORE | {RENAMED.get(key, key): value for key, value in found.items()}
 
 
 def read_config(folder: Path) -> TrainConfig:
@@ -67,8 +80,8 @@ def read_config(folder: Path) -> TrainConfig:
 def missing(folder: Path, name: str) -> RunFolderError:
     """Return the error for a run folder without a file that it should have."""
     return RunFolderError(
-        f"{folder} has no {name}, so it is not a complete run folder; give the folder that "
-        "`securedfl train --out` wrote, or continue the run with `securedfl train --resume`"
+        f"{folder} has no {name}, so it is not a complete run folder; give the folder that `securedfl train --out` "
+        "or a peer that has ended wrote, or continue the run with `securedfl train --resume`"
     )
 
 

@@ -49,12 +49,17 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, changes: Mapping[str, Any] | None = None) -> RunFolder:
-        """Continue a run, with other values only for settings that change no number."""
+        """Continue a run, with other values only for settings that change no number, or with more rounds."""
         if not (path / CONFIG).is_file():
             raise RunFolderError(f"there is no run to resume in {path}: it has no {CONFIG}")
         saved = read_config(path)
         config = TrainConfig.resolve({**saved.to_dict(), **(changes or {})})
-        for difference in saved.changed_from(config):
+        if config.rounds < saved.rounds:
+            raise RunFolderError(
+                f"the run in {path} has {saved.rounds} rounds, more than the {config.rounds} asked for; ask for more "
+                "to extend it, or leave --rounds away"
+            )
+        for difference in saved.model_copy(update={"rounds": config.rounds}).changed_from(config):
             raise RunFolderError(
                 f"the run in {path} has {difference}; resume it without that option, or start a new run with "
                 "another --out"
@@ -63,11 +68,25 @@ class RunFolder:
             design = Design.load(path / DESIGN)
         except DesignError as error:
             raise RunFolderError(f"the run in {path} cannot be read: {error}") from None
-        if design.n != config.peers:
-            raise RunFolderError(f"{DESIGN} in {path} is for {design.n} peers, but the run has {config.peers}")
+        if design.n != config.members:
+            raise RunFolderError(f"{DESIGN} in {path} is for {design.n} peers, but the run has {config.members}")
         folder = cls(path, config, design)
         folder._take("a run continues only where it can write")
         return folder
+
+    def keep_settings(self) -> None:
+        """Write config.toml again: of a run that has been extended."""
+        write_text(self.path / CONFIG, self.config.to_toml(), RESUME)
+
+    def holds(self, checkpoint: Checkpoint) -> bool:
+        """Tell whether a checkpoint belongs to this run, or to one with fewer rounds and else the same settings."""
+        own, shorter = self.identity, range(max(checkpoint.round, 1), self.config.rounds)
+        if checkpoint.identity == own:
+            return True
+        return any(
+            checkpoint.identity == {**own, "settings": self.config.model_copy(update={"rounds": rounds}).fingerprint()}
+            for rounds in shorter
+        )
 
     @property
     def identity(self) -> dict[str, str]:

@@ -41,6 +41,10 @@ class Row:
         Pooled over all peers' own test data. What is not finite, of a model that fails, is null on disk.
     peer_accuracy, peer_loss
         Of each peer on its own test data.
+    common_accuracy, common_loss
+        On the common test set, if there is one: of the common model, or the mean over peers whose models differ.
+    all_accuracy
+        Of each peer on the test data of all peers, after the last round, if peers hold different models.
     train_loss
         Mean over all training samples.
     error_mse, error_max
@@ -61,6 +65,7 @@ class Row:
     loss: float = math.nan
     peer_accuracy: tuple[float, ...] = ()
     peer_loss: tuple[float, ...] = ()
+    all_accuracy: tuple[float, ...] | None = None
     train_loss: float | None = None
     error_mse: float | None = None
     error_max: float | None = None
@@ -68,22 +73,68 @@ class Row:
     clipped: int | None = None
     train_seconds: float = 0.0
     average_seconds: float = 0.0
+    common_accuracy: float | None = None
+    common_loss: float | None = None
     epsilon: float | None = None
     tried: tuple[Tried, ...] | None = None
 
     @classmethod
-    def pooled(cls, method: str, round: int, scores: Sequence[Score], losses: Sequence[tuple[float, int]]) -> Self:
-        """Pool what peers reached: each one's score, and its training loss with its number of samples."""
+    def pooled(
+        cls,
+        method: str,
+        round: int,
+        scores: Sequence[Score],
+        losses: Sequence[tuple[float, int]],
+        common: Sequence[Score] = (),
+    ) -> Self:
+        """Pool what peers reached.
+
+        Parameters
+        ----------
+        method, round
+            What was reached when.
+        scores
+            Of each peer, on its own test data.
+        losses
+            Of training, with the number of samples.
+        common
+            Scores on the common test set.
+        """
         count = sum(score.count for score in scores)
+        common_count = sum(score.count for score in common)
         means, samples = zip(*losses, strict=True) if losses else ((), ())
         return cls(
             method=method,
             round=round,
-            accuracy=sum(score.correct for score in scores) / count,
-            loss=sum(score.loss for score in scores) / count,
-            peer_accuracy=tuple(score.correct / score.count for score in scores),
-            peer_loss=tuple(score.loss / score.count for score in scores),
+            accuracy=sum(score.correct for score in scores) / count if count else math.nan,
+            loss=sum(score.loss for score in scores) / count if count else math.nan,
+            peer_accuracy=tuple(score.correct / score.count if score.count else math.nan for score in scores),
+            peer_loss=tuple(score.loss / score.count if score.count else math.nan for score in scores),
+            common_accuracy=sum(score.correct for score in common) / common_count if common_count else None,
+            common_loss=sum(score.loss for score in common) / common_count if common_count else None,
             train_loss=float(np.average(means, weights=samples)) if losses else None,
+        )
+
+    @classmethod
+    def of_peer(cls, row: PeerRow, before: int) -> Self:
+        """Return what a real peer's row tells; ``before`` is how many bytes the peer had sent in the round before."""
+        score = row.score
+        accuracy, loss = (score.correct / score.count, score.loss / score.count) if score else (math.nan, math.nan)
+        return cls(
+            method=row.method,
+            round=row.round,
+            accuracy=accuracy,
+            loss=loss,
+            peer_accuracy=(accuracy,) if score else (),
+            peer_loss=(loss,) if score else (),
+            train_loss=row.train_loss,
+            # it counts anew when it is started again
+            bytes_per_peer=float(row.bytes_out - before if row.bytes_out >= before else row.bytes_out),
+            clipped=row.clipped,
+            epsilon=row.epsilon,
+            train_seconds=row.train_seconds,
+            average_seconds=row.average_seconds,
+            tried=row.tried,
         )
 
 
@@ -111,6 +162,8 @@ class PeerRow:
         Of differential privacy, after this round.
     correct, loss, count
         Sums over its own test data, if it has any.
+    common
+        The same sums over the common test set, if this peer has it.
     """
 
     method: str
@@ -132,6 +185,7 @@ class PeerRow:
     correct: int | None = None
     loss: float | None = None
     count: int | None = None
+    common: Score | None = None
 
     @property
     def score(self) -> Score | None:
@@ -143,11 +197,14 @@ class PeerRow:
 
 R = TypeVar("R", Row, PeerRow)
 
-PER_PEER = ("peer_accuracy", "peer_loss")
+PER_PEER = ("peer_accuracy", "peer_loss", "all_accuracy")
 COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "tried"))
 """The columns of metrics.csv; all but method and round are numbers."""
 
-_LEFT_OUT = ("tried", "correct", "loss", "count", "clipped", "epsilon")
+_LEFT_OUT = (
+    *("tried", "correct", "loss", "count", "clipped", "epsilon"),
+    *("common", "common_accuracy", "common_loss", "all_accuracy"),
+)
 """Keys that are not written where they do not apply."""
 
 
@@ -170,16 +227,24 @@ def finite(value: Any) -> Any:
 def read_rows(folder: Path, kind: type[R], *, torn: bool = True) -> list[R]:
     """Read the rows of a run, or those of one real peer; none if there is no file.
 
-    With ``torn`` off a last line that a kill cut short is an error; else it is left out.
+    The rows of a real peer can be read as those of a run, too. With ``torn`` off a last line that a kill cut short is
+    an error; else it is left out.
     """
-    rows = []
+    rows: list[R] = []
+    sent = 0
     for number, line in enumerate(read_lines(folder / METRICS, torn=torn), start=1):
         try:
             found = json.loads(line)
             if isinstance(found, dict):
                 for key in ("accuracy", "loss", *PER_PEER):
                     found |= {key: _numbers(found[key])} if key in found else {}
-            rows.append(msgspec.convert(found, kind))
+            if kind is Row and isinstance(found, dict) and "bytes_out" in found:
+                row = msgspec.convert(found, PeerRow)
+                made: Any = Row.of_peer(row, sent)
+                rows.append(made)
+                sent = row.bytes_out
+            else:
+                rows.append(msgspec.convert(found, kind))
         except ValueError as error:
             raise damaged(folder, METRICS, f"line {number}: {error}") from None
     return rows

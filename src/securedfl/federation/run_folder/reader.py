@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from securedfl.designs import Design
 from securedfl.errors import DesignError, RunFolderError
 from securedfl.federation.methods import label, ordered
@@ -88,8 +90,8 @@ def read_run(folder: str | Path) -> Run:
     Parameters
     ----------
     folder
-        What ``securedfl train --out`` wrote. An unfinished run is fine, and so is one without any finished
-        round; a last line of metrics.jsonl that was cut off while being written is left out.
+        What ``securedfl train --out`` or a real peer wrote. An unfinished run is fine, and so is one without any
+        finished round; a last line of metrics.jsonl that was cut off while being written is left out.
 
     Raises
     ------
@@ -112,14 +114,19 @@ def read_run(folder: str | Path) -> Run:
         dataset=summary.dataset,
         finished=summary.finished,
         methods=_methods(summary, rows),
-        config=files.read_text(path, files.CONFIG),
-        settings=files.read_settings(path),
+        config=tomli_w.dumps(_known(summary.config)) if summary.site else files.read_text(path, files.CONFIG),
+        settings=summary.config if summary.site else files.read_settings(path),
         design=_design(path, summary),
         summary=found,
         certificate=files.read_object(path, files.CERTIFICATE) if (path / files.CERTIFICATE).exists() else None,
         ledger=files.read_object(path, files.LEDGER) if (path / files.LEDGER).exists() else None,
         exposure_svg=files.read_text(path, files.EXPOSURE) if (path / files.EXPOSURE).exists() else None,
     )
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what TOML can hold."""
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _methods(summary: Summary, rows: Sequence[Row]) -> tuple[MethodResult, ...]:

@@ -21,7 +21,10 @@ from securedfl.storage import write_text
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSummary:
-    """What one method reached; errors, bytes and times are those of the rounds after the initial average."""
+    """What one method reached; errors, bytes and times are those of the rounds after the initial average.
+
+    ``all_accuracy`` is the mean over peers of the accuracy on all peers' test data, if peers hold different models.
+    """
 
     label: str = ""
     rounds: int | None = None
@@ -29,6 +32,8 @@ class MethodSummary:
     best_round: int | None = None
     final_accuracy: float | None = None
     final_loss: float | None = None
+    all_accuracy: float | None = None
+    final_common_accuracy: float | None = None
     mean_error: float | None = None
     max_error: float | None = None
     bytes_per_peer_per_round: float | None = None
@@ -42,15 +47,18 @@ class MethodSummary:
         if not rows:
             return cls(label=label)
         trained = [row for row in rows if row.round > 0] or list(rows)
-        best = max(rows, key=lambda row: (row.accuracy, -row.round))
+        scored = [row for row in rows if finite(row.accuracy) is not None]
+        best = max(scored, key=lambda row: (row.accuracy, -row.round), default=None)
         errors = [row.error_mse for row in trained if row.error_mse is not None]
         return cls(
             label=label,
             rounds=rows[-1].round,
-            best_accuracy=best.accuracy,
-            best_round=best.round,
-            final_accuracy=rows[-1].accuracy,
+            best_accuracy=None if best is None else finite(best.accuracy),
+            best_round=None if best is None else best.round,
+            final_accuracy=finite(rows[-1].accuracy),
             final_loss=finite(rows[-1].loss),
+            all_accuracy=float(np.mean(rows[-1].all_accuracy)) if rows[-1].all_accuracy else None,
+            final_common_accuracy=rows[-1].common_accuracy,
             mean_error=float(np.mean(errors)) if errors else None,
             max_error=max((row.error_max for row in rows if row.error_max is not None), default=None),
             bytes_per_peer_per_round=float(np.mean([row.bytes_per_peer for row in trained])),
@@ -90,6 +98,8 @@ class Summary:
         As `securedfl.privacy` writes it; one per method if several are private.
     config
         The settings in plain values.
+    site
+        The real peer whose folder it is, if it is one's own.
     """
 
     finished: bool = True
@@ -104,6 +114,7 @@ class Summary:
     run_dir: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    site: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON holds them; of a method without rounds nothing but its label."""
@@ -111,7 +122,8 @@ class Summary:
             name: asdict(method) if method.rounds is not None else {"label": method.label, "rounds": None}
             for name, method in self.methods.items()
         }
-        return {**asdict(self), "methods": methods}
+        told = {key: value for key, value in asdict(self).items() if value or key != "site"}
+        return {**told, "methods": methods}
 
 
 def parse_summary(folder: Path, found: Mapping[str, Any]) -> Summary:

@@ -29,8 +29,12 @@ class Dataset:
         Optional: whom each sample is from, as whole numbers. The dealing ``natural`` gives whole users to peers.
     held_out
         Optional: True for samples that the data set itself sets aside for testing. Without it, a tenth is drawn.
+    common
+        Optional: True for samples that no peer gets, to score all peers on the same test data.
     alphabet
         Of text: which character each number stands for.
+    names
+        Optional: what each class is called.
     """
 
     name: str
@@ -39,13 +43,16 @@ class Dataset:
     classes: int
     users: Array | None = None
     held_out: Array | None = None
+    common: Array | None = None
     alphabet: str | None = None
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         size = len(self.x)
         if not size:
             raise InvalidInputError(f"the data set {self.name!r} is empty; check the data folder")
-        for name, array in (("labels", self.y), ("user ids", self.users), ("test marks", self.held_out)):
+        optional = ("user ids", self.users), ("test marks", self.held_out), ("common test marks", self.common)
+        for name, array in (("labels", self.y), *optional):
             if array is not None and len(array) != size:
                 raise InvalidInputError(f"the data set {self.name!r} has {size} samples but {len(array)} {name}")
         if self.x.dtype.kind == "f" and not np.isfinite(self.x).all():
@@ -81,11 +88,14 @@ class Dataset:
         groups = np.arange(len(self)) if self.users is None else self.users
         every = np.unique(groups)
         kept = random.permutation(every)[: max(1, round(part * len(every)))]
-        chosen = np.flatnonzero(np.isin(groups, kept))
-        return replace(
-            self,
-            x=self.x[chosen],
-            y=self.y[chosen],
-            users=None if self.users is None else self.users[chosen],
-            held_out=None if self.held_out is None else self.held_out[chosen],
-        )
+        return self.only(np.flatnonzero(np.isin(groups, kept)))
+
+    def without_common(self) -> Dataset:
+        """Return the same without marks of a common test set."""
+        return replace(self, common=None)
+
+    def only(self, chosen: Array) -> Dataset:
+        """Return some of the samples, given by their indices or marks."""
+        columns = ("x", "y", "users", "held_out", "common")
+        found = {name: getattr(self, name) for name in columns}
+        return replace(self, **{name: array[chosen] for name, array in found.items() if array is not None})

@@ -11,10 +11,16 @@ from typing import Any
 import numpy as np
 
 from securedfl import plugins
-from securedfl.errors import needing
+from securedfl.errors import ConfigError, needing
 from securedfl.learning.data import public
 from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.folder import is_path, look, read_folder
 from securedfl.learning.data.hub import Hub, Report
+from securedfl.learning.data.tables import Columns, has_images
+
+EVERY = Columns()
+COMMON_PART = 0.1
+"""What is held back of a folder that has no test files of its own, by default."""
 
 Load = Callable[[Path | None, Report], Dataset]
 """Loads a data set, given the data folder if the user named one, and whom to tell what takes its time."""
@@ -113,11 +119,47 @@ def names() -> list[str]:
     return plugins.names(GROUP, SOURCES, WHAT)
 
 
-def source(name: str) -> Source:
-    """Return where a data set comes from; an unknown name is an error that names the nearest known one."""
+def source(name: str, columns: Columns = EVERY) -> Source:
+    """Return where a data set comes from; an unknown name is an error that names the nearest known one.
+
+    Parameters
+    ----------
+    name
+        Of a known data set, or the path of a folder or table (see `is_path`).
+    columns
+        Of a folder: which columns mean what.
+    """
+    if is_path(name):
+        return _folder(Path(name), columns)
+    if columns != EVERY:
+        raise ConfigError(
+            f"label, user and features tell the columns of a folder, but {name!r} is the name of a known data set; "
+            "give a path as --dataset, such as ./data, or leave them away"
+        )
     return plugins.find(GROUP, SOURCES, name, Source, WHAT)
 
 
-def load(name: str, data_dir: Path | None = None, report: Report | None = None) -> Dataset:
-    """Return the data set of that name; an unknown one is an error that names the nearest."""
-    return source(name).load(data_dir, report or (lambda _text: None))
+def load(name: str, data_dir: Path | None = None, report: Report | None = None, columns: Columns = EVERY) -> Dataset:
+    """Return the data set of that name, or of a folder; an unknown one is an error that names the nearest."""
+    return source(name, columns).load(data_dir, report or (lambda _text: None))
+
+
+def _folder(path: Path, columns: Columns) -> Source:
+    """Return a user's own folder as a source of data."""
+
+    def load(data_dir: Path | None, report: Report) -> Dataset:
+        if data_dir is not None:
+            raise ConfigError(f"{path} is a folder itself; leave --data-dir away")
+        return read_folder(path, label=columns.label, user=columns.user, features=columns.features, report=report)
+
+    defaults: dict[str, Any] = {}
+    if path.expanduser().exists():
+        found = look(path)
+        pictures = found.images or has_images(found.files[0], columns)
+        defaults = {
+            "model": "cnn-small" if pictures else "mlp",
+            "optimizer": "rmsprop" if pictures else "adam",
+            "dealing": "even" if columns.user is None else "natural",
+            "held_back": 0.0 if found.tests else COMMON_PART,
+        }
+    return Source(load=load, about="a folder of your own", defaults=defaults)

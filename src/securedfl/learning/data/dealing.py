@@ -31,6 +31,33 @@ class Dealt:
     test: Indices
 
 
+def hold_back(dataset: Dataset, part: float, seed: int = 0) -> tuple[Dataset, Dataset | None]:
+    """Return what the peers get, and the common test set that none of them gets, if there is one.
+
+    Parameters
+    ----------
+    dataset
+        One with test files of its own has its common test set.
+    part
+        Of the samples that is drawn for it otherwise.
+    seed
+        Equal seeds draw alike.
+    """
+    if dataset.common is not None:
+        if part:
+            raise ConfigError(
+                f"held_back = {part} is set, but {dataset.name!r} has test files of its own; leave one of them away"
+            )
+        marks = dataset.common.astype(bool)
+    elif not part:
+        return dataset, None
+    else:
+        marks = np.zeros(len(dataset), dtype=bool)
+        drawn = stream(seed, "held back").permutation(len(dataset))
+        marks[drawn[: max(1, round(part * len(dataset)))]] = True
+    return dataset.only(~marks).without_common(), dataset.only(marks).without_common()
+
+
 def deal(
     dataset: Dataset, peers: int, *, dealing: str = "even", alpha: float = 0.5, seed: int = 0
 ) -> tuple[Dealt, ...]:

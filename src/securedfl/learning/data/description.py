@@ -2,22 +2,85 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
 
 from securedfl.learning.data.dataset import Dataset
-from securedfl.learning.data.datasets import Source
+from securedfl.learning.data.datasets import Amount, Source
 from securedfl.learning.data.dealing import deal
 from securedfl.parameters import Array
 
 QUANTILES = (0, 0.25, 0.5, 0.75, 1)
 
 
-def describe(dataset: Dataset, source: Source, data_dir: Path | None = None) -> dict[str, Any]:
-    """Return everything about a data set as plain values, for JSON and for people.
+@dataclass(frozen=True)
+class Place:
+    """Where a data set is read from, with its size, and where its decoded arrays are kept; None for a library's own."""
+
+    address: str | None = None
+    files: tuple[str, ...] = ()
+    bytes: int | None = None
+    cache: str | None = None
+    cache_bytes: int | None = None
+
+    @classmethod
+    def of(cls, source: Source, data_dir: Path | None = None) -> Self:
+        """Look where a source is read from; nothing is read."""
+        if source.hub is None:
+            return cls()
+        origin = source.hub.origin(data_dir)
+        files = [path for paths in (origin.files or {}).values() for path in paths]
+        return cls(
+            address=origin.address,
+            files=tuple(map(str, files)),
+            bytes=sum(path.stat().st_size for path in files) if files else None,
+            cache=str(origin.cache),
+            cache_bytes=origin.cache.stat().st_size if origin.cache.exists() else None,
+        )
+
+
+@dataclass(frozen=True)
+class PerUser:
+    """How samples are spread over users."""
+
+    least: float
+    lower_quartile: float
+    median: float
+    upper_quartile: float
+    most: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """All about a data set, for JSON and for people; ``labels`` count the samples of each class."""
+
+    name: str
+    about: str
+    users: int
+    samples: Mapping[str, int]
+    samples_per_user: PerUser | None
+    classes: int
+    labels: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    alphabet: str | None
+    paper: Amount | None
+    place: Place
+
+    def to_json(self) -> str:
+        """Return it as JSON; where it is read from stands among the rest."""
+        plain = asdict(self)
+        place = plain.pop("place")
+        return json.dumps({**plain, **place}, indent=2)
+
+
+def describe(dataset: Dataset, source: Source, data_dir: Path | None = None) -> Description:
+    """Count what a data set holds.
 
     Parameters
     ----------
@@ -32,44 +95,20 @@ def describe(dataset: Dataset, source: Source, data_dir: Path | None = None) -> 
     # one peer gets all samples, so these are the sums over any number of peers
     (dealt,) = deal(dataset, 1, dealing=own)
     per_user = samples_per_user(dataset)
-    labels = np.bincount(dataset.y.reshape(-1), minlength=dataset.classes)
-    return {
-        "name": dataset.name,
-        "about": source.about,
-        "users": dataset.user_count,
-        "samples": {"all": len(dataset), "train": len(dealt.train), "test": len(dealt.test)},
-        "samples_per_user": None
-        if per_user is None
-        else dict(
-            zip(
-                ("least", "lower_quartile", "median", "upper_quartile", "most"),
-                np.quantile(per_user, QUANTILES).tolist(),
-                strict=True,
-            )
-        ),
-        "classes": dataset.classes,
-        "labels": labels.tolist(),
-        "shape": list(dataset.shape),
-        "dtype": str(dataset.x.dtype),
-        "alphabet": dataset.alphabet,
-        "paper": None if source.paper is None else asdict(source.paper),
-        **whereabouts(source, data_dir),
-    }
-
-
-def whereabouts(source: Source, data_dir: Path | None = None) -> dict[str, Any]:
-    """Return where a data set is read from and where its decoded arrays are kept; nothing is read."""
-    if source.hub is None:
-        return {"address": None, "files": [], "bytes": None, "cache": None, "cache_bytes": None}
-    origin = source.hub.origin(data_dir)
-    files = [path for paths in (origin.files or {}).values() for path in paths]
-    return {
-        "address": origin.address,
-        "files": list(map(str, files)),
-        "bytes": sum(path.stat().st_size for path in files) if files else None,
-        "cache": str(origin.cache),
-        "cache_bytes": origin.cache.stat().st_size if origin.cache.exists() else None,
-    }
+    return Description(
+        name=dataset.name,
+        about=source.about,
+        users=dataset.user_count,
+        samples={"all": len(dataset), "train": len(dealt.train), "test": len(dealt.test)},
+        samples_per_user=None if per_user is None else PerUser(*np.quantile(per_user, QUANTILES).tolist()),
+        classes=dataset.classes,
+        labels=tuple(np.bincount(dataset.y.reshape(-1), minlength=dataset.classes).tolist()),
+        shape=tuple(dataset.shape),
+        dtype=str(dataset.x.dtype),
+        alphabet=dataset.alphabet,
+        paper=source.paper,
+        place=Place.of(source, data_dir),
+    )
 
 
 def samples_per_user(dataset: Dataset) -> Array | None:

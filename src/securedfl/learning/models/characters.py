@@ -38,7 +38,8 @@ class CharacterGRU(nn.Module):
         """Map batch x positions to batch x positions x classes."""
         gru: Any = self.gru  # its parameters are attributes that only exist at run time
         by_character = functional.linear(self.embedding.weight, gru.weight_ih_l0, gru.bias_ih_l0)
-        inputs = functional.embedding(x.t(), by_character)
+        # the recurrence stays in the parameters' precision, also where mixed precision is on
+        inputs = functional.embedding(x.t(), by_character).to(gru.weight_hh_l0.dtype)
         states: Tensor = _Recurrence.apply(inputs, gru.weight_hh_l0, gru.bias_hh_l0)  # type: ignore[no-untyped-call]
         scores: Tensor = self.scores(states.transpose(0, 1))
         return scores

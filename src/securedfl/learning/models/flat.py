@@ -43,6 +43,13 @@ class FlatModel:
         The model, whose trained parameters have one dtype. It is changed in place.
     integers, local
         What is averaged; see `Schema.of`.
+
+    Attributes
+    ----------
+    trained, gradient
+        All trained parameters as one long one, and its gradient.
+    common, common_gradient
+        Those of them that are averaged.
     """
 
     def __init__(self, module: nn.Module, *, integers: Integers = "own", local: Iterable[str] = ()) -> None:
@@ -60,10 +67,13 @@ class FlatModel:
 
         # what is trained lies side by side, and so does what is averaged
         views = at_home + [value for value in averaged if value.dtype == dtype]
-        self._vector = torch.empty(sum(value.numel() for value in views), dtype=dtype)
-        self._averaged = self._vector[sum(value.numel() for value in at_home) :]
+        device = next(iter(tree.values())).device
+        self._vector = torch.empty(sum(value.numel() for value in views), dtype=dtype, device=device)
+        home = sum(value.numel() for value in at_home)
+        self._averaged = self._vector[home:]
         self.trained = nn.Parameter(self._vector[: sum(value.numel() for value in views if value.requires_grad)])
         self.gradient = self.trained.grad = torch.zeros_like(self.trained)
+        self.common, self.common_gradient = self.trained.detach()[home:], self.gradient[home:]
         at = 0
         for value in views:
             end = at + value.numel()

@@ -88,6 +88,21 @@ def linear(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), classes))
 
 
+def mlp(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
+    """Two hidden layers of 64 units, normalised; for tables."""
+    hidden = scaled(64, width)
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(math.prod(shape), hidden),
+        nn.LayerNorm(hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, hidden),
+        nn.LayerNorm(hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )
+
+
 def _image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
     """Return channels, height and width of an image that is large enough."""
     if len(shape) != 3 or min(shape[1:]) < least:
@@ -104,6 +119,7 @@ MODELS: Mapping[str, Builder] = MappingProxyType(
         "cnn-small": cnn_small,
         "gru": gru,
         "linear": linear,
+        "mlp": mlp,
         "resnet18": resnet18,
         "resnet18-running": resnet18_running,
     }

@@ -9,7 +9,8 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -22,9 +23,9 @@ import torch
 
 from securedfl import errors
 from securedfl.errors import SecuredFLError
-from securedfl.learning.training.task import PeerData, Task, TrainingOptions
+from securedfl.learning.training.task import Part, Task
 from securedfl.learning.training.team import COMMANDS, Report, Team
-from securedfl.learning.training.trainer import LocalTrainer, one_thread
+from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array
 
 PATIENCE = 5.0
@@ -43,10 +44,8 @@ class _Job:
 
     memory: str
     rows: tuple[int, int]
-    data: Mapping[int, PeerData]
-    shape: tuple[int, ...]
-    classes: int
-    options: TrainingOptions
+    dtype: str
+    part: Part
 
 
 @dataclass
@@ -64,28 +63,28 @@ class ProcessTeam(Team):
     task
         What to train.
     workers
-        How many processes; peers are dealt to them so that each has about the same number of samples.
+        How many processes; peers are dealt to them so that each has about the same work.
     """
 
     def __init__(self, task: Task, workers: int) -> None:
         with one_thread():
-            self.schema = LocalTrainer.of(task, []).model.schema
-        rows = (task.peers, self.schema.size)
-        self._memory = SharedMemory(create=True, size=4 * rows[0] * rows[1])
+            self.schema, self.buffers = task.schema(), task.buffers()
+        rows, dtype = (task.peers, self.schema.size), self.schema.dtype
+        self._memory = SharedMemory(create=True, size=np.dtype(dtype).itemsize * rows[0] * rows[1])
         self._workers: list[_Worker] = []
         try:
-            self.parameters = _view(self._memory, rows)
+            self.parameters = _view(self._memory, rows, dtype)
             context = multiprocessing.get_context("spawn")
-            for peers in deal_work(task.samples, workers):
-                data = {peer: task.data(peer) for peer in peers}
-                job = _Job(self._memory.name, rows, data, task.dataset.shape, task.dataset.classes, task.options)
+            for peers in deal_work(task.loads, workers):
+                job = _Job(self._memory.name, rows, dtype, task.part(peers))
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(job, theirs), daemon=True, name="securedfl worker")
                 process.start()
                 # so that a dead worker is seen as the end of the pipe
                 theirs.close()
                 self._workers.append(_Worker(process, ours, peers))
-            self._everybody("ready")
+            # when they answer, they are ready
+            self.samples()
         except BaseException:
             self.close()
             raise
@@ -111,14 +110,18 @@ class ProcessTeam(Team):
         with suppress(FileNotFoundError):
             self._memory.unlink()
 
-    def _everybody(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
+    def _everybody(
+        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        wanted = sorted(peer for worker in self._workers for peer in worker.peers) if only is None else list(only)
+        hands = {worker.pipe: set(worker.peers).intersection(wanted) for worker in self._workers}
         for worker in self._workers:
             with suppress(OSError):  # a dead worker is reported below
-                worker.pipe.send((command, argument))
+                if hands[worker.pipe]:
+                    worker.pipe.send((command, argument, sorted(hands[worker.pipe])))
         answers: dict[int, Any] = {}
-        count = sum(len(worker.peers) for worker in self._workers)
-        while len(answers) < count:
-            waiting = {w.pipe: w for w in self._workers if not answers.keys() >= set(w.peers)}
+        while len(answers) < len(wanted):
+            waiting = {w.pipe: w for w in self._workers if not answers.keys() >= hands[w.pipe]}
             for ready in wait(list(waiting)):
                 worker = waiting[ready]  # type: ignore[index]
                 try:
@@ -130,7 +133,7 @@ class ProcessTeam(Team):
                 answers[peer] = answer
                 if report is not None:
                     report(len(answers))
-        return [answers[peer] for peer in range(count)]
+        return [answers[peer] for peer in wanted]
 
     def _lost(self, worker: _Worker) -> WorkerLostError:
         worker.process.join(PATIENCE)
@@ -140,13 +143,13 @@ class ProcessTeam(Team):
         )
 
 
-def deal_work(samples: Sequence[int], workers: int) -> list[tuple[int, ...]]:
-    """Deal peers to workers so that each has about the same number of samples (largest first, to the idlest)."""
-    loads = [0] * min(workers, len(samples))
-    hands: list[list[int]] = [[] for _ in loads]
-    for peer in sorted(range(len(samples)), key=lambda peer: (-samples[peer], peer)):
-        idlest = loads.index(min(loads))
-        loads[idlest] += samples[peer]
+def deal_work(loads: Sequence[int], workers: int) -> list[tuple[int, ...]]:
+    """Deal peers to workers so that each has about the same load (largest first, to the idlest)."""
+    sums = [0] * min(workers, len(loads))
+    hands: list[list[int]] = [[] for _ in sums]
+    for peer in sorted(range(len(loads)), key=lambda peer: (-loads[peer], peer)):
+        idlest = sums.index(min(sums))
+        sums[idlest] += loads[peer]
         hands[idlest].append(peer)
     return [tuple(sorted(hand)) for hand in hands]
 
@@ -157,16 +160,17 @@ class _Failure:
 
     kind: str
     text: str
+    trace: str
 
     def error(self) -> Exception:
         kind = getattr(errors, self.kind, None)
         if isinstance(kind, type) and issubclass(kind, SecuredFLError):
             return kind(self.text)
-        return WorkerLostError(f"a training process failed: {self.kind}: {self.text}")
+        return WorkerLostError(f"a training process failed: {self.kind}: {self.text}\n{self.trace}")
 
 
-def _view(memory: SharedMemory, rows: tuple[int, int]) -> Array:
-    view: Array = np.ndarray(rows, dtype=np.float32, buffer=memory.buf)
+def _view(memory: SharedMemory, rows: tuple[int, int], dtype: str) -> Array:
+    view: Array = np.ndarray(rows, dtype=dtype, buffer=memory.buf)
     return view
 
 
@@ -177,13 +181,13 @@ def _work(job: _Job, pipe: Connection) -> None:
     torch.set_num_threads(1)
     with suppress(EOFError, OSError):  # the parent is gone or has closed the pipe
         memory = SharedMemory(name=job.memory)
-        parameters = _view(memory, job.rows)
-        trainer = LocalTrainer(job.data, job.shape, job.classes, job.options)
+        parameters = _view(memory, job.rows, job.dtype)
+        trainer = job.part.trainer()
         while True:
-            command, argument = pipe.recv()
-            for peer in job.data:
+            command, argument, peers = pipe.recv()
+            for peer in peers:
                 try:
                     answer = COMMANDS[command](trainer, peer, parameters[peer], argument)
                 except Exception as error:  # told to the parent, which raises it
-                    answer = _Failure(type(error).__name__, str(error))
+                    answer = _Failure(type(error).__name__, str(error), traceback.format_exc())
                 pipe.send((peer, answer))

@@ -1,34 +1,85 @@
-"""What a federation trains and how, without torch: options, the samples of a peer, scores."""
+"""What a federation trains and how, without torch: options, the samples of a peer, scores, and who trains."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal, Protocol
 
-from securedfl.learning.data.dataset import Dataset
-from securedfl.learning.data.dealing import Dealt
+from securedfl.errors import ConfigError
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.parameters import Array, Integers
+from securedfl.learning.training.rates import Schedule, factor
+from securedfl.parameters import Array, Integers, Schema
+
+State = dict[str, Array]
+"""What a peer keeps from round to round besides its row: its optimiser's state, and what stays at home."""
+
+Initial = Literal["common", "own"]
+"""Whether all peers begin with the same parameters, or each with its own."""
+
+Precision = Literal["float32", "bfloat16"]
+"""In which the model is run while it trains; parameters are float32 all the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     """How a peer trains: the arguments of Algorithm 3's Update, and what of the model is averaged (`Schema.of`).
 
+    docs/configuration.md tells what each of them means. Options that contradict each other are a `ConfigError`.
     ``private`` is what differential privacy of records asks of methods that are to be private.
     """
 
     model: str
     width: float = 1.0
+    initial: Initial = "common"
     epochs: int = 1
+    steps: int | None = None
     batch_size: int = 32
     optimizer: str = "rmsprop"
     learning_rate: float = 0.001
     momentum: float = 0.0
     weight_decay: float = 0.0
+    learning_rate_schedule: Schedule = "constant"
+    learning_rate_decay: float = 0.1
+    learning_rate_period: int | None = None
+    warmup: int = 0
+    gradient_norm: float | None = None
+    proximal: float = 0.0
+    precision: Precision = "float32"
+    device: str = "cpu"
     seed: int = 0
     integers: Integers = "own"
     local: tuple[str, ...] = ()
     private: PrivateSteps | None = None
+
+    def __post_init__(self) -> None:
+        if self.steps is not None and self.epochs != 1:
+            raise ConfigError(f"steps = {self.steps} and epochs = {self.epochs} are both set; give one of them")
+        if self.momentum and self.optimizer in ("adam", "adamw"):
+            raise ConfigError(f"momentum is set, but {self.optimizer} takes none; leave it away, or use sgd or rmsprop")
+        if self.learning_rate_schedule == "step" and self.learning_rate_period is None:
+            raise ConfigError(
+                'learning_rate_schedule = "step" needs learning_rate_period, the rounds between two steps'
+            )
+        if self.learning_rate_schedule == "constant" and self.learning_rate_period is not None:
+            raise ConfigError(
+                "learning_rate_period is set, but the learning rate is constant; set learning_rate_schedule to cosine "
+                "or step, or leave it away"
+            )
+
+    def rate(self, round: int) -> float:
+        """Return the learning rate of a round."""
+        return self.learning_rate * factor(
+            round,
+            schedule=self.learning_rate_schedule,
+            decay=self.learning_rate_decay,
+            period=self.learning_rate_period,
+            warmup=self.warmup,
+        )
+
+    def batches(self, samples: int) -> int:
+        """Return how many batches a peer with so many samples trains on in a round."""
+        return self.steps or self.epochs * -(-samples // self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -51,24 +102,99 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a federation trains: the data, who holds what, and how to train."""
+class Recipe:
+    """How to build a model that we know by name: for samples of which shape, how many classes, how wide."""
 
-    dataset: Dataset
-    dealt: tuple[Dealt, ...]
-    options: TrainingOptions
+    model: str
+    shape: tuple[int, ...]
+    classes: int
+    width: float
+
+
+class Trainer(Protocol):
+    """Trains some of the peers of a federation, each from its flat row, and in place."""
+
+    @property
+    def schema(self) -> Schema:
+        """Of a row."""
+
+    @property
+    def buffers(self) -> tuple[slice, ...]:
+        """Which parts of a row are no trained parameters."""
+
+    def initialise(self, peer: int, row: Array) -> None:
+        """Write w_k^0, and start the peer afresh."""
+
+    def update(self, peer: int, round: int, row: Array) -> float | None:
+        """Train a round, and return the mean loss if it is known."""
+
+    def evaluate(self, peer: int, row: Array, data: tuple[Array, Array] | None = None) -> Score | None:
+        """Score the parameters of a row on the peer's own test data, if it has any, or on other ``data``."""
+
+    def evaluate_common(self, peer: int, row: Array) -> Score | None:
+        """Score them on test data that is the same for all peers, if there is some."""
+
+    def samples(self, peer: int) -> int:
+        """Return how many training samples the peer has."""
+
+    def whole(self, peer: int, row: Array) -> State:
+        """Return the peer's whole model by name, what stays at home included."""
+
+    def home(self, peer: int) -> State:
+        """Return what of the peer's model stays at home, by name."""
+
+    def state(self, peer: int) -> State:
+        """Return a copy of what the peer keeps besides its row."""
+
+    def restore(self, peer: int, state: State) -> None:
+        """Go on with what `state` gave."""
+
+
+class Part(Protocol):
+    """What is needed to train some peers, to be sent to another process."""
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """Those that are trained."""
+
+    def trainer(self) -> Trainer:
+        """Return what trains them."""
+
+
+class Task(Protocol):
+    """What a federation trains: a known data set and model, or an app of the user's."""
 
     @property
     def peers(self) -> int:
         """The number of peers."""
-        return len(self.dealt)
 
     @property
-    def samples(self) -> list[int]:
-        """The number of training samples of each peer."""
-        return [len(dealt.train) for dealt in self.dealt]
+    def loads(self) -> list[int]:
+        """About how much work each peer is, in a unit of its own."""
 
-    def data(self, peer: int) -> PeerData:
-        """Return copies of one peer's samples."""
-        d, own = self.dataset, self.dealt[peer]
-        return PeerData(d.x[own.train], d.y[own.train], d.x[own.test], d.y[own.test])
+    @property
+    def tests(self) -> int | None:
+        """The number of test samples of all peers; None if nothing but their scores tells."""
+
+    @property
+    def movable(self) -> bool:
+        """Whether other processes can train it."""
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """How to build the model; None if only its maker knows."""
+
+    def all_tests(self) -> tuple[Array, Array] | None:
+        """Return the test data of all peers together, if this process may have them."""
+
+    def part(self, peers: Iterable[int]) -> Part:
+        """Return what is needed to train some of the peers."""
+
+    def schema(self) -> Schema:
+        """Return what a row holds."""
+
+    def buffers(self) -> tuple[slice, ...]:
+        """Return which parts of a row are no trained parameters."""
+
+    def seconds(self) -> float:
+        """Estimate how long one update of all peers takes in one process; 0 if that cannot be known."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.learning.training.task import Score, Task
-from securedfl.learning.training.trainer import LocalTrainer, State, one_thread
+from securedfl.learning.training.task import Score, State, Task, Trainer
+from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from securedfl.parameters import Array, Schema
 
 Report = Callable[[int], None]
@@ -24,32 +24,57 @@ class Team(AbstractContextManager["Team"], ABC):
     Attributes
     ----------
     parameters
-        One flat float32 row per peer, of what is averaged, which `initialise` and `update` write in place.
-    schema
-        Of a row.
+        One flat row per peer, of what is averaged, which `initialise` and `update` write in place.
+    schema, buffers
+        Of a row, and which parts of it are no trained parameters.
     workers
         The number of processes.
     """
 
     parameters: Array
     schema: Schema
+    buffers: tuple[slice, ...]
     workers: int
 
     def initialise(self) -> None:
         """Write w_k^0 into every row and start all optimisers afresh."""
         self._everybody("initialise")
 
-    def update(self, round: int, report: Report | None = None, *, private: bool = False) -> list[float]:
-        """Train every peer in place and return their mean training losses."""
-        return self._everybody("private update" if private else "update", round, report=report)
+    def samples(self) -> list[int]:
+        """Return how many training samples each peer has."""
+        return self._everybody("samples")
 
-    def evaluate(self) -> list[Score]:
-        """Score every peer's own model on its own test data."""
+    def update(
+        self, round: int, report: Report | None = None, only: Sequence[int] | None = None, *, private: bool = False
+    ) -> list[float | None]:
+        """Train every peer, or ``only`` some, in place and return their mean training losses, as far as known."""
+        return self._everybody("private update" if private else "update", round, report=report, only=only)
+
+    def evaluate(self) -> list[Score | None]:
+        """Score every peer's own model on its own test data, if it has any."""
         return self._everybody("evaluate")
+
+    def evaluate_on(self, data: tuple[Array, Array]) -> list[Score]:
+        """Score every peer's own model on the same data."""
+        return self._everybody("evaluate", data)
+
+    def evaluate_common(self, peers: Sequence[int]) -> list[Score]:
+        """Score the models of some peers on the common test set; an empty list if there is none."""
+        return [score for score in self._everybody("evaluate_common", only=peers) if score is not None]
 
     def states(self) -> list[State]:
         """Return copies of what each peer keeps besides its row: its optimiser's state, and what stays at home."""
         return self._everybody("state")
+
+    def homes(self) -> list[State]:
+        """Return what of each peer's model stays at home, by name."""
+        return self._everybody("home")
+
+    def whole(self, peer: int) -> State:
+        """Return one peer's whole model by name, what stays at home included."""
+        (found,) = self._everybody("whole", only=[peer])
+        model: State = found
+        return model
 
     def restore(self, parameters: Array, states: Sequence[State]) -> None:
         """Continue from saved parameters and what `states` gave."""
@@ -61,8 +86,10 @@ class Team(AbstractContextManager["Team"], ABC):
         """Give back processes, memory and settings; may be called twice."""
 
     @abstractmethod
-    def _everybody(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
-        """Carry one of `COMMANDS` out for every peer and return one answer per peer, in their order."""
+    def _everybody(
+        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        """Carry one of `COMMANDS` out for every peer, or ``only`` for some; return one answer per peer, in order."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -78,30 +105,41 @@ class InProcessTeam(Team):
     def __init__(self, task: Task) -> None:
         with ExitStack() as stack:
             stack.enter_context(one_thread())
-            self._trainer = LocalTrainer.of(task, range(task.peers))
-            self.schema = self._trainer.model.schema
-            self.parameters = np.zeros((task.peers, self.schema.size), dtype=np.float32)
+            self._trainer = task.part(range(task.peers)).trainer()
+            self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
+            self.parameters = np.zeros((task.peers, self.schema.size), dtype=self.schema.dtype)
             self._settings = stack.pop_all()
 
     def close(self) -> None:
         """Restore the caller's number of threads."""
         self._settings.close()
 
-    def _everybody(self, command: str, argument: Any = None, *, report: Report | None = None) -> list[Any]:
-        found = []
-        for peer, row in enumerate(self.parameters):
-            found.append(COMMANDS[command](self._trainer, peer, row, argument))
+    def _everybody(
+        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        found: list[Any] = []
+        for peer in range(len(self.parameters)) if only is None else only:
+            found.append(COMMANDS[command](self._trainer, peer, self.parameters[peer], argument))
             if report is not None:
                 report(len(found))
         return found
 
 
-COMMANDS: Mapping[str, Callable[[LocalTrainer, int, Array, Any], Any]] = {
-    "ready": lambda _trainer, _peer, _row, _nothing: None,
+def _known(trainer: Trainer) -> LocalTrainer:
+    """Return the trainer that can take private steps; an app's is refused before it comes to this."""
+    assert isinstance(trainer, LocalTrainer)  # noqa: S101 - for the type checker
+    return trainer
+
+
+COMMANDS: Mapping[str, Callable[[Trainer, int, Array, Any], Any]] = {
+    "samples": lambda trainer, peer, _row, _nothing: trainer.samples(peer),
     "initialise": lambda trainer, peer, row, _nothing: trainer.initialise(peer, row),
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
-    "private update": lambda trainer, peer, row, round: trainer.private_update(peer, round, row),
-    "evaluate": lambda trainer, peer, row, _nothing: trainer.evaluate(peer, row),
+    "private update": lambda trainer, peer, row, round: _known(trainer).private_update(peer, round, row),
+    "evaluate": lambda trainer, peer, row, data: trainer.evaluate(peer, row, data),
+    "evaluate_common": lambda trainer, peer, row, _nothing: trainer.evaluate_common(peer, row),
+    "whole": lambda trainer, peer, row, _nothing: trainer.whole(peer, row),
+    "home": lambda trainer, peer, _row, _nothing: trainer.home(peer),
     "state": lambda trainer, peer, _row, _nothing: trainer.state(peer),
     "restore": lambda trainer, peer, _row, states: trainer.restore(peer, states[peer]),
 }

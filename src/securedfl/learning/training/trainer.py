@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from securedfl.arrays import to_numpy
-from securedfl.errors import InvalidInputError, unknown
+from securedfl.errors import ConfigError, InvalidInputError, unknown
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
 from securedfl.learning.seeds import torch_seed
 from securedfl.learning.training.clipping import ClippedGradients
-from securedfl.learning.training.task import PeerData, Score, Task, TrainingOptions
-from securedfl.parameters import Array
-
-State = dict[str, Array]
-"""What a peer keeps from round to round besides its row: its optimiser's state, and what stays at home."""
+from securedfl.learning.training.common_optimizer import buffers_of
+from securedfl.learning.training.task import PeerData, Score, State, TrainingOptions
+from securedfl.parameters import Array, Schema
 
 HOME = "home."
 """Before the names of what stays at home, in a state."""
@@ -30,6 +27,7 @@ HOME = "home."
 OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "rmsprop": torch.optim.RMSprop,
     "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
     "sgd": torch.optim.SGD,
 }
 
@@ -51,39 +49,62 @@ class LocalTrainer:
         The shape of one sample and the number of classes.
     options
         How to train.
+    common
+        Samples and labels of the common test set, if there is one.
     """
 
     def __init__(
-        self, data: Mapping[int, PeerData], shape: tuple[int, ...], classes: int, options: TrainingOptions
+        self,
+        data: Mapping[int, PeerData],
+        shape: tuple[int, ...],
+        classes: int,
+        options: TrainingOptions,
+        common: tuple[Array, Array] | None = None,
     ) -> None:
         self.options = options
+        self._device = find_device(options.device)
         self._shape, self._classes = shape, classes
         # only the structure counts; without a seed of its own the caller's generator would move
-        with _seeded(options.seed):
+        with _seeded(options.seed, self._device):
             self.model = self._build()
         self._data = {
-            peer: tuple(map(canonical, (d.train_x, d.train_y, d.test_x, d.test_y))) for peer, d in data.items()
+            peer: tuple(canonical(a).to(self._device) for a in (d.train_x, d.train_y, d.test_x, d.test_y))
+            for peer, d in data.items()
         }
+        self._common = None if common is None else tuple(canonical(a).to(self._device) for a in common)
         self._loss = nn.CrossEntropyLoss()
         self._total_loss = nn.CrossEntropyLoss(reduction="sum")
         self._optimizers = {peer: self._optimizer() for peer in self._data}
         self._home: dict[int, State] = {}
 
-    @classmethod
-    def of(cls, task: Task, peers: Iterable[int]) -> Self:
-        """Return a trainer for some of the peers of a task."""
-        data = {peer: task.data(peer) for peer in peers}
-        return cls(data, task.dataset.shape, task.dataset.classes, task.options)
+    @property
+    def schema(self) -> Schema:
+        """Of a row."""
+        return self.model.schema
+
+    @property
+    def buffers(self) -> tuple[slice, ...]:
+        """Which parts of a row are no trained parameters."""
+        return buffers_of(self.schema, self.model.module)
+
+    def samples(self, peer: int) -> int:
+        """Return how many training samples the peer has."""
+        return len(self._data[peer][0])
 
     def initialise(self, peer: int, row: Array) -> None:
-        """Write w_k^0, freshly drawn parameters that differ from peer to peer, and start the optimiser afresh."""
+        """Write w_k^0, freshly drawn parameters, and start the optimiser afresh.
+
+        They differ from peer to peer if ``initial`` is own; by default all peers draw the same.
+        """
         self._optimizers[peer] = self._optimizer()
-        with _seeded(torch_seed(self.options.seed, "initialise", peer)):
+        whose = (peer,) if self.options.initial == "own" else ()
+        with _seeded(torch_seed(self.options.seed, "initialise", *whose), self._device):
             self._home[peer] = self._build().write(row)
 
     def _build(self) -> FlatModel:
         o = self.options
-        module = build(o.model, self._shape, self._classes, o.width)
+        # drawn by the processor, so that every device begins with the same
+        module = build(o.model, self._shape, self._classes, o.width).to(self._device)
         return FlatModel(module, integers=o.integers, local=o.local)
 
     def load(self, peer: int, row: Array) -> None:
@@ -94,18 +115,27 @@ class LocalTrainer:
         self.model.read(row, self._home[peer])
 
     def update(self, peer: int, round: int, row: Array) -> float:
-        """Train for the local epochs, in place on the peer's flat row, and return the mean loss over all batches."""
+        """Train for the local epochs or steps, in place on the peer's flat row; return the mean loss over all samples.
+
+        The loss is that of the data alone, without the proximal term.
+        """
         x, y, _, _ = self._data[peer]
-        total = torch.zeros(())
+        total, seen, left = torch.zeros((), device=self._device), 0, self.options.batches(len(x))
         self.load(peer, row)
         self.model.module.train()
-        with _seeded(torch_seed(self.options.seed, "update", peer, round)):
-            for _ in range(self.options.epochs):
-                order = torch.randperm(len(x))
+        optimizer = self._optimizers[peer]
+        for group in optimizer.param_groups:
+            group["lr"] = self.options.rate(round)
+        anchor = self.model.common.detach().clone() if self.options.proximal else None
+        with _seeded(torch_seed(self.options.seed, "update", peer, round), self._device):
+            while left > 0:
+                order = torch.randperm(len(x))[: left * self.options.batch_size].to(self._device)
                 # gathered once: slices of it cost nothing
-                total += self._epoch(self._optimizers[peer], x[order], y[order])
+                total += self._epoch(optimizer, x[order], y[order], anchor)
+                seen += len(order)
+                left -= math.ceil(len(order) / self.options.batch_size)
         self._home[peer] = self.model.write(row)
-        mean = float(total) / (len(x) * self.options.epochs)
+        mean = float(total) / seen
         if not (np.isfinite(mean) and np.isfinite(row.sum(dtype=np.float64))):
             raise InvalidInputError(
                 f"training of peer {peer} diverged in round {round}: its loss or parameters are not finite; "
@@ -113,8 +143,8 @@ class LocalTrainer:
             )
         return mean
 
-    def private_update(self, peer: int, round: int, row: Array) -> float:
-        """Take the steps of `PrivateSteps`; return the mean loss over the batches, NaN if they were empty.
+    def private_update(self, peer: int, round: int, row: Array) -> float | None:
+        """Take the steps of `PrivateSteps`; return the mean loss over the batches, None if they were empty.
 
         With distributed noise the row becomes the step that this peer brings; with local noise, its parameters.
         """
@@ -123,41 +153,56 @@ class LocalTrainer:
         x, y, _, _ = self._data[peer]
         self.load(peer, row)
         self.model.module.train()
-        clipped = ClippedGradients(self.model, self._losses)
+        clipped, optimizer = ClippedGradients(self.model, self._losses), self._optimizers[peer]
+        for group in optimizer.param_groups:
+            group["lr"] = self.options.rate(round)
         total, count = 0.0, 0
-        with _seeded(torch_seed(self.options.seed, "update", peer, round)):
+        with _seeded(torch_seed(self.options.seed, "update", peer, round), self._device):
             for step in range(wish.steps):
                 chosen = torch.from_numpy(wish.chance.batch(len(x), peer, round, step))
-                batch_x, batch_y = x[chosen], y[chosen]
-                total += float(clipped.add(batch_x, batch_y, wish.clip))
-                count += len(batch_x)
+                total += float(clipped.add(x[chosen], y[chosen], wish.clip))
+                count += int(chosen.sum())
                 if wish.scale is not None:
                     row[:] = self.model.gradient.numpy()
                     row *= -wish.scale
                     break
                 noisy = wish.chance.noisy(self.model.gradient.numpy(), peer, round, step)
                 self.model.gradient.copy_(torch.from_numpy(noisy / wish.expected))
-                self._optimizers[peer].step()
+                optimizer.step()
             else:
                 self._home[peer] = self.model.write(row)
-        return total / count if count else math.nan
+        return total / count if count else None
 
     def _losses(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each sample: of a sequence, the mean over its positions."""
         flat = nn.functional.cross_entropy(scores.reshape(-1, self._classes), labels.reshape(-1), reduction="none")
         return flat.view(len(labels), -1).mean(1)
 
-    def _epoch(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Tensor:
-        """Take one step per mini-batch and return the sum of the samples' losses."""
-        total = torch.zeros(())
+    def _epoch(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, anchor: Tensor | None = None) -> Tensor:
+        """Take one step per mini-batch and return the sum of the samples' losses.
+
+        With an anchor, the model of the round before, the loss has FedProx's term: proximal / 2 times the squared
+        distance from it.
+        """
+        total = torch.zeros((), device=self._device)
         for x_batch, y_batch in _batches(x, y, self.options.batch_size):
             self.model.gradient.zero_()
-            scores = self.model.module(x_batch).reshape(-1, self._classes)
-            loss = self._loss(scores, y_batch.reshape(-1))
+            with self._autocast():
+                scores = self.model.module(x_batch).reshape(-1, self._classes)
+                loss = self._loss(scores, y_batch.reshape(-1))
             loss.backward()
+            if anchor is not None:
+                self.model.common_gradient.add_(self.model.common.detach() - anchor, alpha=self.options.proximal)
+            if self.options.gradient_norm is not None:
+                nn.utils.clip_grad_norm_([self.model.trained], self.options.gradient_norm)
             optimizer.step()
             total += loss.detach() * len(x_batch)
         return total
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self.options.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self._device.type, dtype=torch.bfloat16)
 
     def seconds_per_batch(self, peer: int, *, batches: int) -> float:
         """Measure how long a step takes; spoils the model, so use a trainer that is thrown away."""
@@ -168,10 +213,22 @@ class LocalTrainer:
         self._epoch(self._optimizers[peer], x, y)
         return (time.perf_counter() - started) / math.ceil(len(x) / self.options.batch_size)
 
-    def evaluate(self, peer: int, row: Array) -> Score:
-        """Score the parameters of a row, with what the peer has at home, on its test data."""
+    def evaluate(self, peer: int, row: Array, data: tuple[Array, Array] | None = None) -> Score:
+        """Score the parameters of a row, with what the peer has at home, on its test data, or on other ``data``."""
         _, _, x, y = self._data[peer]
+        if data is not None:
+            x, y = (canonical(array).to(self._device) for array in data)
         self.load(peer, row)
+        return self._score(x, y)
+
+    def evaluate_common(self, peer: int, row: Array) -> Score | None:
+        """Score the same on the common test set, if there is one."""
+        if self._common is None:
+            return None
+        self.load(peer, row)
+        return self._score(*self._common)
+
+    def _score(self, x: Tensor, y: Tensor) -> Score:
         module = self.model.module
         module.eval()
         correct, loss, count = 0, 0.0, 0
@@ -185,6 +242,15 @@ class LocalTrainer:
                 loss += float(self._total_loss(scores, labels))
                 count += len(labels)
         return Score(correct, loss, count)
+
+    def whole(self, peer: int, row: Array) -> State:
+        """Return the peer's whole model by name, what stays at home included."""
+        self.load(peer, row)
+        return {name: np.array(to_numpy(value)) for name, value in self.model.module.state_dict().items()}
+
+    def home(self, peer: int) -> State:
+        """Return what of the peer's model stays at home, by name."""
+        return self._home.get(peer, {})
 
     def state(self, peer: int) -> State:
         """Return a copy of what the peer keeps besides its row."""
@@ -202,14 +268,15 @@ class LocalTrainer:
         if kept:
             like = self.model.trained
             optimizer.state[like] = {
-                name: value.to(like.dtype) if value.shape == like.shape else value for name, value in kept.items()
+                name: value.to(like.device, like.dtype) if value.shape == like.shape else value
+                for name, value in kept.items()
             }
 
     def _optimizer(self) -> torch.optim.Optimizer:
         o = self.options
         if o.optimizer not in OPTIMIZERS:
             raise unknown("optimizer", o.optimizer, OPTIMIZERS)
-        momentum = {} if o.optimizer == "adam" else {"momentum": o.momentum}
+        momentum = {} if o.optimizer in ("adam", "adamw") else {"momentum": o.momentum}
         # one long parameter: the multi-tensor variants would only add overhead
         return OPTIMIZERS[o.optimizer](
             [self.model.trained],
@@ -238,11 +305,28 @@ def one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed torch's global generator (batches, dropout, initial parameters) and give the caller's state back."""
-    before = torch.get_rng_state()
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators (batches, dropout, initial parameters) and give the caller's state back."""
+    before, far = torch.get_rng_state(), None
     torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":  # dropout on an accelerator draws there
+        generator = getattr(torch, device.type)
+        far = generator.get_rng_state()
+        generator.manual_seed(seed)
     try:
         yield
     finally:
         torch.set_rng_state(before)
+        if far is not None:
+            generator.set_rng_state(far)
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device of that name; one that this machine does not have is an error that says what it has."""
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    kind, _, number = name.partition(":")
+    count = torch.cuda.device_count() if there["cuda"] and kind == "cuda" else 1
+    if not there.get(kind) or int(number or 0) >= count:
+        known = ", ".join(kind for kind, found in there.items() if found)
+        raise ConfigError(f"device = {name!r}: PyTorch finds none such on this machine; it finds {known}")
+    return torch.device(name)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
-
-import numpy as np
 
 from securedfl.learning.training.processes import ProcessTeam
 from securedfl.learning.training.task import Task
 from securedfl.learning.training.team import InProcessTeam, Team
-from securedfl.learning.training.trainer import LocalTrainer, one_thread
 
 START_SECONDS = 8.0
 """What starting processes costs, mostly the import of torch in each; twice what an idle machine needs."""
 
 EFFICIENCY = 0.8
 """How much of a further core arrives: cores share memory and its bandwidth."""
-
-PROBES = 3
-PROBE_BATCHES = 2
 
 
 def make_team(task: Task, workers: int | str, *, updates: int) -> Team:
@@ -36,8 +29,8 @@ def make_team(task: Task, workers: int | str, *, updates: int) -> Team:
     """
     if workers == "auto":
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = quickest(work_seconds(task) * updates, min(cores, task.peers))
-    count = min(int(workers), task.peers)
+        workers = quickest(task.seconds() * updates, min(cores, task.peers))
+    count = min(int(workers), task.peers) if task.movable else 1
     return InProcessTeam(task) if count == 1 else ProcessTeam(task, count)
 
 
@@ -48,14 +41,3 @@ def quickest(seconds: float, most: int) -> int:
         return seconds if workers == 1 else START_SECONDS + seconds / (1 + EFFICIENCY * (workers - 1))
 
     return min(range(1, most + 1), key=duration)
-
-
-def work_seconds(task: Task) -> float:
-    """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""
-    batch = task.options.batch_size
-    peer = int(np.argmax(task.samples))
-    with one_thread():
-        trainer = LocalTrainer.of(task, [peer])
-        seconds = min(trainer.seconds_per_batch(peer, batches=PROBE_BATCHES) for _ in range(PROBES))
-    batches = sum(math.ceil(samples / batch) for samples in task.samples)
-    return seconds * batches * task.options.epochs

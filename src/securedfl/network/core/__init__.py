@@ -27,10 +27,9 @@ is told to `Fetch` it. `Stop` gives an attempt up; `Finish` repeats the second p
 | `events` | what is the core told, and what does it say must be done? |
 | `consensus` | how is one entry decided (Tendermint, arXiv 1807.04938)? |
 | `proofs` | who really said it, and was it a quorum? |
-| `views` | what does this peer see of the others? |
+| `views` | what does this peer see of the others, and what do they lack? |
 | `sense` | which entry makes sense now? |
 | `conduct` | what has this peer done, and what does it do next? |
-| `supply` | who lacks decided entries? |
 | `telling` | what are people told? |
 | `core` | all of it together |
 """

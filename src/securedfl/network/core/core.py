@@ -27,9 +27,8 @@ from securedfl.network.core.messages import (
 from securedfl.network.core.proofs import Proofs
 from securedfl.network.core.sense import Sense, timeout
 from securedfl.network.core.state import Rules, State, reduce, refusal
-from securedfl.network.core.supply import Supply
 from securedfl.network.core.telling import Telling
-from securedfl.network.core.views import SILENCE, Views
+from securedfl.network.core.views import SILENCE, Supply, Views
 
 MOST_EARLY = 8
 """Messages about the next index that are kept for each sender."""
@@ -196,8 +195,11 @@ class Core:
 
     def _take_status(self, status: Status) -> bool:
         """Take in what a peer says about itself; return False if it did not sign that."""
-        known, peer = self.views.statuses.get(status.peer), self.state.peer(status.peer)
-        if peer is None or status.peer == self.me or not status.newer(known):
+        known = self.views.statuses.get(status.peer)
+        if status.peer == self.me or not status.newer(known):
+            return True
+        peer = self.state.peer(status.peer)
+        if peer is None:
             return True
         # before the first entry whoever comes is welcome, unless another folder of the same peer is there
         other = known and known.incarnation != status.incarnation and self.views.present(peer.number, self.state)
@@ -236,6 +238,8 @@ class Core:
         if isinstance(entry, Admit | Remove):
             self.views.forget(entry.number)
             self.views.admitted[entry.number] = self.now
+        if isinstance(entry, Ask):
+            self.views.granted[entry] = decided.index
         if entry == self._ask:
             self._ask = None
         self._index()
@@ -293,10 +297,11 @@ class Core:
         silence = SILENCE * self.state.settings.heartbeat
         reaches = tuple(sorted(p for p in self._links if self.now - self._direct.get(p, -1e12) <= silence))
         about = self.conduct.about(self._status)
-        about = replace(about, boot=self._boot, leaving=self._leaving, asks=self._ask)
-        status = replace(about, length=self.state.length, reaches=reaches)
-        if replace(status, length=0) != replace(self._status, length=0):
+        before = self._status.length
+        status = replace(about, boot=self._boot, leaving=self._leaving, asks=self._ask, length=before, reaches=reaches)
+        if status != self._status:
             self._news = True
+        status = status if before == self.state.length else replace(status, length=self.state.length)
         if status != self._status:
             self._status = status
             self.views.take(status, self.state)

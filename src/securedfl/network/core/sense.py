@@ -7,7 +7,7 @@ have shared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from securedfl.network.core.entries import (
     Abandon,
@@ -42,16 +42,28 @@ class Sense:
                 return entry
         return None
 
-    def _candidates(self) -> list[Entry | None]:
+    def _candidates(self) -> Iterator[Entry | None]:
         state = self.state
         if not state.length:
-            return [self._start()]
-        asked = [entry for entry in self._asked() if state.phase == "idle" or isinstance(entry, Settings | End)]
+            yield self._start()
+            return
+        asked = self.views.asked(self.rules.lying)
+        if state.phase != "idle":
+            asked = [entry for entry in asked if isinstance(entry, Settings | End)]
         if state.phase == "idle":
-            return [*self._strangers(), *asked, self._void(), self._begin()]
-        if state.phase == "begun":
-            return [*asked, self._abandon(), self._commit()]
-        return [*asked, self._done(), self._without(), self._abandon()]
+            yield from self._strangers()
+            yield from asked
+            yield self._void()
+            yield self._begin()
+        elif state.phase == "begun":
+            yield from asked
+            yield self._abandon()
+            yield self._commit()
+        else:
+            yield from asked
+            yield self._done()
+            yield self._without()
+            yield self._abandon()
 
     def agrees(self, entry: Entry) -> bool:
         """Say whether a fresh proposal of an allowed entry makes sense to this peer."""
@@ -76,7 +88,7 @@ class Sense:
             case Admit():
                 return entry in self._strangers()
             case _:
-                return entry in self._asked()
+                return entry in self.views.asked(self.rules.lying)
 
     def _start(self) -> Start | None:
         views, roster = self.views, self.state.roster
@@ -85,11 +97,6 @@ class Sense:
             self.waiting = ("the first start needs every peer once", missing)
             return None
         return Start(tuple(views.statuses[peer.number].incarnation for peer in roster))
-
-    def _asked(self) -> list[Entry]:
-        """Return what more operators ask for than may lie."""
-        asks = [status.asks for _, status in sorted(self.views.statuses.items()) if status.asks is not None]
-        return [ask for ask in dict.fromkeys(asks) if asks.count(ask) > self.rules.lying]
 
     def _strangers(self) -> list[Admit]:
         """Return the state folders to admit: heard now, while the admitted one is silent."""

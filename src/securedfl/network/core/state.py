@@ -28,6 +28,7 @@ from securedfl.network.core.entries import (
     Remove,
     Renew,
     Settings,
+    Since,
     Start,
     Text,
     Void,
@@ -91,6 +92,8 @@ class State(Struct, frozen=True, array_like=True):
         The reason that an operator gave.
     opened
         Round and members of the attempts within `Rules.window` whose sums may have been seen.
+    left
+        The highest number of a peer that left for good, -1 if none did.
     """
 
     run: Text
@@ -107,6 +110,12 @@ class State(Struct, frozen=True, array_like=True):
     model: Result = Result()
     ended: Text = ""
     opened: tuple[tuple[Number, Numbers], ...] = ()
+    left: Since = -1
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next peer that joins: one that no peer ever had."""
+        return 1 + max(self.left, *(peer.number for peer in self.roster))
 
     @property
     def over(self) -> bool:
@@ -115,7 +124,10 @@ class State(Struct, frozen=True, array_like=True):
 
     def peer(self, number: int) -> Peer | None:
         """Return a line of the roster."""
-        return next((peer for peer in self.roster if peer.number == number), None)
+        for peer in self.roster:
+            if peer.number == number:
+                return peer
+        return None
 
 
 def voters(state: State) -> tuple[int, ...]:
@@ -165,8 +177,8 @@ def reduce(state: State, entry: Entry, rules: Rules) -> State:
         case Add(peer):
             return replace(state, roster=(*state.roster, replace(peer, incarnation="")))
         case Remove(number):
-            left = tuple(peer for peer in state.roster if peer.number != number)
-            return _gone(replace(state, roster=left), number, rules)
+            roster = tuple(peer for peer in state.roster if peer.number != number)
+            return _gone(replace(state, roster=roster, left=max(state.left, number)), number, rules)
         case Admit(number, incarnation):
             return _gone(_changed(state, number, incarnation=incarnation), number, rules)
         case Move(number, address):
@@ -227,7 +239,7 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
         case End(reason):
             return "" if reason else "an end has a reason"
         case Add(peer):
-            known = any(peer.number <= other.number or peer.name == other.name for other in state.roster)
+            known = peer.number < state.next_number or any(peer.name == other.name for other in state.roster)
             full = len(state.roster) == MOST_PEERS
             taken = "the name or number is taken" if known else "the roster is full" if full else ""
             return taken or _refused_roster(state, entry, rules)
@@ -265,6 +277,8 @@ def _refused_roster(state: State, entry: Add | Remove | Move | Renew | Admit, ru
         if isinstance(entry, Admit) and entry.incarnation in ("", peer.incarnation):
             return "it is admitted already"
     after = reduce(state, entry, rules)
+    if after.roster == state.roster:
+        return "it is so already"
     if isinstance(entry, Remove):
         try:
             quorum(len(voters(after)), rules.lying)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from securedfl.network.core.entries import Ask
 from securedfl.network.core.events import Tell
 from securedfl.network.core.sense import Sense
-from securedfl.network.core.state import refusal
+from securedfl.network.core.state import needed, refusal, voters
 
 
 class Telling:
@@ -27,7 +27,7 @@ class Telling:
         """Say who is lost or back, who is apart, what is waited for, and why what was asked for is not possible."""
         state, views = sense.state, sense.views
         roster = [peer.number for peer in state.roster]
-        for peer in roster:
+        for peer in (number for number in roster if number != views.me):
             if views.lost(peer, state):
                 self.say(f"peer {peer}", Tell("lost", (peer,)))
             elif views.present(peer, state):
@@ -39,6 +39,9 @@ class Telling:
             # the first entry may be on the table already, and wait for somebody's vote
             sense.want()
         why, missing = sense.waiting
+        enough, absent = needed(state, sense.rules), tuple(p for p in voters(state) if not views.present(p, state))
+        if state.length and len(voters(state)) - len(absent) < enough:
+            why, missing = f"{enough} of {len(voters(state))} peers must be there to decide anything", absent
         (self.say if why else self._change)("waiting", Tell("waiting", missing, why))
         # that an attempt is running passes
         reason = "" if ask is None else refusal(replace(state, phase="idle"), ask, sense.rules)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from securedfl.network.core.messages import Result, Status
+from securedfl.network.core.entries import Ask
+from securedfl.network.core.events import Send
+from securedfl.network.core.messages import MOST_ENTRIES, Decided, Gossip, Result, Status
 from securedfl.network.core.state import State
 
 SILENCE = 4
@@ -28,6 +30,7 @@ class Views:
         self.statuses: dict[int, Status] = {}
         self.strangers: dict[int, tuple[Status, float]] = {}
         self.admitted: dict[int, float] = {}
+        self.granted: dict[Ask, int] = {}
         self._heard: dict[int, float] = {}
         self._back: dict[int, float] = {}
         self._apart: dict[Pair, float] = {}
@@ -69,9 +72,12 @@ class Views:
 
     def gone(self, peer: int, state: State) -> float:
         """Return for how many seconds a peer has been lost; 0 if it is there."""
-        status = self.statuses.get(peer)
-        silence = 0.0 if status and status.leaving else SILENCE * state.settings.heartbeat
-        return 0.0 if peer == self.me else max(0.0, self.now - self._heard.get(peer, self.began) - silence)
+        if peer == self.me:
+            return 0.0
+        silent = self.now - self._heard.get(peer, self.began)
+        if silent <= 0 or not self.leaving(peer):
+            silent -= SILENCE * state.settings.heartbeat
+        return silent if silent > 0 else 0.0
 
     def leaving(self, peer: int) -> bool:
         """Say whether a peer told that it stops."""
@@ -80,7 +86,8 @@ class Views:
 
     def present(self, peer: int, state: State) -> bool:
         """Say whether a peer is there."""
-        return peer in self.statuses and not self.leaving(peer) and self.gone(peer, state) == 0
+        status = self.statuses.get(peer)
+        return status is not None and not status.leaving and self.gone(peer, state) == 0
 
     def lost(self, peer: int, state: State) -> bool:
         """Say whether to go on without a peer: it left, or the grace for its return is over."""
@@ -96,6 +103,12 @@ class Views:
         """Say whether a peer lost its update of the round."""
         status = self.statuses.get(peer)
         return status is not None and status.forgot == state.round
+
+    def asked(self, lying: int) -> list[Ask]:
+        """Return what more operators ask for than may lie; what was granted since they asked is not asked for again."""
+        statuses = [status for _, status in sorted(self.statuses.items())]
+        asks = [s.asks for s in statuses if s.asks is not None and s.length > self.granted.get(s.asks, -1)]
+        return [ask for ask in dict.fromkeys(asks) if asks.count(ask) > lying]
 
     def apart(self, peers: Iterable[int], state: State, *, grace: bool) -> list[Pair]:
         """Return the pairs of these peers that do not hear each other, at all or for longer than the grace."""
@@ -145,6 +158,25 @@ class Views:
         )
         counts = {result: len(self.holders(result, state)) for result in found}
         return sorted((r for r in found if counts[r] > lying), key=lambda r: (-counts[r], r.digest))
+
+
+class Supply:
+    """Decided entries for those that lack them: how long the logs of others are, and what was sent to them."""
+
+    def __init__(self) -> None:
+        self.lengths: dict[int, int] = {}
+        self._sent: dict[int, tuple[int, float]] = {}
+
+    def next(self, peers: Iterable[int], state: State, log: Sequence[Decided], now: float) -> list[Send]:
+        """Return the next entries for each of these peers; the same ones again only after a heartbeat."""
+        sends = []
+        for peer in sorted(peers):
+            length = self.lengths.get(peer, state.length)
+            sent, at = self._sent.get(peer, (-1, now))
+            if length < state.length and (length != sent or now - at >= state.settings.heartbeat):
+                self._sent[peer] = (length, now)
+                sends.append(Send((peer,), Gossip(state.run, decided=tuple(log[length : length + MOST_ENTRIES]))))
+        return sends
 
 
 def cover(pairs: Iterable[Pair]) -> list[int]:

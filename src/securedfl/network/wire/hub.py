@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from securedfl.network.wire import frames
 from securedfl.network.wire.connection import Connection, Handler
-from securedfl.network.wire.door import Door
+from securedfl.network.wire.contact.door import Door
+from securedfl.network.wire.contact.pursuit import Pursuit, Site
+from securedfl.network.wire.contact.relay import Relay
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, identify, require
-from securedfl.network.wire.pursuit import Pursuit, Site
-from securedfl.network.wire.relay import Relay
 from securedfl.network.wire.streams import Outgoing
 from securedfl.network.wire.values import (
     Event,

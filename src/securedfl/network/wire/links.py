@@ -7,22 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from securedfl.errors import ConfigError, PeerLostError
+from securedfl.network.wire.contact.pursuit import Site
 from securedfl.network.wire.hub import Hub, by_name
 from securedfl.network.wire.identity import Identity
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.loop import Loop
-from securedfl.network.wire.pursuit import Site
 from securedfl.network.wire.streams import Outgoing
-from securedfl.network.wire.values import (
-    Event,
-    Inlet,
-    Limits,
-    Member,
-    Reach,
-)
+from securedfl.network.wire.values import Event, Inlet, Limits, Member, Reach
 
 
 class Links:
@@ -119,25 +112,6 @@ class Links:
         self._loop.call(done.set)
         done.wait(5)
 
-    def send_array(self, peer: str, key: bytes, array: Any, timeout: float = 60.0) -> None:
-        """Send one array through a stream of its own, and wait until the peer has it."""
-        stream = self.open(peer, key)
-        try:
-            stream.put(b"", array, timeout)
-            stream.finish(timeout)
-        except PeerLostError:
-            stream.cancel()
-            raise
-
-    def receive_array(self, peer: str, key: bytes, into: Any, timeout: float = 60.0) -> None:
-        """Receive one array of a known number of bytes; `PeerLostError` if it does not come."""
-        inlet = _One(memoryview(into).cast("B"))
-        self.accept(peer, key, inlet)
-        if not inlet.over.wait(timeout):
-            self.forget(peer, key)
-        if not inlet.complete:
-            raise PeerLostError(f"nothing came from {peer}: {inlet.reason or f'not within {timeout:g} s'}")
-
     def reaches(self) -> dict[str, Reach]:
         """Return for every other peer whether it is linked, and how, or why not."""
         found = {}
@@ -165,28 +139,6 @@ class Links:
         self._hub.tell = lambda _event: None
         self._loop.call(self._hub.end)
         self._loop.stop()
-
-
-class _One:
-    """The inlet of one array."""
-
-    def __init__(self, into: memoryview) -> None:
-        self._into = into
-        self.over = threading.Event()
-        self.complete, self.reason = False, ""
-
-    def begin(self, _head: bytes, nbytes: int) -> memoryview | None:
-        """Give the memory, if the length is right."""
-        return self._into if nbytes == len(self._into) and not self.complete else None
-
-    def arrived(self, _head: bytes, _body: memoryview) -> None:
-        """Take note that it is complete."""
-        self.complete = True
-
-    def ended(self, reason: str) -> None:
-        """Wake whoever waits."""
-        self.reason = reason or "another length than expected"
-        self.over.set()
 
 
 def _identity(me: str, files: KeyFiles) -> Identity:

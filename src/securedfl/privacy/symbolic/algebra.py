@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.errors import PrivacyError
+from securedfl.protocols.field import Native
 
 Vector = npt.NDArray[Any]
 Matrix = npt.NDArray[Any]
@@ -118,25 +119,6 @@ class PrimeField:
         column = int(np.flatnonzero(row[:width])[0])
         inverse = pow(int(row[column]), -1, self.prime)
         return column, self.multiply(row, np.full(1, inverse, dtype=self.dtype))
-
-
-class Native:
-    """Arithmetic that the machine's own operators do."""
-
-    def add(self, a: Vector, b: Vector) -> Vector:
-        """Return a + b."""
-        total: Vector = a + b
-        return total
-
-    def subtract(self, a: Vector, b: Vector) -> Vector:
-        """Return a - b."""
-        difference: Vector = a - b
-        return difference
-
-    def multiply(self, a: Vector, b: Vector) -> Vector:
-        """Return a * b."""
-        product: Vector = a * b
-        return product
 
 
 def _multiply_mersenne(a: Vector, b: Vector) -> Vector:

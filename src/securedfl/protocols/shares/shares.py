@@ -48,8 +48,6 @@ def shares(
 
     Parameters
     ----------
-    me, w, design
-        This peer, its private parameters, and who meets whom.
     strength
         Shares per peer, one for each partition used (m). More shares withstand more colluders and cost masks to
         expand, but hardly any bytes.
@@ -60,10 +58,8 @@ def shares(
         See `FixedPoint`.
     codec
         Another encoding; `Symbols` for audits.
-    round
-        The round of federated learning. Each round goes on with the partitions after those of the round before.
-    draw
-        Where masks come from.
+    me, w, design, round, draw
+        As for every protocol (`securedfl.protocols.steps`).
     """
     options = {"strength": strength, "collusion": collusion, "bits": bits, "range": range, "codec": codec}
     x, layout, decode = begin(w, design, round, **options)

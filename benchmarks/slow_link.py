@@ -1,0 +1,164 @@
+"""Averages over slow links: how long beyond what bandwidth and delay allow, and how many round trips.
+
+    python benchmarks/slow_link.py [--peers 9] [--size 2800000] [--mbit 100] [--milliseconds 50] [--repeat 3]
+
+Every site gets a line of its own: so many Mbit/s up and as many down, and half the delay each way. `tc` does that on a
+real interface; here each peer dials through an HTTP CONNECT proxy of its own that holds bytes back, which works without
+root. TCP itself runs on loopback, so that its slow start is not part of it.
+
+For each protocol three rows: a vector so short that only round trips count, back to back and with four round trips of
+training before each average, in which the log lets it begin; and the vector asked for, with training, whose time is
+compared with 1.25 x bytes/bandwidth + 10 round trips.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from network import run
+
+SHORT = 1000
+
+
+class Line:
+    """One direction of a site's line: bytes leave it one after the other."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._free = rate, 0.0
+
+    def send(self, count: int, at: float) -> float:
+        """Return when the last of so many bytes has left, if the first could not before some time."""
+        self._free = max(self._free, at) + count / self._rate
+        return self._free
+
+
+class Shaper:
+    """The lines of all sites, as HTTP CONNECT proxies in a thread of their own.
+
+    Parameters
+    ----------
+    rate, delay
+        Bytes per second of each line and direction; seconds that bytes take one way.
+    """
+
+    def __init__(self, peers: int, rate: float, delay: float) -> None:
+        self.up, self.down = [Line(rate) for _ in range(peers)], [Line(rate) for _ in range(peers)]
+        self.delay, self.most = delay, int(4 * rate * delay) + (1 << 16)
+        self.sites: dict[int, int] = {}
+        self.ports: list[int] = []
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+        asyncio.run_coroutine_threadsafe(self._listen(peers), self._loop).result(10)
+
+    async def _listen(self, peers: int) -> None:
+        for k in range(peers):
+            server = await asyncio.start_server(lambda r, w, k=k: self._serve(k, r, w), "127.0.0.1", 0)
+            self.ports.append(server.sockets[0].getsockname()[1])
+
+    async def _serve(self, site: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Join a peer that dials with the one it asks for."""
+        try:
+            request = await reader.readuntil(b"\r\n\r\n")
+            port = int(request.split(b" ")[1].rpartition(b":")[2])
+            there = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            other = self.sites[port]
+            await asyncio.gather(self._move(reader, there[1], site, other), self._move(there[0], writer, other, site))
+        except (OSError, asyncio.IncompleteReadError):
+            writer.close()
+
+    async def _move(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: int, target: int) -> None:
+        queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        waiting, room = 0, asyncio.Event()
+
+        async def deliver() -> None:
+            nonlocal waiting
+            while True:
+                at, data = await queue.get()
+                await asyncio.sleep(max(0.0, at - time.monotonic()))
+                writer.write(data)
+                if not data:
+                    return writer.close()
+                await writer.drain()
+                waiting -= len(data)
+                room.set()
+
+        task = asyncio.create_task(deliver())
+        data = b"?"
+        while data:
+            data = await reader.read(1 << 15)
+            left = self.up[source].send(len(data), time.monotonic())
+            arrived = self.down[target].send(len(data), left - len(data) / (1 << 30))
+            queue.put_nowait((arrived + self.delay, data))
+            waiting += len(data)
+            while waiting > self.most and data:
+                room.clear()
+                await room.wait()
+        await task
+
+
+def measure(protocol: str, size: int, trips: int, args: argparse.Namespace) -> dict[str, Any]:
+    """Run the averages of one row, and return its numbers."""
+    rate, trip = args.mbit * 1e6 / 8, args.milliseconds / 1e3
+    shaper = Shaper(args.peers, rate, trip / 2)
+    job = {"peers": args.peers, "size": size, "repeat": args.repeat, "protocol": protocol, "proxies": shaper.ports}
+    results = run(
+        "peer",
+        {**job, "train": trips * trip},
+        lambda ports: shaper.sites.update({port: k for k, port in enumerate(ports)}),
+    )
+    spans = np.array([result["spans"] for result in results])
+    took = float(np.median(spans[..., 1].max(axis=0) - spans[..., 0].max(axis=0)))
+    most = max(max(result["sent"], result["received"]) for result in results) / args.repeat
+    allowed = 1.25 * most / rate + 10 * trip
+    return {
+        "protocol": protocol,
+        "size": size,
+        "round_trips_of_training": trips,
+        "seconds": took,
+        "round_trips": took / trip,
+        "bytes": most,
+        "seconds_of_bytes": most / rate,
+        "allowed": allowed,
+        "share_of_allowed": took / allowed,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--peers", type=int, default=9)
+    parser.add_argument("--size", type=int, default=2_800_000)
+    parser.add_argument("--mbit", type=float, default=100.0)
+    parser.add_argument("--milliseconds", type=float, default=50.0, help="of a round trip")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", default="", help="one protocol")
+    parser.add_argument("--json", action="store_true", help="print JSON, and the table on standard error")
+    args = parser.parse_args()
+    table = sys.stderr if args.json else sys.stdout
+    print(f"{args.peers} sites, {args.mbit:g} Mbit/s, {args.milliseconds:g} ms, median of {args.repeat}", file=table)
+    rows = []
+    for protocol in [args.only] if args.only else ["shares", "resilient"]:
+        for size, trips in ((SHORT, 0), (SHORT, 4), (args.size, 4)):
+            row = measure(protocol, size, trips, args)
+            rows.append(row)
+            print(
+                f"{protocol:<10} {size:>11,} float32, training {trips} trips: {row['seconds']:6.2f} s = "
+                f"{row['round_trips']:5.1f} trips; bytes alone {row['seconds_of_bytes']:5.2f} s; "
+                f"{row['share_of_allowed']:4.0%} of what is allowed",
+                file=table,
+                flush=True,
+            )
+    if args.json:
+        print(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Apps: what users bring to train, one and the same for simulated and for real peers. No torch."""

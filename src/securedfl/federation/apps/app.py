@@ -1,0 +1,171 @@
+"""An app: a user's own model, data and update; and finding the function that makes it."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from securedfl.errors import ConfigError
+
+Make = Callable[[dict[str, Any]], Any]
+"""Gets a peer's settings and returns its `App`, or its first fields: (model, data, update[, evaluate])."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class App:
+    """What one peer trains: the same in a simulation and between real sites.
+
+    A function ``make(settings)`` returns it. Its settings tell who it is made for: the peer's ``name``, its ``number``
+    among ``peers``, the common ``seed``, the options of training, and what stands under ``[data]``.
+
+    Attributes
+    ----------
+    model
+        A PyTorch module, anything else with a ``state_dict``, or a dict of arrays.
+    data
+        Handed to ``update`` and ``evaluate`` as it is.
+    update
+        ``update(model, data, round)`` trains in place, and may return the mean loss. If it has ``state_dict`` and
+        ``load_state_dict`` (those of an optimiser, for instance), what they hold is kept with every checkpoint.
+    evaluate
+        ``evaluate(model, data)`` returns how many of how many test samples were right, and the summed loss, as
+        ``(correct, loss, count)``.
+    evaluate_common
+        ``evaluate_common(model)`` does the same on test data that is the same for all peers.
+    samples
+        How many training samples there are; by default ``len(data)``.
+
+    Examples
+    --------
+    >>> import numpy as np, securedfl, tempfile
+    >>> def make(settings):
+    ...     points = np.random.default_rng(settings["number"]).normal(5, 1, 100)
+    ...     def update(model, data, round):
+    ...         model["centre"] += 0.5 * (data.mean() - model["centre"])
+    ...     return securedfl.App(model={"centre": np.zeros(1)}, data=points, update=update)
+    >>> summary = securedfl.train(make, peers=9, rounds=3, methods="secured", out=tempfile.mkdtemp() + "/run")
+    >>> summary.samples.train
+    900
+    """
+
+    model: Any
+    data: Any
+    update: Callable[[Any, Any, int], float | None]
+    evaluate: Callable[[Any, Any], tuple[int, float, int]] | None = None
+    evaluate_common: Callable[[Any], tuple[int, float, int]] | None = None
+    samples: int | None = None
+
+    @classmethod
+    def of(cls, made: Any, where: str) -> App:
+        """Return what a function made as an app; anything else is an error that names the function."""
+        if isinstance(made, tuple) and len(made) in (3, 4):
+            model, data, update, *evaluate = made
+            made = cls(model=model, data=data, update=update, evaluate=evaluate[0] if evaluate else None)
+        if not isinstance(made, App):
+            raise ConfigError(
+                f"{where} must return a securedfl.App, (model, data, update) or (model, data, update, evaluate), "
+                f"not a {type(made).__name__}"
+            )
+        for name in ("update", "evaluate", "evaluate_common"):
+            function = getattr(made, name)
+            if not (callable(function) or (function is None and name != "update")):
+                raise ConfigError(f"{name} of {where} must be a function, not a {type(function).__name__}")
+        if hasattr(made.update, "state_dict") != hasattr(made.update, "load_state_dict"):
+            raise ConfigError(f"the update of {where} needs both state_dict and load_state_dict, or neither")
+        return made
+
+    @property
+    def size(self) -> int:
+        """The number of training samples, 1 where it is unknown."""
+        if self.samples is not None:
+            return self.samples
+        dataset: Any = getattr(self.data, "dataset", None)
+        # the length of a DataLoader is in batches
+        if hasattr(self.data, "batch_size") and hasattr(dataset, "__len__"):
+            return len(dataset)
+        return len(self.data) if hasattr(self.data, "__len__") else 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where apps come from: a function that is imported by name, or one that only this process has.
+
+    Attributes
+    ----------
+    name
+        ``module:function``; of a function without such a name, what it calls itself.
+    folder
+        Where modules are looked for first.
+    function
+        What only this process has; None is imported by name.
+    """
+
+    name: str
+    folder: Path
+    function: Make | None = None
+
+    @classmethod
+    def of(cls, given: str | Make, folder: Path) -> Entry:
+        """Return where an app comes from, given its name or the function itself."""
+        if isinstance(given, str):
+            return cls(given, folder)
+        if isinstance(given, App) or not callable(given):
+            raise ConfigError(
+                "an app is made by a function of a peer's settings, because every peer has data of its own: "
+                "give that function, or its name as module:function"
+            )
+        module, name = getattr(given, "__module__", ""), getattr(given, "__qualname__", type(given).__name__)
+        found = getattr(sys.modules.get(module), name, None)
+        if module != "__main__" and found is given:
+            return cls(f"{module}:{name}", folder)
+        return cls(f"{module}:{name}", folder, given)
+
+    def make(self, settings: Mapping[str, Any], seed: int) -> App:
+        """Return a peer's app, made with torch's, numpy's and Python's global generators begun at a seed."""
+        function = self.function or find(self.name, self.folder)
+        with seeded(seed):
+            return App.of(function(dict(settings)), self.name)
+
+
+def find(entry: str, folder: Path) -> Make:
+    """Import ``module:function``, from a folder first."""
+    module_name, _, function = entry.partition(":")
+    if not module_name or not function:
+        raise ConfigError(f"entry = {entry!r}: must be module:function")
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    try:
+        found = getattr(importlib.import_module(module_name), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"cannot load the entry point {entry}: {error}; modules are looked for in {folder} and where Python does"
+        ) from None
+    if not callable(found):
+        raise ConfigError(f"the entry point {entry} must be a function, not a {type(found).__name__}")
+    return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Begin the global generators of Python, numpy, and torch if it is loaded, at a seed; give the states back."""
+    torch = sys.modules.get("torch")
+    states = random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - users' code may draw from it
+    if torch is not None:
+        torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(states[2])

@@ -1,0 +1,190 @@
+"""An app at all peers of a simulation: made for each peer, and trained through flat rows like any other task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from securedfl.errors import InvalidInputError
+from securedfl.federation.apps.app import Entry, seeded
+from securedfl.federation.apps.learner import AppLearner
+from securedfl.federation.apps.settings import peer_settings, start_seed
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.peers.update import pack, unpack
+from securedfl.learning.seeds import torch_seed
+from securedfl.learning.training.task import Score, State
+from securedfl.parameters import Array, Schema
+
+TEXT = "text"
+"""The name of what a state says besides arrays."""
+
+
+class AppTrainer:
+    """Trains peers one after the other, each with an app of its own.
+
+    Around each of its functions the global generators begin at a seed of peer and round, so that the numbers do not
+    depend on who else is trained in this process, or on whether a run was interrupted.
+    """
+
+    def __init__(self, entry: Entry, config: TrainConfig, peers: tuple[int, ...], schema: Schema | None) -> None:
+        self._entry, self._config, self._schema = entry, config, schema
+        self._learners: dict[int, AppLearner] = {}
+        self._fresh: set[int] = set()
+        for peer in peers:
+            self._make(peer)
+
+    @property
+    def schema(self) -> Schema:
+        """Of a row."""
+        assert self._schema is not None  # noqa: S101 - known from the first peer on
+        return self._schema
+
+    @property
+    def buffers(self) -> tuple[slice, ...]:
+        """Which parts of a row are no trained parameters."""
+        return next(iter(self._learners.values())).buffers
+
+    def _make(self, peer: int) -> AppLearner:
+        """Make a peer's app, unless it has one that was not used yet."""
+        if peer not in self._fresh:
+            config = self._config
+            # the app before may hold much memory
+            self._learners.pop(peer, None)
+            app = self._entry.make(peer_settings(config, peer), start_seed(config, peer))
+            learner = AppLearner(app, integers=config.integers, local=config.local)
+            self._schema = self._schema or learner.schema
+            self._schema.require(learner.schema, peer)
+            self._learners[peer] = learner
+            self._fresh.add(peer)
+        return self._learners[peer]
+
+    def initialise(self, peer: int, row: Array) -> None:
+        """Write the model's own first parameters; the app is made anew, so that nothing is left of another method."""
+        row[:] = self._make(peer).initial()
+
+    def update(self, peer: int, round: int, row: Array) -> float | None:
+        """Let the app train, in place on the peer's flat row."""
+        self._fresh.discard(peer)
+        with seeded(torch_seed(self._config.seed, "update", peer, round)):
+            vector, loss = self._learners[peer].update(row, round)
+        if not (np.isfinite(vector.sum(dtype=np.float64)) and (loss is None or np.isfinite(loss))):
+            raise InvalidInputError(
+                f"training of peer {peer} diverged in round {round}: its loss or parameters are not finite; take "
+                "smaller steps in the app's update"
+            )
+        row[:] = vector
+        return loss
+
+    def evaluate(self, peer: int, row: Array, data: tuple[Array, Array] | None = None) -> Score | None:
+        """Score the parameters of a row by the app's function, if it has one; it knows no other data."""
+        assert data is None  # noqa: S101 - `AppTask.all_tests` gives none
+        with seeded(torch_seed(self._config.seed, "evaluate", peer)):
+            return self._learners[peer].evaluate(row)
+
+    def evaluate_common(self, peer: int, row: Array) -> Score | None:
+        """Score them by the app's other function, if it has one."""
+        with seeded(torch_seed(self._config.seed, "evaluate", peer)):
+            return self._learners[peer].evaluate_common(row)
+
+    def samples(self, peer: int) -> int:
+        """Return how many training samples the peer has."""
+        return self._learners[peer].samples
+
+    def whole(self, peer: int, row: Array) -> State:
+        """Return the peer's whole model by name, what stays at home included."""
+        return self._learners[peer].whole(row)
+
+    def home(self, peer: int) -> State:
+        """Return what of the peer's model stays at home, by name."""
+        return self._learners[peer].home()
+
+    def state(self, peer: int) -> State:
+        """Return what the app's update wants to keep and what stays at home, as arrays."""
+        text, arrays = pack(self._learners[peer].state())
+        return {TEXT: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
+
+    def restore(self, peer: int, state: State) -> None:
+        """Go on with what `state` gave, with an app that is made anew."""
+        arrays = {name: value for name, value in state.items() if name != TEXT}
+        learner = self._make(peer)
+        self._fresh.discard(peer)
+        learner.restore(unpack(state[TEXT].tobytes().decode(), arrays))
+
+
+@dataclass(frozen=True)
+class AppPart:
+    """Some peers of an `AppTask`."""
+
+    entry: Entry
+    config: TrainConfig
+    peers: tuple[int, ...]
+    expected: Schema | None = None
+
+    def trainer(self) -> AppTrainer:
+        """Return what trains them."""
+        return AppTrainer(self.entry, self.config, self.peers, self.expected)
+
+
+@dataclass(frozen=True)
+class AppTask:
+    """An app at all peers."""
+
+    entry: Entry
+    config: TrainConfig
+
+    @property
+    def peers(self) -> int:
+        """The number of peers."""
+        return self.config.peers
+
+    @property
+    def loads(self) -> list[int]:
+        """About how much work each peer is: alike, because only a made app knows its samples."""
+        return [1] * self.peers
+
+    @property
+    def tests(self) -> None:
+        """The number of test samples of all peers is not known before they are scored."""
+        return
+
+    @property
+    def movable(self) -> bool:
+        """Whether other processes can train it: only if they can import it."""
+        return self.entry.function is None
+
+    @property
+    def recipe(self) -> None:
+        """Only the app knows how to build its model."""
+        return
+
+    def all_tests(self) -> None:
+        """Return None: every app has its own test data."""
+        return
+
+    def part(self, peers: Iterable[int]) -> AppPart:
+        """Return what is needed to train some of the peers."""
+        return AppPart(self.entry, self.config, tuple(peers), self._schema)
+
+    def schema(self) -> Schema:
+        """Return what a row holds; the first peer's app is made for it."""
+        return self._schema
+
+    def buffers(self) -> tuple[slice, ...]:
+        """Return which parts of a row are no trained parameters."""
+        return self._first[1]
+
+    @property
+    def _schema(self) -> Schema:
+        return self._first[0]
+
+    @cached_property
+    def _first(self) -> tuple[Schema, tuple[slice, ...]]:
+        first = AppTrainer(self.entry, self.config, (0,), None)
+        return first.schema, first.buffers
+
+    def seconds(self) -> float:
+        """Return 0, for unknown: an update is never tried out, because it may do more than train."""
+        return 0.0

@@ -1,0 +1,120 @@
+"""README.md of a run folder: the model card, with front matter that hubs read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from securedfl.federation.run_folder.files import RESUME
+from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.model import MODEL
+from securedfl.federation.run_folder.summary import MethodSummary, Summary
+from securedfl.storage import write_text
+
+CARD = "README.md"
+
+OWN = (
+    "Own: each peer's model on that peer's own test data. Where peers have different labels, a model that knows few of "
+    "them can do well here."
+)
+ALL = "All: each peer's model on the test data of all peers together, which is what counts if it meets data of others."
+
+
+def write_card(folder: Path, summary: Summary, rows: Sequence[Row], main: str) -> None:
+    """Write the card of a run whose model is that of the method ``main``."""
+    write_text(folder / CARD, card(summary, [row for row in rows if row.method == main], main), RESUME)
+
+
+def card(summary: Summary, rows: Sequence[Row], main: str) -> str:
+    """Return the card as text; the same run gives the same text."""
+    method = summary.methods[main]
+    config, last = summary.config, rows[-1] if rows else None
+    trained = config.get("entry") or f"{config.get('model', 'a model')} on {summary.dataset}"
+    certificate = _certificate(summary.certificate, main)
+    parts = [
+        _front(summary, method),
+        f"# {trained}, trained by {summary.peers} peers\n",
+        f"{method.label or main} over {method.rounds or 0} of {summary.rounds} rounds. Federated learning without a "
+        "server: the peers averaged what they trained, and their data stayed with them.\n",
+        "## Data\n",
+        f"{summary.samples.train:,} samples for training and {summary.samples.test:,} for testing, at {summary.peers} "
+        f"peers (dealing: {config.get('dealing', 'as each peer has it')}). No sample is in this folder.\n",
+        "## Accuracy\n",
+        *_accuracy(method, last, personal=bool(config.get("local"))),
+        "## Privacy\n",
+        f"{certificate.get('sentence', 'No certificate: the method promises no privacy.')}\n",
+        *_budget(method, certificate),
+        f"Design: `{summary.design.hash if summary.design else 'none'}`. More: certificate.json and ledger.json.\n",
+        "## Use\n",
+        "```python",
+        "import securedfl",
+        "",
+        'model = securedfl.load("this folder")',
+        "```\n",
+        f"{MODEL} has the parameters by name. Made with {_versions(summary.versions)}; config.toml has all settings.",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _front(summary: Summary, method: MethodSummary) -> str:
+    """Return the front matter: YAML, whose texts are quoted as JSON quotes them."""
+    accuracy = [] if method.final_accuracy is None else [f"accuracy: {method.final_accuracy:.6g}"]
+    epsilon = getattr(method, "epsilon", None)
+    lines = [
+        "library_name: securedfl",
+        "tags: [federated-learning, securedfl]",
+        f"datasets: [{json.dumps(summary.dataset)}]",
+        "metrics: [accuracy]",
+        f"peers: {summary.peers}",
+        f"rounds: {method.rounds or 0}",
+        f"training_samples: {summary.samples.train}",
+        f"design: {json.dumps(summary.design.hash if summary.design else '')}",
+        *accuracy,
+        *([] if epsilon is None else [f"epsilon: {epsilon:.6g}"]),
+    ]
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def _accuracy(method: MethodSummary, last: Row | None, *, personal: bool) -> list[str]:
+    """Return the accuracy over all peers, and a table of peers with one sentence for each view."""
+    if last is None or method.final_accuracy is None:
+        return ["No round was scored.\n"]
+    told = [f"{_percent(last.accuracy)} over all peers' own test data after round {last.round}.\n"]
+    common = last.all_accuracy
+    if common is not None:
+        told.append(f"{OWN} {ALL}\n")
+    elif personal:
+        told.append(f"{OWN} Parts of the model are personal; how it does on data of others was not measured.\n")
+    else:
+        told.append(f"{OWN} All peers hold the same model, so it has that accuracy on all test data, too.\n")
+    rows = ["| peer | own |" if common is None else "| peer | own | all |"]
+    rows.append("|---|---|" if common is None else "|---|---|---|")
+    for peer, own in enumerate(last.peer_accuracy):
+        rows.append(f"| {peer} | {_percent(own)} |" + ("" if common is None else f" {_percent(common[peer])} |"))
+    return [*told, *rows, ""]
+
+
+def _budget(method: MethodSummary, certificate: Mapping[str, Any]) -> list[str]:
+    """Return what differential privacy promises, if the run has a budget."""
+    epsilon = getattr(method, "epsilon", None)
+    if epsilon is None:
+        return ["The run has no differential privacy: what averages tell is not bounded.\n"]
+    delta = certificate.get("delta")
+    return [f"Differential privacy: epsilon {epsilon:.4g}{'' if delta is None else f', delta {delta:g}'}.\n"]
+
+
+def _certificate(found: Mapping[str, Any], main: str) -> Mapping[str, Any]:
+    """Return one method's certificate; a run with several private methods has one for each."""
+    inner = found.get(main)
+    return inner if isinstance(inner, Mapping) else found if found.get("method") == main else {}
+
+
+def _versions(found: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f} %" if math.isfinite(value) else "-"

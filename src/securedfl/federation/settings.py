@@ -1,0 +1,130 @@
+"""Settings that are checked strictly, and the TOML files that they come from; errors name the key and what is wrong."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+
+from securedfl.errors import ConfigError
+
+RENAMED = {"partition": "dealing"}
+"""Settings that had another name in older run folders."""
+
+
+def read_names(value: Any) -> Any:
+    """Read "local, fedavg" as the list that TOML would have."""
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _pairs(value: Any) -> Any:
+    """Turn a table into pairs, which can be hashed as the rest of the settings can."""
+    if not isinstance(value, Mapping):
+        return value
+    return tuple((key, tuple(item) if isinstance(item, list) else item) for key, item in value.items())
+
+
+def _path(value: Any) -> Any:
+    return Path(value).expanduser() if isinstance(value, str) else value
+
+
+Value = str | int | float | bool
+TableOption = Annotated[
+    tuple[tuple[str, Value | tuple[Value, ...]], ...], BeforeValidator(_pairs), PlainSerializer(dict, return_type=dict)
+]
+"""A table of texts, numbers, true, false, and lists of them."""
+
+PathOption = Annotated[Path, BeforeValidator(_path)]
+
+
+NamesOption = Annotated[tuple[str, ...], BeforeValidator(read_names)]
+"""A list of names, or a text with commas between them."""
+
+
+class Settings(BaseModel):
+    """Settings that are checked strictly: unknown keys and values of another type are errors."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, arbitrary_types_allowed=True
+    )
+
+    @classmethod
+    def checked(cls, values: Mapping[str, Any], where: str) -> Self:
+        """Return the settings; a `ConfigError` names the key, what is wrong with it, and what was given."""
+        check_keys(values, cls.model_fields, where)
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(_explain(error, where)) from None
+
+
+class RhoSchedule(Settings):
+    """rho as ``start * decay ** (i // period)`` at iteration i = 0, 1, ..."""
+
+    start: float = Field(gt=0)
+    decay: float = Field(default=1.0, gt=0)
+    period: int = Field(default=1, ge=1)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; a missing or malformed one is a `ConfigError`."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Refuse a key that is not known, by an error that names the nearest."""
+    for key in values:
+        if key not in known:
+            if RENAMED.get(key, "") in known:
+                raise ConfigError(f"{key!r} in {where} is called {RENAMED[key]!r} now; rename it")
+            near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
+            raise ConfigError(f"unknown key {key!r} in {where}{hint}")
+
+
+_WORDS = {
+    "model_type": "a table with start, decay and period",
+    "missing": "given",
+    "too_short": "at least one name",
+    "tuple_type": "a list of names",
+    "finite_number": "a finite number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "path_type": "a path",
+}
+"""Findings of pydantic that plain words tell better, after "must be"."""
+
+
+def _explain(error: ValidationError, where: str) -> str:
+    """Turn pydantic's findings into lines that name the key, what is wrong and what was given."""
+    lines: dict[str, list[str]] = {}
+    given: dict[str, Any] = {}
+    for finding in error.errors():
+        key = str(finding["loc"][0])
+        inner = [str(part) for part in finding["loc"][1:] if part in RhoSchedule.model_fields]
+        name = ".".join([key, *inner])
+        message = finding["msg"].removeprefix("Input should be ")
+        if finding["type"] in _WORDS:
+            message = _WORDS[finding["type"]]
+        lines.setdefault(name, []).append(message)
+        given.setdefault(name, finding["input"])
+    texts = []
+    for name, messages in lines.items():
+        wanted = " or ".join(dict.fromkeys(messages))
+        is_given = "" if wanted == _WORDS["missing"] else f" = {given[name]!r}"
+        texts.append(f"{name}{is_given} in {where}: must be {wanted}")
+    return "; ".join(texts)

@@ -1,0 +1,209 @@
+"""A user's own folder: parquet or CSV files with a label column, or images in folders that are named by their class.
+
+Files, or folders, whose name begins with ``test`` are the common test set. Decoded arrays are kept in the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from securedfl import storage
+from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.images import decode
+from securedfl.learning.data.tables import Columns, read_table, table_arrays
+from securedfl.storage import Arrays
+
+TABLES = (".parquet", ".csv")
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
+LEFT_OUT = ("val", "dev")
+"""How the names of files and folders begin that are neither trained nor tested on."""
+
+VERSION = 1
+"""Part of the name of decoded files: raise it when decoding gives other arrays."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The files of a data folder, all tables or all images, and which of them are for testing.
+
+    Attributes
+    ----------
+    root
+        The folder, or the file.
+    files
+        Those that are read, in order.
+    tests
+        Those of them that are the common test set.
+    images
+        Whether they are images.
+    left_out
+        How many were left out, because their names say that they are for validation.
+    """
+
+    root: Path
+    files: tuple[Path, ...]
+    tests: frozenset[Path]
+    images: bool
+    left_out: int = 0
+
+
+def is_path(name: str) -> bool:
+    """Tell whether the name of a data set is a path: it has a slash, begins with ``~`` or ``.``, or is a table file."""
+    return "/" in name or "\\" in name or name.startswith(("~", ".")) or name.lower().endswith(TABLES)
+
+
+def look(path: Path) -> Found:
+    """Find the files of a data folder; one without any, or with tables beside images, is an error."""
+    path = path.expanduser()
+    if not path.exists():
+        raise ConfigError(f"there is no file or folder {path}; check --dataset")
+    every = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
+    kinds = {kind: [p for p in every if p.suffix.lower() in kind] for kind in (TABLES, IMAGES)}
+    if not any(kinds.values()):
+        counted = Counter(p.suffix or p.name for p in every).most_common(3)
+        found = f"it has {', '.join(f'{count} x {name}' for name, count in counted)}" if every else "it is empty"
+        raise ConfigError(
+            f"{path} holds no data that can be read ({found}); a data folder has .parquet or .csv files, or images "
+            f"({', '.join(IMAGES)}) in folders that are named by their class"
+        )
+    if all(kinds.values()):
+        raise ConfigError(
+            f"{path} holds tables ({kinds[TABLES][0].name}) beside images ({kinds[IMAGES][0].name}); name the folder "
+            "of one of them"
+        )
+    images = bool(kinds[IMAGES])
+    files = kinds[IMAGES] or kinds[TABLES]
+    kept = [p for p in files if _split(p, path, images) != "left out"]
+    if not kept:
+        raise ConfigError(f"all files of {path} are for validation by their names; there is nothing to train on")
+    tests = frozenset(p for p in kept if _split(p, path, images) == "test")
+    if len(tests) == len(kept):
+        raise ConfigError(f"all files of {path} are for testing by their names; there is nothing to train on")
+    return Found(path, tuple(kept), tests, images, len(files) - len(kept))
+
+
+def read_folder(
+    path: str | Path,
+    *,
+    label: str | None = None,
+    user: str | None = None,
+    features: Sequence[str] = (),
+    report: Callable[[str], None] | None = None,
+) -> Dataset:
+    """Read a folder of parquet files, CSV files or images as a data set for classification.
+
+    Parameters
+    ----------
+    path
+        The folder, or one table file. Files and folders whose name begins with ``test`` are the common test set
+        (`Dataset.common`); ``val`` and ``dev`` are left out.
+    label
+        Of tables: the column of the class, text or whole numbers; by default ``label``. Images have their folder's
+        name.
+    user
+        Of tables: the column that says whom a row is from, for the dealing ``natural``.
+    features
+        Of tables: the columns to learn from. By default the image column, if there is one; or else all columns with
+        numbers, which are brought to mean 0 and deviation 1, and those with few different texts, one feature for each.
+    report
+        Told what takes its time.
+
+    Returns
+    -------
+    Dataset
+        With ``x``, ``y``, ``classes`` and the ``names`` of the classes.
+    """
+    tell = report or (lambda _text: None)
+    found = look(Path(path))
+    columns = Columns(label=label, user=user, features=tuple(features))
+    if found.images and columns != Columns():
+        raise ConfigError(
+            f"{path} holds images, whose classes are the names of their folders; leave label, user and features away"
+        )
+    if found.left_out:
+        tell(f"{found.left_out} files of {path} are for validation by their names, and are left out")
+    cache = storage.cache_folder() / f"folder-v{VERSION}-{_fingerprint(found, columns)}.npz"
+    arrays = storage.recall(cache)
+    if arrays is None:
+        tell(f"Reading {len(found.files)} files of {path} (only this time)")
+        arrays = _images(found) if found.images else _tables(found, columns)
+        storage.remember(cache, arrays)
+    return _dataset(found.root.stem, arrays)
+
+
+def _dataset(name: str, arrays: Arrays) -> Dataset:
+    classes, y = np.unique(arrays["labels"], return_inverse=True)
+    if len(classes) < 2:
+        raise InvalidInputError(f"all samples of {name!r} are of one class, {classes[0]!s}; there is nothing to learn")
+    x = arrays["x"]
+    if x.dtype == np.uint8:
+        x = x.astype(np.float32)
+        x /= np.float32(255)
+    common = arrays["common"]
+    unseen = np.setdiff1d(y[common], y[~common]) if common.any() else np.empty(0, dtype=np.int64)
+    if len(unseen):
+        raise InvalidInputError(
+            f"the test files of {name!r} have the class {classes[unseen[0]]!s}, which the others do not have"
+        )
+    return Dataset(
+        name=name,
+        x=x,
+        y=y.reshape(-1).astype(np.int64),
+        classes=len(classes),
+        users=np.unique(arrays["users"], return_inverse=True)[1].reshape(-1) if "users" in arrays else None,
+        common=common if common.any() else None,
+        names=tuple(map(str, classes)),
+    )
+
+
+def _images(found: Found) -> Arrays:
+    """Decode all images; their class is the folder that they lie in."""
+    labels: list[str] = []
+    for file in found.files:
+        inside = file.relative_to(found.root).parts[:-1]
+        if not inside or (len(inside) == 1 and _kind(inside[0])):
+            raise InvalidInputError(
+                f"{file} lies in no folder of a class; put every image into a folder that is named by its class"
+            )
+        labels.append(file.parent.name)
+    x = decode([(str(file), file.read_bytes) for file in found.files])
+    return {"x": x, "labels": np.array(labels), "common": np.array([file in found.tests for file in found.files])}
+
+
+def _tables(found: Found, columns: Columns) -> Arrays:
+    tables = [read_table(file) for file in found.files]
+    common = np.concatenate(
+        [np.full(table.num_rows, file in found.tests) for file, table in zip(found.files, tables, strict=True)]
+    )
+    return {**table_arrays(list(zip(found.files, tables, strict=True)), columns, ~common), "common": common}
+
+
+def _split(file: Path, root: Path, images: bool) -> str:
+    """Tell what a file is for, by the names of its folders or, of tables, its own."""
+    inside = file.relative_to(root).parts if file != root else ()
+    # classes may be called anything, so that only the first folder of images can name a split
+    names = inside[:1] if images and len(inside) > 2 else () if images else inside
+    return next((kind for name in names if (kind := _kind(name))), "")
+
+
+def _kind(name: str) -> str:
+    name = name.lower()
+    return "test" if name.startswith("test") else "left out" if name.startswith(LEFT_OUT) else ""
+
+
+def _hidden(file: Path, root: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(root).parts)
+
+
+def _fingerprint(found: Found, columns: Columns) -> str:
+    """Hash what the arrays are made from: path, size and time of every file, and the columns."""
+    state: list[object] = [columns, sorted(map(str, found.tests))]
+    state += [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in found.files]
+    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]

@@ -1,0 +1,47 @@
+"""Encoded images of one size as an array."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from securedfl.errors import InvalidInputError, needing
+from securedfl.parameters import Array
+
+GREY = ("1", "L", "I;16")
+"""Modes of images that have one channel."""
+
+
+def decode(images: Sequence[tuple[str, Callable[[], bytes]]]) -> Array:
+    """Return images as uint8 in N, channel, height, width order; grey if all of them are.
+
+    Parameters
+    ----------
+    images
+        What each is called in errors, and what gives its bytes.
+    """
+    with needing("reading images"):
+        from PIL import Image
+    arrays: list[Array] = []
+    first = ""
+    for name, read in images:
+        try:
+            with Image.open(io.BytesIO(read())) as image:
+                pixels = np.asarray(image.convert("L" if image.mode in GREY else "RGB"))
+        except Exception as error:  # damaged bytes can fail in any way inside a decoder
+            reason = re.sub(r" <_io.*>$", "", str(error)) or type(error).__name__
+            raise InvalidInputError(f"{name}: the image cannot be decoded ({reason}); repair or remove it") from None
+        first = first or name
+        if arrays and pixels.shape[:2] != arrays[0].shape[:2]:
+            (h, w), (height, width) = pixels.shape[:2], arrays[0].shape[:2]
+            raise InvalidInputError(
+                f"{name} has {w}x{h} pixels, but {first} has {width}x{height}; bring all images to one size"
+            )
+        arrays.append(pixels)
+    if len({pixels.ndim for pixels in arrays}) > 1:
+        arrays = [np.repeat(pixels[..., None], 3, axis=2) if pixels.ndim == 2 else pixels for pixels in arrays]
+    stacked = np.stack(arrays)
+    return stacked[:, None] if stacked.ndim == 3 else np.ascontiguousarray(stacked.transpose(0, 3, 1, 2))

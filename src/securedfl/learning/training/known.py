@@ -1,0 +1,116 @@
+"""A known data set, dealt to the peers, and one of our own models. torch is imported when training begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.dealing import Dealt
+from securedfl.learning.training.task import PeerData, Recipe, TrainingOptions
+from securedfl.parameters import Array, Schema
+
+if TYPE_CHECKING:
+    from securedfl.learning.training.trainer import LocalTrainer
+
+PROBES = 3
+PROBE_BATCHES = 2
+
+
+@dataclass(frozen=True)
+class KnownPart:
+    """Some peers of a `KnownTask`: their samples only."""
+
+    data: Mapping[int, PeerData]
+    shape: tuple[int, ...]
+    classes: int
+    options: TrainingOptions
+    common: tuple[Array, Array] | None = None
+
+    @property
+    def peers(self) -> tuple[int, ...]:
+        """Those that are trained."""
+        return tuple(self.data)
+
+    def trainer(self) -> LocalTrainer:
+        """Return what trains them."""
+        from securedfl.learning.training.trainer import LocalTrainer
+
+        return LocalTrainer(self.data, self.shape, self.classes, self.options, self.common)
+
+
+@dataclass(frozen=True)
+class KnownTask:
+    """A data set, who holds what, how to train one of our own models, and the common test set, if there is one."""
+
+    dataset: Dataset
+    dealt: tuple[Dealt, ...]
+    options: TrainingOptions
+    common: Dataset | None = None
+
+    @property
+    def peers(self) -> int:
+        """The number of peers."""
+        return len(self.dealt)
+
+    @property
+    def samples(self) -> list[int]:
+        """The number of training samples of each peer."""
+        return [len(dealt.train) for dealt in self.dealt]
+
+    @property
+    def loads(self) -> list[int]:
+        """How much work each peer is, in samples."""
+        return self.samples
+
+    @property
+    def tests(self) -> int:
+        """The number of test samples of all peers."""
+        return sum(len(dealt.test) for dealt in self.dealt)
+
+    @property
+    def movable(self) -> bool:
+        """Whether other processes can train it."""
+        return True
+
+    @property
+    def recipe(self) -> Recipe:
+        """How to build the model."""
+        return Recipe(self.options.model, self.dataset.shape, self.dataset.classes, self.options.width)
+
+    def all_tests(self) -> tuple[Array, Array]:
+        """Return the test data of all peers together."""
+        at = np.concatenate([dealt.test for dealt in self.dealt])
+        return self.dataset.x[at], self.dataset.y[at]
+
+    def part(self, peers: Iterable[int]) -> KnownPart:
+        """Return the samples of some peers, and how to train."""
+        data = {peer: self.data(peer) for peer in peers}
+        common = None if self.common is None else (self.common.x, self.common.y)
+        return KnownPart(data, self.dataset.shape, self.dataset.classes, self.options, common)
+
+    def schema(self) -> Schema:
+        """Return what a row holds."""
+        return self.part([]).trainer().schema
+
+    def buffers(self) -> tuple[slice, ...]:
+        """Return which parts of a row are no trained parameters."""
+        return self.part([]).trainer().buffers
+
+    def data(self, peer: int) -> PeerData:
+        """Return copies of one peer's samples."""
+        d, own = self.dataset, self.dealt[peer]
+        return PeerData(d.x[own.train], d.y[own.train], d.x[own.test], d.y[own.test])
+
+    def seconds(self) -> float:
+        """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""
+        from securedfl.learning.training.trainer import one_thread
+
+        peer = int(np.argmax(self.samples))
+        with one_thread():
+            trainer = self.part([peer]).trainer()
+            seconds = min(trainer.seconds_per_batch(peer, batches=PROBE_BATCHES) for _ in range(PROBES))
+        return seconds * sum(map(self.options.batches, self.samples))

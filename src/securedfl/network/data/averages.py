@@ -1,0 +1,157 @@
+"""How averages are computed, the same on all peers; and what came out of each, as the log tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from securedfl.errors import InvalidInputError, PeerLostError
+from securedfl.network.core.entries import Abandon, Begin, Commit, Done, Entry
+from securedfl.network.data.driver import CHUNK, Plan
+from securedfl.protocols.steps import Array, PeerProtocol
+
+_BLOCK = 1 << 16
+"""Values looked at in one go, so that they stay in the cache."""
+
+
+class RunEndedError(PeerLostError):
+    """An operator ended the run for all, or removed this peer from the roster."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averages:
+    """How averages are computed.
+
+    Attributes
+    ----------
+    protocol
+        Gives the protocol for so many members and a turn, with design and options filled in. The turn is the round, but
+        0 as long as there is no model.
+    size, dtype
+        Of the vectors that are averaged.
+    result_size, model
+        Of the result that all keep, and how it follows from a mean, the turn, and the result before (called if needed).
+    commit_step
+        As the protocol's row says.
+    chunk
+        Parameters per chunk.
+    """
+
+    protocol: Callable[[int, int], PeerProtocol]
+    size: int
+    dtype: str
+    result_size: int
+    model: Callable[[Array, int, Callable[[], Array | None]], Array] = lambda mean, _turn, _before: mean
+    commit_step: int = 0
+    chunk: int = CHUNK
+
+    def plan(self, me: int, n: int, turn: int) -> Plan:
+        """Return how one of n members runs an average."""
+        return Plan.make(
+            self.protocol(n, turn), me, n, self.size, self.dtype, commit_step=self.commit_step, chunk=self.chunk
+        )
+
+
+@dataclass(frozen=True, order=True)
+class Tried:
+    """One attempt at an average, for the ledger: who was in it, and whether sums of it may have been seen.
+
+    Attributes
+    ----------
+    epoch, attempt
+        How many attempts of the round were opened before, and the attempt's number.
+    members
+        Who took part.
+    opened
+        Whether the roster committed to it. Before that nothing is sent but masked shares.
+    """
+
+    epoch: int
+    attempt: int
+    members: tuple[int, ...]
+    opened: bool = False
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """What came out of a round.
+
+    Attributes
+    ----------
+    round
+        The round of the result; later than asked for if this peer was left behind.
+    vector
+        The model that all hold now, read-only; after a void round, what the round before gave; empty if there is none.
+    members
+        Who took part.
+    attempts, tried
+        How many attempts were committed to, and all of them.
+    fetched, void
+        Whether this peer got the result from others; whether the round's updates were lost.
+    seconds, waited
+        Time in all, and time spent waiting for others to get ready.
+    """
+
+    round: int
+    vector: Array = field(repr=False)
+    members: tuple[int, ...] = ()
+    attempts: int = 1
+    tried: tuple[Tried, ...] = ()
+    fetched: bool = False
+    void: bool = False
+    seconds: float = 0.0
+    waited: float = 0.0
+
+
+def attempts_of(entries: Iterable[Entry], can_lose: bool) -> dict[int, tuple[Tried, ...]]:
+    """Return the attempts of every round that the log tells of, in order."""
+    found: dict[int, list[Tried]] = {}
+    for entry in entries:
+        match entry:
+            case Begin(round, attempt, members):
+                before = found.setdefault(round, [])
+                before.append(Tried(sum(one.opened for one in before), attempt, members, opened=not can_lose))
+            case Commit(round, _) if found.get(round):
+                found[round][-1] = replace(found[round][-1], opened=True)
+    return {round: tuple(tried) for round, tried in found.items()}
+
+
+def members_of(entries: Iterable[Entry], round: int) -> tuple[int, ...]:
+    """Return whose average the result of a round is; nobody's if it is void."""
+    members: tuple[int, ...] = ()
+    for entry in entries:
+        match entry:
+            case Begin(at, _, chosen) if at == round:
+                members = chosen
+            case Done(at, _, _) if at == round:
+                return members
+            case Abandon(at, _) if at == round:
+                members = ()
+    return ()
+
+
+def check_own(vector: Array, name: str) -> None:
+    """Refuse to share what cannot be averaged."""
+    index = _first_not_finite(vector)
+    if index is not None:
+        raise InvalidInputError(
+            f"the parameters of {name} are not finite (first at index {index}); only finite numbers can be averaged"
+        )
+
+
+def check_finite(result: Array) -> None:
+    """Raise `InvalidInputError` if an average is not finite. All peers hold the same bits, so all of them raise."""
+    if _first_not_finite(result) is not None:
+        raise InvalidInputError(
+            "the average is not finite: a peer's parameters overflowed the vector's dtype; nobody applies it"
+        )
+
+
+def _first_not_finite(vector: Array) -> int | None:
+    for start in range(0, len(vector) if vector.dtype.kind == "f" else 0, _BLOCK):
+        finite = np.isfinite(vector[start : start + _BLOCK])
+        if not finite.all():
+            return start + int(finite.argmin())
+    return None

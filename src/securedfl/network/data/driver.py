@@ -1,0 +1,243 @@
+"""The network driver: runs one peer's generators, one per chunk, over whatever moves the messages.
+
+Chunks are pipelined: while the messages of one chunk travel, the next ones are computed. A protocol may have a
+*commit step*: everything before it happens for the whole vector first (`Attempt.share`); then the peers agree who takes
+part, and only then does anything leave that is a sum (`Attempt.finish`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from securedfl.errors import InvalidInputError
+from securedfl.network.data.mailbox import Excused, Mailbox
+from securedfl.network.data.parcels import Place, Spec
+from securedfl.network.data.routes import Routes, find_routes, recoverable
+from securedfl.protocols.masks import Mask
+from securedfl.protocols.randomness import secret_uniform
+from securedfl.protocols.steps import Array, Draw, Held, Inbox, Outbox, PeerProtocol, Steps, in_one_part
+
+CHUNK = 1 << 18
+"""Parameters per chunk: 1 MiB of float32. Messages cost more than their bytes, and chunks in flight cost memory."""
+
+SLICED_CHUNK = 1 << 19
+"""The same for protocols whose messages are slices of a chunk."""
+
+DEPTH = 3
+"""Chunks in flight at a time: one that is computed while the messages of the others travel."""
+
+
+class Outlet(Protocol):
+    """Sends messages to one peer, in order; blocks while too many wait."""
+
+    def put(self, place: Place, message: Any) -> None:
+        """Send a message."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one peer runs one average: the protocol, its chunks and routes. The same for all peers but for ``me``."""
+
+    protocol: PeerProtocol
+    me: int
+    n: int
+    size: int
+    dtype: str
+    commit_step: int = 0
+    chunk: int = CHUNK
+    depth: int = DEPTH
+    routes: tuple[Routes, ...] = field(default=())
+    repeatable: bool = False
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def make(
+        cls,
+        protocol: PeerProtocol,
+        me: int,
+        n: int,
+        size: int,
+        dtype: str,
+        *,
+        commit_step: int = 0,
+        chunk: int = CHUNK,
+        depth: int = DEPTH,
+    ) -> Plan:
+        """Find the routes of every chunk; kept, because rounds come back to the same protocol."""
+        plan = cls(protocol, me, n, size, dtype, commit_step, chunk, depth)
+        repeatable = bool(commit_step) and any(recoverable(protocol, n, frozenset({lost})) for lost in range(n))
+        return replace(plan, routes=plan._find(protocol), repeatable=repeatable)
+
+    def routes_without(self, lost: frozenset[int]) -> tuple[Routes, ...]:
+        """Return the routes of what is left to do when members were lost after the commit."""
+        done: tuple[Mapping[int, Spec], ...] = ({},) * self.commit_step
+        return tuple(
+            replace(routes, incoming=done + routes.incoming[self.commit_step :])
+            for routes in self._find(in_one_part(self.protocol, lost))
+        )
+
+    def _find(self, protocol: PeerProtocol) -> tuple[Routes, ...]:
+        """Return the routes of every chunk; there are at most two lengths of chunk."""
+        lengths = [min(self.chunk, self.size - start) for start in range(0, self.size, self.chunk)]
+        known = {length: find_routes(protocol, self.n, length, self.dtype)[self.me] for length in set(lengths)}
+        return tuple(known[length] for length in lengths)
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A chunk in progress: its generator, the step that it is in, and what is still to be sent in it."""
+
+    steps: Steps
+    step: int
+    outbox: Outbox
+
+
+class Attempt:
+    """One try at one average, seen from one peer.
+
+    Parameters
+    ----------
+    plan
+        What to run.
+    vector
+        This peer's parameters.
+    draws
+        Gives the draw for the chunk that starts at an offset; by default fresh cryptographic masks.
+    patience, excused
+        Seconds without progress after which a peer counts as lost, unless it is too early to miss these peers.
+
+    Attributes
+    ----------
+    holds
+        Whether everything before the commit step is done.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        vector: Array,
+        *,
+        draws: Callable[[int], Draw] | None = None,
+        patience: float = 60.0,
+        excused: Excused = lambda _peers: False,
+    ) -> None:
+        if vector.shape != (plan.size,) or vector.dtype != np.dtype(plan.dtype):
+            raise InvalidInputError(
+                f"the vector has shape {vector.shape} and dtype {vector.dtype}, "
+                f"but the federation agreed on ({plan.size},) and {plan.dtype}"
+            )
+        self._plan, self._vector = plan, vector
+        self._mailbox: Mailbox | None = None
+        self._outlets: Mapping[int, Outlet] = {}
+        self._draws = draws or (lambda _offset: secret_uniform)
+        self._patience, self._excused = patience, excused
+        self._held: dict[int, Held] = {}
+        self.holds = False
+        self._lost: frozenset[int] = frozenset()
+        self._result: Array | None = None
+
+    def connect(self, mailbox: Mailbox, outlets: Mapping[int, Outlet]) -> None:
+        """Say where messages come from and go to; peers are numbered as in the plan."""
+        self._mailbox, self._outlets = mailbox, outlets
+
+    def share(self) -> None:
+        """Do everything that comes before the commit step. Nothing that was sent is a sum of anybody's parameters."""
+        if self._plan.commit_step:
+            self._run()
+            self.holds = True
+
+    def finish(self, lost: frozenset[int] = frozenset()) -> Array:
+        """Do the rest and return the average of all members; with stand-ins also without those lost, and repeatedly."""
+        self._lost = lost
+        self._result = np.empty_like(self._vector)
+        self._run()
+        result, self._result = self._result, None
+        return result
+
+    def forget(self) -> None:
+        """Let go of all memory; nothing can be finished any more."""
+        self._held.clear()
+        self._vector = self._vector[:0].copy()
+
+    def _run(self) -> None:
+        """Advance all chunks to the end of the protocol, or of its first part."""
+        active: dict[int, _Chunk] = {}
+        ahead = list(reversed(range(len(self._plan.routes))))
+        while ahead or active:
+            waiting = {chunk: state.step for chunk, state in active.items()}
+            found = self._box.poll(waiting)
+            if found is None and ahead and len(active) < self._plan.depth:
+                chunk = ahead.pop()
+                state = self._begin(chunk)
+            else:
+                chunk, inbox = found or self._wait(waiting)
+                before = active.pop(chunk)
+                state = self._advance(chunk, before.steps, before.step + 1, inbox)
+            if state is not None:
+                active[chunk] = state
+                self._send(chunk, state)
+
+    def _wait(self, waiting: Mapping[int, int]) -> tuple[int, Inbox]:
+        """Wait for a chunk that can go on, and its inbox."""
+        return self._box.take(waiting, self._patience, self._excused)
+
+    def _send(self, chunk: int, state: _Chunk) -> None:
+        """Send what a chunk has to say."""
+        at = self._box.place
+        for receiver, message in state.outbox.items():
+            self._outlets[receiver].put(Place(at.run, at.round, at.attempt, state.step, chunk), message)
+        state.outbox.clear()
+
+    def _begin(self, chunk: int) -> _Chunk | None:
+        """Start a chunk: the protocol itself, or the finish of what it holds."""
+        plan, start = self._plan, chunk * self._plan.chunk
+        if self.holds:
+            # what nobody could finish a second time makes room for the result
+            held = self._held[chunk] if plan.repeatable else self._held.pop(chunk)
+            return self._advance(chunk, held.finish(self._lost), plan.commit_step)
+        part = self._vector[start : start + plan.chunk]
+        return self._advance(chunk, plan.protocol(plan.me, part, draw=self._draws(start)), 0)
+
+    def _advance(self, chunk: int, steps: Steps, step: int, inbox: Inbox | None = None) -> _Chunk | None:
+        """Hand a chunk its inbox, if it waits for one; return what it does next, None if it has ended."""
+        ended, result, outbox = False, None, Outbox()
+        with np.errstate(over="ignore", invalid="ignore"):
+            try:
+                outbox = next(steps) if inbox is None else steps.send(inbox)
+            except StopIteration as stop:  # handled outside, so that no later traceback can show parameters
+                ended, result = True, stop.value
+        if inbox is not None:
+            inbox.clear()  # the protocol may still hold it, but has no more use for it
+        if ended:
+            self._keep(chunk, result)
+            return None
+        for message in outbox.values():
+            if isinstance(message, Mask):
+                message.forget()  # its seed is what travels
+        return _Chunk(steps, step, outbox)
+
+    def _keep(self, chunk: int, result: Any) -> None:
+        """Put a chunk's average, whole or in pieces, in its place; or keep what it holds at its commit."""
+        start = chunk * self._plan.chunk
+        if isinstance(result, Held):
+            self._held[chunk] = result
+            return
+        if self._result is None:
+            raise RuntimeError("the protocol ended before its commit step")
+        for piece in result if isinstance(result, tuple) else (result,):
+            self._result[start : start + len(piece)] = piece
+            start += len(piece)
+
+    @property
+    def _box(self) -> Mailbox:
+        if self._mailbox is None:
+            raise RuntimeError("an attempt needs to be connected first")
+        return self._mailbox
+
+
+__all__ = ["CHUNK", "DEPTH", "SLICED_CHUNK", "Attempt", "Outlet", "Plan"]

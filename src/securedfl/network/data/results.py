@@ -1,0 +1,146 @@
+"""Results of attempts: kept safe before the log confirms them, and handed to whoever missed them."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from securedfl.errors import RunFolderError
+from securedfl.network.core.messages import Result
+from securedfl.network.journal import AGAIN
+from securedfl.protocols.steps import Array
+from securedfl.storage import OWNER, make_folder, replacing
+
+PIECE = 1 << 20
+"""Bytes of a result that travel in one message."""
+
+
+class Results:
+    """The results that this peer holds, a file each. May be used from any thread.
+
+    Parameters
+    ----------
+    folder
+        Where they are kept.
+    size, dtype
+        Of the vectors.
+    """
+
+    def __init__(self, folder: Path, size: int, dtype: str) -> None:
+        make_folder(folder, AGAIN, private=True)
+        self._folder, self._size = folder, size
+        self._dtype = np.dtype(dtype).newbyteorder("<")
+        self._lock, self._storing = threading.Lock(), threading.Lock()
+        # the last vector, until somebody takes it; then only as long as anybody has it
+        self._kept: Array | None = None
+        self._last: tuple[Result, weakref.ref[Array]] | None = None
+        self._files = dict(self._find())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a result."""
+        return self._size * self._dtype.itemsize
+
+    @property
+    def held(self) -> list[Result]:
+        """All results that are stored, in order."""
+        with self._lock:
+            return sorted(self._files, key=lambda result: (result.round, result.attempt))
+
+    def store(self, round: int, attempt: int, vector: Array) -> Result:
+        """Keep a result safe; it is on disk when this returns."""
+        vector.flags.writeable = False
+        data = _bytes(np.ascontiguousarray(vector, dtype=self._dtype))
+        result = Result(round, attempt, hashlib.sha256(data).digest())
+        path = self._folder / f"{round}-{attempt}-{result.digest.hex()}.bin"
+        # it may be computed and fetched at the same time
+        with (
+            self._storing,
+            replacing(path, AGAIN, mode=OWNER) as temporary,
+            temporary.open("wb") as file,
+        ):
+            file.write(data)
+        with self._lock:
+            self._files[result] = path
+            self._kept, self._last = vector, (result, weakref.ref(vector))
+        return result
+
+    def keep_from(self, round: int) -> None:
+        """Forget results of earlier rounds."""
+        for result in self.held:
+            if result.round < round:
+                self.drop(result)
+
+    def drop(self, result: Result) -> None:
+        """Forget a result."""
+        with self._lock:
+            path = self._files.pop(result, None)
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    def load(self, round: int, digest: bytes) -> Array:
+        """Return a stored result; `RunFolderError` if it is not here, or was damaged and is now gone."""
+        with self._lock:
+            found = next((r for r in self._files if (r.round, r.digest) == (round, digest)), None)
+            if found is None:
+                raise RunFolderError(f"there is no result of round {round} here; start this peer again to fetch it")
+            if self._last is not None and self._last[0] == found:
+                self._kept, vector = None, self._last[1]()
+                if vector is not None:
+                    return vector
+            path = self._files[found]
+        vector = self._read(path, digest)
+        if vector is None:
+            with self._lock:
+                self._files.pop(found, None)
+            path.unlink(missing_ok=True)
+            raise RunFolderError(f"{path} was damaged and is removed; start this peer again to fetch it from others")
+        with self._lock:
+            self._last = (found, weakref.ref(vector))
+        return vector
+
+    def pieces(self, round: int, digest: bytes) -> Iterator[memoryview]:
+        """Give a result away, piece by piece; nothing if it is not here."""
+        try:
+            data = _bytes(np.ascontiguousarray(self.load(round, digest), dtype=self._dtype))
+        except RunFolderError:
+            return
+        for at in range(0, len(data), PIECE):
+            yield data[at : at + PIECE]
+
+    def _find(self) -> Iterator[tuple[Result, Path]]:
+        """Find what is whole; what is damaged is removed, because others hold it."""
+        for path in self._folder.glob("*.bin"):
+            try:
+                round, attempt, digest = path.stem.split("-")
+                result = Result(int(round), int(attempt), bytes.fromhex(digest))
+            except ValueError:
+                continue
+            if self._read(path, result.digest) is None:
+                path.unlink(missing_ok=True)
+            else:
+                yield result, path
+
+    def _read(self, path: Path, digest: bytes) -> Array | None:
+        try:
+            vector: Array = np.fromfile(path, dtype=self._dtype)
+        except OSError:
+            return None
+        if vector.shape != (self._size,) or hashlib.sha256(_bytes(vector)).digest() != digest:
+            return None
+        vector.flags.writeable = False
+        return vector
+
+
+def vector_from(data: memoryview, dtype: str) -> Array:
+    """Return the vector that bytes from another peer hold."""
+    return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<"))
+
+
+def _bytes(vector: Array) -> memoryview:
+    return vector.data.cast("B") if vector.size else memoryview(b"")

@@ -1,0 +1,274 @@
+"""One attempt seen from one member: the protocol in a thread of its own, over one stream to and from each other member.
+
+The log says what to do: share; then open, or finish without those that were lost; or stop. What comes of it is told as
+events of the core.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from securedfl.errors import PeerLostError
+from securedfl.network.core import events as ev
+from securedfl.network.data.averages import check_finite
+from securedfl.network.data.driver import Attempt, Plan
+from securedfl.network.data.mailbox import Mailbox, StalledError
+from securedfl.network.data.memory import give_back
+from securedfl.network.data.parcels import Place, pack
+from securedfl.network.wire.links import Links
+from securedfl.network.wire.streams import Outgoing
+from securedfl.protocols.steps import Array, Draw
+
+log = logging.getLogger("securedfl.peer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What an attempt is about.
+
+    Attributes
+    ----------
+    place, members, me
+        Run, round and attempt; the names of the members by number, in order; and this peer's number.
+    plan, two_parts
+        What to run, and whether it stops at its commit step.
+    vector, draws
+        This peer's parameters, and where masks come from; None for cryptographic ones.
+    patience, grace, ready
+        Seconds without progress; seconds in which the core notices by itself who is lost; and who is ready now, so that
+        its messages can be waited for.
+    store
+        Makes a result of a mean and keeps it; returns its digest.
+    """
+
+    place: Place
+    members: Mapping[int, str]
+    me: int
+    plan: Plan
+    two_parts: bool
+    vector: Array
+    draws: Callable[[int], Draw] | None
+    patience: float
+    grace: float
+    ready: Callable[[], Collection[int]]
+    store: Callable[[Array], bytes]
+
+
+@dataclass(frozen=True)
+class _Streams:
+    """The streams of one part of an attempt."""
+
+    key: bytes
+    mailbox: Mailbox
+    outlets: dict[int, _Outlet] = field(default_factory=dict)
+
+
+class Trial(threading.Thread):
+    """One attempt; start it, then give orders.
+
+    Parameters
+    ----------
+    links
+        The network.
+    work
+        What it is about.
+    tell
+        Told `Shared`, `Holds` and `Failed`.
+    broke
+        Told an error of this peer's own, after which it cannot go on.
+    """
+
+    def __init__(
+        self, links: Links, work: Work, tell: Callable[[ev.Event], None], broke: Callable[[BaseException], None]
+    ) -> None:
+        super().__init__(name=f"securedfl-round-{work.place.round}", daemon=True)
+        self._links, self._work, self._tell, self._broke = links, work, tell, broke
+        self._numbers = tuple(work.members)
+        self._orders: queue.SimpleQueue[tuple[int, ...] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._streams: _Streams | None = None
+        self._done = self._stopped = False
+        self._failed: ev.Failed | None = None
+        self._job = Attempt(work.plan, work.vector, draws=work.draws, patience=work.patience, excused=self._too_early)
+
+    def finish(self, lost: tuple[int, ...] = ()) -> None:
+        """Open the sums; again, without those that were lost, if need be."""
+        self._orders.put(lost)
+        if lost:
+            self._interrupt()
+
+    def stop(self) -> None:
+        """Give up; what others still need of an attempt that ended well is sent all the same."""
+        self._stopped = True
+        self._orders.put(None)
+        if self._done:
+            self._job.forget()
+        else:
+            self._interrupt()
+
+    def link_lost(self, peer: int, reason: str) -> None:
+        """Learn that the streams to and from a peer broke off."""
+        with self._lock:
+            streams = self._streams
+        if streams is not None and peer in self._numbers and not self._done:
+            streams.mailbox.fail(StalledError(frozenset({self._numbers.index(peer)}), reason))
+
+    def run(self) -> None:
+        """Share, then do as ordered."""
+        try:
+            shared = self._part(None)
+            while (lost := self._order()) is not None:
+                if shared and self._orders.empty():
+                    self._part(lost)
+        except BaseException as error:
+            if not self._stopped:
+                self._broke(error)
+        finally:
+            self._hang_up()
+            self._job.forget()
+            give_back()
+
+    def _order(self) -> tuple[int, ...] | None:
+        """Wait for the next order; if that takes long, tell what failed.
+
+        Whoever is really lost, the core notices by itself, and it is better not to blame the wrong one before.
+        """
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            try:
+                return self._orders.get(timeout=self._work.grace)
+            except queue.Empty:
+                self._tell(failed)
+        return self._orders.get()
+
+    def _part(self, lost: tuple[int, ...] | None) -> bool:
+        """Run the first part (None), or the second one without the lost; return whether it went well."""
+        work, place = self._work, self._work.place
+        try:
+            if lost is None or lost:
+                self._hang_up()
+                self._connect(lost or ())
+            if lost is None:
+                self._job.share()
+            if lost is not None or not work.two_parts:
+                self._keep(frozenset(self._numbers.index(peer) for peer in lost or ()))
+                self._see_off()
+            else:
+                self._tell(ev.Shared(place.round, place.attempt))
+        except PeerLostError as error:
+            if self._orders.empty():
+                self._failed = self._blame(error, lost)
+            return False
+        return True
+
+    def _keep(self, lost: frozenset[int]) -> None:
+        """Finish, and keep the result."""
+        mean = self._job.finish(lost)
+        check_finite(mean)
+        digest = self._work.store(mean)
+        self._done = True
+        self._tell(ev.Holds(self._work.place.round, self._work.place.attempt, digest))
+
+    def _blame(self, error: PeerLostError, lost: tuple[int, ...] | None) -> ev.Failed:
+        work, place = self._work, self._work.place
+        peers = tuple(sorted(self._numbers[k] for k in error.peers)) if isinstance(error, StalledError) else ()
+        if lost is None:
+            ready = work.ready()
+            peers = tuple(peer for peer in peers if peer in ready) or peers
+        names = ", ".join(work.members[peer] for peer in peers)
+        log.warning("round %d: attempt %d makes no progress: %s: %s", place.round, place.attempt, names, error)
+        return ev.Failed(place.round, place.attempt, lost or (), peers)
+
+    def _too_early(self, missing: frozenset[int]) -> bool:
+        ready = self._work.ready()
+        return not self._job.holds and not any(self._numbers[k] in ready for k in missing)
+
+    def _connect(self, lost: tuple[int, ...]) -> None:
+        """Open a mailbox, and streams to everybody who takes part."""
+        work = self._work
+        gone = frozenset(self._numbers.index(peer) for peer in lost)
+        routes = work.plan.routes_without(gone) if gone else work.plan.routes
+        place = work.place
+        name = repr((place.run, place.round, place.attempt, lost)).encode()
+        streams = _Streams(blake2b(name, digest_size=24).digest(), Mailbox(place, routes))
+        with self._lock:
+            self._streams = streams
+        if not self._orders.empty():
+            raise PeerLostError("there are new orders")
+        others = {k: self._work.members[peer] for k, peer in enumerate(self._numbers) if peer not in (work.me, *lost)}
+        for k, peer in others.items():
+            self._links.accept(peer, streams.key, _Delivery(streams.mailbox, k))
+        for k, peer in others.items():
+            try:
+                streams.outlets[k] = _Outlet(k, self._links.open(peer, streams.key), work.patience)
+            except PeerLostError as error:
+                raise StalledError(frozenset({k}), str(error)) from None
+        self._job.connect(streams.mailbox, streams.outlets)
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            streams = self._streams
+        if streams is not None:
+            streams.mailbox.fail(PeerLostError("there are new orders"))
+            for outlet in list(streams.outlets.values()):
+                outlet.stream.cancel()
+
+    def _see_off(self) -> None:
+        """Wait until the others have what they were sent, or want it no more."""
+        streams = self._streams
+        for outlet in streams.outlets.values() if streams else ():
+            with suppress(PeerLostError):
+                outlet.stream.finish(self._work.patience)
+
+    def _hang_up(self) -> None:
+        with self._lock:
+            streams, self._streams = self._streams, None
+        if streams is None:
+            return
+        for k, outlet in streams.outlets.items():
+            if not outlet.stream.over:
+                outlet.stream.cancel()
+            self._links.forget(self._work.members[self._numbers[k]], streams.key)
+
+
+class _Outlet:
+    """Where the driver puts messages for one member."""
+
+    def __init__(self, number: int, stream: Outgoing, patience: float) -> None:
+        self._number, self.stream, self._patience = number, stream, patience
+
+    def put(self, place: Place, message: Any) -> None:
+        """Send a message; blocks while too much waits."""
+        try:
+            self.stream.put(*pack(place, message), timeout=self._patience)
+        except PeerLostError as error:
+            raise StalledError(frozenset({self._number}), str(error)) from None
+
+
+class _Delivery:
+    """The inlet that fills a mailbox with what one member sends."""
+
+    def __init__(self, mailbox: Mailbox, sender: int) -> None:
+        self._mailbox, self._sender = mailbox, sender
+
+    def begin(self, head: bytes, nbytes: int) -> memoryview | None:
+        """Give memory for messages that the routes announce."""
+        return np.empty(nbytes, np.uint8).data if self._mailbox.expects(self._sender, head, nbytes) else None
+
+    def arrived(self, head: bytes, body: memoryview) -> None:
+        """Put a message into the mailbox."""
+        self._mailbox.deliver(self._sender, head, body)
+
+    def ended(self, reason: str) -> None:
+        """Fail the attempt if the sender stopped too early."""
+        if self._mailbox.lacks(self._sender):
+            self._mailbox.fail(StalledError(frozenset({self._sender}), reason or "it ended too early"))

@@ -1,0 +1,207 @@
+"""Pursuits: how a peer gets linked. It is dialled directly; where that fails, both wait for each other at relays."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from securedfl.network.wire.connection import Connection, Handler
+from securedfl.network.wire.contact.dial import Dial
+from securedfl.network.wire.frames import Kind
+from securedfl.network.wire.identity import Identity, require
+from securedfl.network.wire.loop import Loop, Timer
+from securedfl.network.wire.values import FrameError, IdentityError, Limits, Member
+
+FIRST_PAUSE, LONGEST_PAUSE, RELAYED_PAUSE = 0.2, 5.0, 60.0
+"""Seconds between tries: they double, with jitter; a peer that is linked through a relay is dialled now and then."""
+POLITENESS = 0.5
+"""Seconds by which the peer whose name comes later lets the other one dial first."""
+TURNS_BEFORE_RELAYS = 4
+"""Tries, about three seconds of them, that a peer that can be dialled has to answer before relays are asked."""
+RELAYS_AT_ONCE = 3
+RELAY_WAIT = 20.0
+"""Seconds to wait at a relay before another one is tried instead."""
+
+
+@dataclass
+class Site:
+    """What all pursuits of this peer share; changed by `Links.update`, in the I/O thread only."""
+
+    me: str
+    loop: Loop
+    limits: Limits
+    identity: Identity
+    roster: Mapping[str, Member]
+    relays: Mapping[str, Member]
+    proxy: str | None
+    handler: Handler = field(default_factory=Handler)
+    linked: Callable[[str], bool] = lambda _peer: False
+    connections: set[Connection] = field(default_factory=set)
+
+
+class Pursuit(Handler):
+    """Tries to link one peer, until it is linked or stopped; for the I/O thread.
+
+    Parameters
+    ----------
+    failed
+        Told why a try failed.
+    """
+
+    def __init__(self, site: Site, peer: str, failed: Callable[[str, str], None]) -> None:
+        self._site, self._peer, self._report = site, peer, failed
+        self._tries: dict[str, Dial | Connection] = {}
+        self._put_off: dict[str, float] = {}
+        self._turns = 0
+        self._relayed = False
+        self._timer: Timer | None = None
+
+    def begin(self) -> None:
+        """Begin, or begin again after a link was lost."""
+        self.stop()
+        self._turns, self._relayed = 0, False
+        polite = self._peer < self._site.me and self._site.roster[self._peer].listens
+        self._timer = self._site.loop.later(POLITENESS * polite, self._turn)
+
+    def stop(self) -> None:
+        """Give up all tries."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for key in list(self._tries):
+            self._drop(key)
+
+    def linked(self, through: str | None) -> None:
+        """Learn that the peer is linked; if through a relay, go on looking for a direct way, slowly."""
+        self.stop()
+        self._relayed = through is not None
+        if self._relayed and self._site.roster[self._peer].listens:
+            self._timer = self._site.loop.later(RELAYED_PAUSE * random.uniform(0.5, 1.5), self._turn)
+
+    def _turn(self) -> None:
+        site, member = self._site, self._site.roster[self._peer]
+        pause = RELAYED_PAUSE if self._relayed else min(FIRST_PAUSE * 2**self._turns, LONGEST_PAUSE)
+        self._turns = min(self._turns + 1, 16)
+        self._timer = site.loop.later(pause * random.uniform(0.5, 1.5), self._turn)
+        direct = self._tries.get("")
+        if member.listens and (direct is None or (isinstance(direct, Connection) and direct.closed)):
+            self._dial("", member)
+        if not self._relayed and (not member.listens or self._turns > TURNS_BEFORE_RELAYS):
+            self._wait_at_relays()
+
+    def _wait_at_relays(self) -> None:
+        """Wait at a few relays; where nobody came for long, let another one have its place."""
+        now = time.monotonic()
+        for key, found in list(self._tries.items()):
+            if key and isinstance(found, Connection) and now - found.began > RELAY_WAIT:
+                self._put_off[key] = now
+                self._drop(key)
+        for relay in self._candidates():
+            if len(self._tries.keys() - {""}) < RELAYS_AT_ONCE and relay.name not in self._tries:
+                self._dial(relay.name, relay)
+
+    def _candidates(self) -> Sequence[Member]:
+        """Return who may join the two: both ends order them alike, those that failed here lately come last."""
+        site = self._site
+        pair = "\0".join(sorted((site.me, self._peer)))
+        thirds = [
+            member for member in site.roster.values() if member.listens and member.name not in (site.me, self._peer)
+        ]
+
+        def order(member: Member) -> tuple[float, bool, bool, bytes]:
+            mixed = hashlib.sha256(f"{pair}\0{member.name}".encode()).digest()
+            named = member.name in site.relays
+            return self._put_off.get(member.name, 0.0), not named, not named and not site.linked(member.name), mixed
+
+        return sorted([*site.relays.values(), *thirds], key=order)
+
+    def _dial(self, key: str, member: Member) -> None:
+        self._tries[key] = Dial(
+            self._site.loop,
+            member.host,
+            member.port,
+            proxy=self._site.proxy,
+            timeout=self._site.limits.handshake,
+            connected=lambda sock, rest: self._connected(key, member, sock, rest),
+            failed=lambda reason: self._failed(key, reason),
+        )
+
+    def _drop(self, key: str) -> None:
+        found = self._tries.pop(key)
+        if isinstance(found, Dial):
+            found.give_up()
+        elif key:
+            found.close("no longer needed")
+
+    def _failed(self, key: str, reason: str) -> None:
+        self._tries.pop(key, None)
+        if not key:
+            self._report(self._peer, reason)
+            return
+        self._put_off[key] = time.monotonic()
+        if not self._site.roster[self._peer].listens:
+            # of a peer that can be dialled, what is wrong with that is what people should mend
+            self._report(self._peer, f"it only dials out, and relay {key} does not join the two: {reason}")
+
+    def _connected(self, key: str, member: Member, sock: socket.socket, rest: bytes) -> None:
+        site = self._site
+        tls = site.identity.dialling(member.name)
+        handler = self if key else site.handler
+        connection = Connection(site.loop, sock, tls, site.limits, handler, peer=member.name, dialled=not key)
+        self._tries[key] = connection
+        self._hurry(connection)
+        connection.start(rest)
+
+    def _hurry(self, connection: Connection) -> None:
+        self._site.connections.add(connection)
+
+        def check() -> None:
+            waits_at_relay = connection.handler is self and connection.secured
+            if not connection.exchange.linked and not waits_at_relay:
+                connection.close("it did not greet in time", tell=True)
+
+        self._site.loop.later(self._site.limits.handshake, check)
+
+    # -- connections to relays --------------------------------------------------------------------------------
+
+    def on_secured(self, connection: Connection) -> None:
+        """Ask a relay for the peer, if it is the relay that it should be."""
+        relay = self._site.relays.get(connection.peer) or self._site.roster.get(connection.peer)
+        if relay is None:
+            raise IdentityError(f"{connection.peer} is not a relay any more")
+        require(connection.certificate, relay)
+        connection.reply(Kind.JOIN, self._peer.encode())
+
+    def on_frame(self, connection: Connection, kind: Kind, _payload: bytes) -> None:
+        """Go on with the peer itself, once the relay has joined the two."""
+        if kind is not Kind.JOINED:
+            raise FrameError("a relay that does not answer as one")
+        site, peer = self._site, self._peer
+        self._tries.pop(connection.peer, None)
+        sock, rest = connection.detach()
+        first = site.me < peer
+        tls = site.identity.dialling(peer) if first else site.identity.accepting()
+        inner = Connection(
+            site.loop,
+            sock,
+            tls,
+            site.limits,
+            site.handler,
+            peer=peer,
+            through=connection.peer,
+            dialled=first,
+        )
+        self._hurry(inner)
+        inner.start(rest)
+
+    def on_closed(self, connection: Connection, reason: str) -> None:
+        """Learn that a relay is gone, or does not want to join the two."""
+        if self._tries.get(connection.peer) is connection:
+            self._failed(connection.peer, reason)
+
+    def count(self, what: str) -> None:
+        """Let the links count."""
+        self._site.handler.count(what)

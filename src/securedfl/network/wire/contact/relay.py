@@ -1,0 +1,223 @@
+"""The relay: joins two peers that cannot reach each other, and sees nothing but the bytes of their own TLS.
+
+Both dial it, prove who they are, and name each other; names come from certificates, so that nobody can be joined in
+somebody else's place. Then TLS with the relay ends and the two speak TLS with each other on the same sockets.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+
+from securedfl.network.wire.connection import Connection, Handler
+from securedfl.network.wire.contact.door import Door
+from securedfl.network.wire.frames import Kind
+from securedfl.network.wire.identity import Identity, name_of
+from securedfl.network.wire.keys import KeyFiles
+from securedfl.network.wire.loop import READ, WRITE, Loop
+from securedfl.network.wire.values import FrameError, Limits
+
+SILENCE = 120.0
+"""Seconds without a byte after which a relay hangs up; links speak more often than that."""
+
+
+class Relay:
+    """Joins connections in pairs; for the I/O thread.
+
+    Parameters
+    ----------
+    joined
+        How many connections one peer may have here, waiting or joined.
+    """
+
+    def __init__(self, loop: Loop, joined: int) -> None:
+        self._loop, self._most = loop, joined
+        self._waiting: dict[tuple[str, str], Connection] = {}
+        self._pairs: dict[Pair, tuple[str, str]] = {}
+        self.bytes = 0
+
+    def join(self, connection: Connection, target: str) -> None:
+        """Let a connection wait for another peer, or join it with that peer if it waits already."""
+        name = connection.peer
+        earlier = self._waiting.pop((name, target), None)
+        if earlier is not None:
+            earlier.close("it asked again")
+        used = Counter(one for names in self._pairs.values() for one in names)
+        used.update(one for one, _ in self._waiting)
+        if used[name] >= self._most:
+            raise FrameError("too many connections through this relay")
+        other = self._waiting.pop((target, name), None)
+        if other is None:
+            self._waiting[name, target] = connection
+            return
+        for end in (other, connection):
+            end.reply(Kind.JOINED)
+        if not (other.idle and connection.idle):
+            for end in (other, connection):
+                end.close("the other peer is gone", tell=True)
+            return
+        (first, early), (second, late) = other.detach(), connection.detach()
+        pair = Pair(self._loop, first, second, self._ended)
+        self._pairs[pair] = (name, target)
+        if early or late:
+            # nobody may speak before both know that they are joined
+            pair.close()
+
+    def closed(self, connection: Connection) -> None:
+        """Learn that a connection that waited is gone."""
+        for names, other in list(self._waiting.items()):
+            if other is connection:
+                del self._waiting[names]
+
+    def sweep(self) -> None:
+        """Hang up where nothing has been heard for long."""
+        now = time.monotonic()
+        for pair in [pair for pair in self._pairs if now - pair.heard > SILENCE]:
+            pair.close()
+        for connection in [one for one in self._waiting.values() if now - one.heard > SILENCE]:
+            connection.close("nothing was heard for too long", tell=True)
+
+    def close(self) -> None:
+        """Hang up on everybody."""
+        for pair in list(self._pairs):
+            pair.close()
+        for connection in list(self._waiting.values()):
+            connection.close("the relay is stopping", tell=True)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs are joined now."""
+        return len(self._pairs)
+
+    def _ended(self, pair: Pair) -> None:
+        self.bytes += pair.bytes
+        del self._pairs[pair]
+
+
+class Pair:
+    """Two sockets, each of which is sent what the other one says; at most one buffer waits in each direction."""
+
+    def __init__(self, loop: Loop, first: socket.socket, second: socket.socket, ended: Callable[[Pair], None]) -> None:
+        self._loop, self._ended = loop, ended
+        self.heard, self.bytes, self._closed = time.monotonic(), 0, False
+        self._ways = (Way(first, second, loop.buffer), Way(second, first, loop.buffer))
+        self._watch()
+
+    def close(self) -> None:
+        """Hang up on both."""
+        if self._closed:
+            return
+        self._closed = True
+        for way in self._ways:
+            self._loop.watch(way.source, 0, self._ready)
+            way.source.close()
+        self._ended(self)
+
+    def _watch(self) -> None:
+        there, back = self._ways
+        for way, other in ((there, back), (back, there)):
+            events = (0 if way.waiting or way.ended else READ) | (WRITE if other.waiting else 0)
+            self._loop.watch(way.source, events, self._ready)
+
+    def _ready(self, _events: int) -> None:
+        if self._closed:
+            return
+        try:
+            moved = sum(way.move() for way in self._ways)
+        except OSError:
+            self.close()
+            return
+        if moved:
+            self.bytes += moved
+            self.heard = time.monotonic()
+        if any(way.ended and not way.waiting for way in self._ways):
+            self.close()
+        else:
+            self._watch()
+
+
+class Way:
+    """One direction between two sockets; what the target does not take at once waits here, and nothing is read then."""
+
+    def __init__(self, source: socket.socket, target: socket.socket, buffer: memoryview) -> None:
+        self.source, self._target, self._buffer = source, target, buffer
+        self.waiting = memoryview(b"")
+        self.ended = False
+
+    def move(self) -> int:
+        """Move what can be moved now; return how many bytes arrived."""
+        arrived, fresh = 0, self.waiting
+        with suppress(BlockingIOError):
+            if not fresh:
+                arrived = self.source.recv_into(self._buffer)
+                self.ended, fresh = not arrived, self._buffer[:arrived]
+        with suppress(BlockingIOError):
+            if fresh:
+                fresh = fresh[self._target.send(fresh) :]
+        # the buffer is everybody's: what is left of it must be copied
+        self.waiting = memoryview(bytes(fresh)) if arrived else fresh
+        return arrived
+
+
+class RelayServer(Handler):
+    """A relay on a host of its own: ``securedfl relay``.
+
+    Whoever has a certificate of the federation's authority may use it. It knows no roster: the ends check each other.
+
+    Parameters
+    ----------
+    files
+        Its own key, its certificate and the federation's authority.
+    listen
+        ``HOST:PORT``.
+    """
+
+    def __init__(self, files: KeyFiles, listen: str, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._identity = Identity(files)
+        self.counters: Counter[str] = Counter()
+        self._loop = Loop("relay")
+        self.relay = Relay(self._loop, self._limits.joined)
+        self._door = Door(self._loop, listen, self._limits, self._welcome)
+        self.address = self._door.address
+        self._loop.start()
+        self._loop.call(self._door.open)
+        self._loop.call(self._sweep)
+
+    def close(self) -> None:
+        """Stop; joined peers look for another way."""
+        self._loop.call(self._door.close)
+        self._loop.call(self.relay.close)
+        self._loop.stop()
+
+    def _sweep(self) -> None:
+        self.relay.sweep()
+        self._loop.later(SILENCE / 4, self._sweep)
+
+    def _welcome(self, sock: socket.socket) -> Connection:
+        return Connection(self._loop, sock, self._identity.accepting(), self._limits, self)
+
+    def on_secured(self, connection: Connection) -> None:
+        """Take the name in the certificate, which the authority vouches for."""
+        connection.peer = name_of(connection.certificate)
+
+    def on_frame(self, connection: Connection, kind: Kind, payload: bytes) -> None:
+        """Join two peers; nothing else is done here."""
+        if kind is not Kind.JOIN:
+            raise FrameError("this is a relay and no peer; list it under relays")
+        self._door.finished(connection)
+        self.relay.join(connection, payload.decode("ascii", "replace"))
+
+    def on_closed(self, connection: Connection, _reason: str) -> None:
+        """Forget a connection."""
+        if not connection.peer:
+            self.count("refused: stranger")
+        self._door.finished(connection)
+        self.relay.closed(connection)
+
+    def count(self, what: str) -> None:
+        """Count what was refused."""
+        self.counters[what] += 1

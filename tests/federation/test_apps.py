@@ -1,0 +1,266 @@
+"""Apps: the user's own model, data and update, simulated by any number of processes and between real ones."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from typer.testing import CliRunner
+
+import securedfl
+from securedfl import App
+from securedfl.cli import app as command_line
+from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.settings import peer_settings
+from securedfl.federation.apps.task import AppTask
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.observer import Observer
+from securedfl.federation.train import resume, train
+from securedfl.learning.training.processes import ProcessTeam
+from securedfl.learning.training.team import InProcessTeam
+
+SOURCE = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+import securedfl
+
+def make(settings):
+    layers = torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.2), torch.nn.Linear(3, 2)
+    model = torch.nn.Sequential(*layers)
+    random = torch.Generator().manual_seed(settings["number"])
+    x = torch.randn(40 + 2 * settings["number"], 4, generator=random)
+    y = (x[:, 0] > 0).long()
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings["learning_rate"], momentum=0.9)
+
+    def update(model, data, round):
+        if settings.get("repeat"):
+            torch.manual_seed(100 * settings["number"] + round)
+        model.train()
+        for inputs, labels in data:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+            loss.backward()
+            optimizer.step()
+        return loss.item()
+
+    update.state_dict, update.load_state_dict = optimizer.state_dict, optimizer.load_state_dict
+
+    def evaluate(model, data):
+        model.eval()
+        with torch.inference_mode():
+            scores = model(x)
+        return (scores.argmax(1) == y).sum(), torch.nn.functional.cross_entropy(scores, y, reduction="sum"), len(y)
+
+    data = DataLoader(TensorDataset(x, y), batch_size=8, shuffle=True)
+    return securedfl.App(model=model, data=data, update=update, evaluate=evaluate)
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module of the user's in the current folder."""
+    (tmp_path / "my_app.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("my_app", None)
+
+
+def points(settings):
+    """A model of one number, without torch: the mean of all peers' points."""
+    data = np.random.default_rng(settings["number"]).normal(5, 1, 30)
+
+    def update(model, data, round):
+        model["centre"] += 0.5 * (data.mean() - model["centre"])
+
+    return App(model={"centre": np.zeros(1)}, data=data, update=update)
+
+
+def rows(folder):
+    """The numbers of a run, without times."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if not key.endswith("seconds")} for line in lines]
+
+
+def config(**settings):
+    return TrainConfig.resolve({"entry": "my_app:make", "peers": 3, "learning_rate": 0.01, **settings})
+
+
+def test_every_method_trains_an_app(module):
+    settings = {"peers": 4, "rounds": 2, "learning_rate": 0.05, "protocol": "shares"}
+    summary = train("my_app:make", methods="local,fedavg,secured,shares", out=module / "run", **settings)
+    assert (summary.dataset, summary.samples.train, summary.samples.test) == ("my_app:make", 172, 172)
+    found = {name: method.final_loss for name, method in summary.methods.items()}
+    assert found["fedavg"] == pytest.approx(found["secured"], rel=1e-5)
+    assert found["fedavg"] == pytest.approx(found["shares"], rel=1e-5)
+    assert found["local"] != pytest.approx(found["fedavg"], rel=1e-3)
+    assert (module / "run" / "report.html").exists() is False
+    # the same function, given as it is, has the same name
+    import my_app
+
+    again = train(my_app.make, methods="secured", out=module / "again", **settings)
+    assert again.dataset == "my_app:make"
+    assert again.methods["secured"].final_loss == summary.methods["secured"].final_loss
+
+
+def test_two_processes_compute_the_same_bits_as_one(module):
+    task = AppTask(Entry.of("my_app:make", module), config())
+    with InProcessTeam(task) as one, ProcessTeam(task, 2) as two:
+        assert one.samples() == two.samples() == [40, 42, 44]
+        for team in (one, two):
+            team.initialise()
+        for round in (1, 2):
+            np.testing.assert_equal(one.update(round), two.update(round))
+        np.testing.assert_array_equal(one.parameters, two.parameters)
+        assert one.evaluate() == two.evaluate()
+        np.testing.assert_equal(one.states(), two.states())
+
+
+def test_a_resumed_run_ends_like_an_uninterrupted_one(module):
+    class Stop(Observer):
+        def round_finished(self, row):
+            if row.round == 2:
+                raise KeyboardInterrupt
+
+    settings = {"methods": ("secured",), "rounds": 4, "protocol": "shares"}
+    train(config(**settings, out=module / "whole"))
+    with pytest.raises(KeyboardInterrupt):
+        train(config(**settings, out=module / "run"), observer=Stop())
+    assert len(rows(module / "run")) == 3
+    resume(module / "run")
+    assert rows(module / "run") == rows(module / "whole")
+    ends = [load_file(module / name / "checkpoints" / "secured.safetensors") for name in ("run", "whole")]
+    np.testing.assert_equal(*ends)
+
+
+def test_simulated_and_between_processes_it_gives_the_same_bits(module):
+    settings = {"peers": 3, "rounds": 2, "learning_rate": 0.05, "protocol": "shares", "data": {"repeat": True}}
+    train("my_app:make", methods="secured", out=module / "simulated", **settings)
+    simulated = load_file(module / "simulated" / "checkpoints" / "secured.safetensors")["parameters"]
+    options = ["--entry=my_app:make", "--peers=3", "--rounds=2", "--learning-rate=0.05", "--protocol=shares"]
+    result = CliRunner().invoke(command_line, ["up", *options, "--data=repeat=true", "--json", "--out=real"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["samples"] == {"train": 126, "test": 126}
+    for peer in range(3):
+        model = np.load(module / "real" / "federation" / f"peer-{peer}" / "model.npz")
+        averaged = [model[name].ravel() for name in model.files if model[name].dtype == np.float32]
+        np.testing.assert_array_equal(np.concatenate(averaged), simulated[0])
+
+
+def test_a_function_of_a_notebook_is_trained_in_one_process_and_that_is_told(tmp_path):
+    told = []
+
+    class Listen(Observer):
+        def preparing(self, text):
+            told.append(text)
+
+        def started(self, folder, config, workers):
+            told.append(workers)
+
+    given = lambda settings: points(settings)  # noqa: E731
+    train(given, methods="secured", rounds=3, workers=2, out=tmp_path / "run", observer=Listen())
+    assert told == ["The app cannot be imported by its name, so one process trains it (workers = 1)", 1]
+    with pytest.raises(ConfigError, match="cannot load the entry point"):
+        resume(tmp_path / "run")
+    summary = resume(tmp_path / "run", app=given)
+    assert summary.samples.train == 270
+    assert summary.methods["secured"].best_accuracy is None
+
+
+def test_an_app_may_do_without_torch_and_scores(tmp_path):
+    train(points, methods="secured", rounds=8, out=tmp_path / "run")
+    centre = load_file(tmp_path / "run" / "checkpoints" / "secured.safetensors")["parameters"]
+    truth = np.mean([np.random.default_rng(k).normal(5, 1, 30).mean() for k in range(9)])
+    assert centre.dtype == np.float64
+    np.testing.assert_allclose(centre[0], truth * (1 - 0.5**8), rtol=1e-6)
+
+
+def test_settings_tell_an_app_whose_it_is():
+    made = config(data={"path": "site-{number}/{name}.csv", "columns": ["{name}", "b"], "part": 0.5}, seed=3)
+    found = peer_settings(made, 2)
+    assert found.items() >= {"name": "peer-2", "number": 2, "peers": 3, "seed": 3, "learning_rate": 0.01}.items()
+    assert (found["path"], found["columns"], found["part"]) == ("site-2/peer-2.csv", ["peer-2", "b"], 0.5)
+    assert peer_settings(made, 2, name="here", data={"path": "{x}"})["path"] == "{x}"
+    with pytest.raises(ConfigError, match=r"only \{name\} and \{number\} can stand in braces"):
+        peer_settings(config(data={"path": "{site}"}), 0)
+    again = TrainConfig.resolve(json.loads(json.dumps(made.to_dict())))
+    assert again.fingerprint() == made.fingerprint() != config(seed=3).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (3, r"must return a securedfl.App, \(model, data, update\)"),
+        (({"w": np.zeros(1)}, [1]), "not a tuple"),
+        (({"w": np.zeros(1)}, [1], 3), "update of .* must be a function, not a int"),
+        (App(model={"w": np.zeros(1)}, data=[1], update=print, evaluate=5), r"evaluate of .* must be a function"),
+    ],
+)
+def test_what_makes_no_app_is_told_before_anything_is_written(tmp_path, made, message):
+    with pytest.raises(ConfigError, match=message):
+        train(lambda settings: made, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_entries_that_lead_nowhere(module):
+    for entry, message in (
+        ("my_app", "must be module:function"),
+        ("my_app:mak", "has no attribute 'mak'; modules are looked for in"),
+        ("no_such:make", "No module named 'no_such'"),
+        ("my_app:torch", "must be a function, not a module"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            train(entry, out=module / "run")
+    with pytest.raises(ConfigError, match="made by a function of a peer's settings"):
+        train(App(model={"w": np.zeros(1)}, data=[1], update=print), out=module / "run")
+
+
+def test_settings_that_contradict_an_app():
+    for setting in ({"model": "cnn"}, {"dataset": "femnist"}, {"fraction": 0.5}):
+        with pytest.raises(ConfigError, match="leave one"):
+            config(**setting)
+    with pytest.raises(ConfigError, match="without entry nothing takes it"):
+        TrainConfig.resolve({"data": {"path": "x"}})
+
+
+def test_an_app_that_goes_wrong_while_it_trains(tmp_path):
+    def growing(settings):
+        def update(model, data, round):
+            if settings["number"] == 1:
+                model["w"][:] = np.inf
+
+        return {"w": np.zeros(1)}, [1], update
+
+    with pytest.raises(InvalidInputError, match="training of peer 1 diverged in round 1"):
+        train(growing, methods="secured", out=tmp_path / "run")
+
+    def odd(settings):
+        return App(model={"w": np.zeros(1)}, data=[1], update=lambda *_: None, evaluate=lambda *_: 0.5)
+
+    with pytest.raises(InvalidInputError, match=r"evaluate of the app must return \(correct, loss, count\), not 0.5"):
+        train(odd, methods="secured", out=tmp_path / "other")
+
+    def different(settings):
+        return {"w": np.zeros(1 + settings["number"])}, [1], lambda *_: None
+
+    with pytest.raises(InvalidInputError, match=r"peer 1 has .* where peer 0 has"):
+        train(different, methods="secured", out=tmp_path / "third")
+
+
+def test_peers_begin_alike_and_draw_apart(tmp_path):
+    drawn = {}
+
+    def make(settings):
+        def update(model, data, round):
+            drawn[settings["number"], round] = np.random.random()  # noqa: NPY002 - what users do
+
+        return {"w": np.random.random(3)}, [1], update  # noqa: NPY002
+
+    train(make, methods="local", peers=3, rounds=2, out=tmp_path / "run")
+    parameters = load_file(tmp_path / "run" / "checkpoints" / "local.safetensors")["parameters"]
+    # kept as one row, because all are alike
+    assert len(parameters) == 1
+    assert len(set(drawn.values())) == 6
+    assert securedfl.App is App

@@ -1,0 +1,84 @@
+"""What a real peer rounds off with 16 bits: added in the next round if the rest was averaged, else dropped with it."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from securedfl.federation.bringing import Brought
+from securedfl.federation.peers.run import RealPeer
+from securedfl.federation.peers.update import Update, carried, find_update, save_update
+from securedfl.network.data.averages import Averaged
+
+ME = 2
+LEFT = np.array([0.25])
+MODEL = np.array([1.0])
+COUNTED = Averaged(3, MODEL, members=(0, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kept"),
+    [
+        (COUNTED, True),
+        (Averaged(3, MODEL, members=(0, 1, 2), fetched=True), True),
+        (Averaged(3, MODEL, members=(0, 1, 3)), False),
+        (Averaged(3, MODEL, members=(), void=True), False),
+        # the others went on meanwhile
+        (Averaged(5, MODEL, members=(0, 1, 2)), False),
+    ],
+)
+def test_only_what_belongs_to_an_averaged_update_is_carried_on(outcome, kept):
+    assert (carried(LEFT, outcome, 3, ME) is LEFT) is kept
+    assert carried(None, outcome, 3, ME) is None
+
+
+def real_peer(folder, first, outcomes):
+    """Return a peer whose averages come out as told, and the residuals that its updates are made with."""
+    asked, left = [], iter(outcomes)
+
+    def bring(w, base, weight, residual):
+        asked.append(residual)
+        return Brought(w - base, residual=np.array([0.1 * len(asked)]))
+
+    peer = SimpleNamespace(
+        begin=lambda: SimpleNamespace(round=first, again=False),
+        progress=SimpleNamespace(todo=None),
+        model=lambda: MODEL,
+        average=lambda vector, round: next(left),
+    )
+    member = SimpleNamespace(
+        peer=peer,
+        bring=bring,
+        model=peer.model,
+        average=peer.average,
+        site=SimpleNamespace(config=SimpleNamespace(out=folder), me=ME, federation=None),
+    )
+    learner = SimpleNamespace(
+        samples=1, state=dict, restore=lambda state: None, update=lambda model, round: (model + round, 0.5)
+    )
+    return RealPeer(member, learner, lambda event: None), asked
+
+
+def test_a_void_round_and_a_restart_drop_what_was_rounded_off(tmp_path):
+    outcomes = [COUNTED, Averaged(4, MODEL, void=True), Averaged(5, MODEL, members=(0, 1, 2))]
+    peer, asked = real_peer(tmp_path, 3, outcomes)
+    for round in (3, 4, 5):
+        peer.update(round)
+        peer.average(round)
+    assert asked[0] is None
+    assert asked[1].tolist() == [0.1]
+    assert asked[2] is None
+    # killed, and started again one round later: whether round 5 counted is not known any more
+    peer, asked = real_peer(tmp_path, 6, [])
+    peer.update(6)
+    assert asked == [None]
+
+
+def test_a_restart_in_the_same_round_brings_the_same_and_carries_on(tmp_path):
+    save_update(tmp_path, Update(3, np.array([7.0]), {}, 0.5, LEFT))
+    peer, asked = real_peer(tmp_path, 3, [COUNTED])
+    peer.update(3)
+    peer.average(3)
+    assert find_update(tmp_path).vector.tolist() == [7.0]
+    peer.update(4)
+    assert [residual.tolist() for residual in asked] == [[0.25]]

@@ -1,0 +1,1 @@
+"""Random faults with real processes: ``python -m tests.network.campaign`` (`make campaign`)."""
