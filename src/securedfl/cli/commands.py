@@ -29,6 +29,7 @@ COMMANDS = (
     "roster",
     "design",
     "audit",
+    "budget",
     "attack",
     "report",
     "data",

@@ -89,8 +89,10 @@ class LiveTable(Observer):
 
 
 def table(peers: Sequence[LocalPeer], rounds: int) -> Table:
-    """Return the live table: peer, round, phase, bytes in and out, last seen."""
-    result = Table("Peer", "Round", "Phase", "In", "Out", "Last seen", box=None, pad_edge=False)
+    """Return the live table: peer, round, phase, bytes in and out, epsilon if it is spent, last seen."""
+    spends = any(row.epsilon is not None for peer in peers for row in peer.rows.values())
+    columns = ["Peer", "Round", "Phase", "In", "Out", *(["Epsilon"] if spends else []), "Last seen"]
+    result = Table(*columns, box=None, pad_edge=False)
     for peer in peers:
         now, code = peer.status, peer.process.poll()
         result.add_row(
@@ -99,9 +101,16 @@ def table(peers: Sequence[LocalPeer], rounds: int) -> Table:
             now.phase if code is None else "done" if code == 0 else peer.error or "lost",
             f"{now.bytes_in / 1e6:.1f} MB",
             f"{now.bytes_out / 1e6:.1f} MB",
+            *([_epsilon(peer)] if spends else []),
             f"{time.monotonic() - peer.seen:.0f} s ago" if code is None else "",
         )
     return result
+
+
+def _epsilon(peer: LocalPeer) -> str:
+    """Return what a peer says was spent so far."""
+    last = peer.rows[max(peer.rows)].epsilon if peer.rows else None
+    return "" if last is None else f"{last:.3g}"
 
 
 class Lines(Observer):
@@ -120,5 +129,7 @@ class Lines(Observer):
             count, correct = (sum(getattr(score, key) for score in scores) for key in ("count", "correct"))
             accuracy = f"  accuracy {correct / count:.4f}" if count else ""
             seconds = max(row.average_seconds for row in rows)
-            self._console.print(f"round {round}/{self._rounds}  {len(rows)} peers{accuracy}  average {seconds:.2f} s")
+            spent = max((row.epsilon for row in rows if row.epsilon is not None), default=None)
+            told = accuracy + ("" if spent is None else f"  epsilon {spent:.3g}")
+            self._console.print(f"round {round}/{self._rounds}  {len(rows)} peers{told}  average {seconds:.2f} s")
         self._shown = max(self._shown, done)

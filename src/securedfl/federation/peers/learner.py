@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from securedfl.errors import ConfigError
 from securedfl.federation.apps.app import Entry
 from securedfl.federation.apps.learner import AppLearner, Learner
 from securedfl.federation.apps.settings import peer_settings, start_seed
+from securedfl.federation.budget.task import planned
+from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.task import Recipe, Score
@@ -29,7 +32,9 @@ class KnownLearner:
         # sums in another order give other bits
         torch.set_num_threads(1)
         self._me = config.position(federation)
-        task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device}))
+        training = federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device})
+        task, plans = planned(training, make_task(training), choose_design(training))
+        self._private = any(plan.unit == "record" for plan in plans.values())
         self._trainer = task.part([self._me]).trainer()
         self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
         self.samples = task.samples[self._me]
@@ -44,8 +49,8 @@ class KnownLearner:
     def update(self, vector: Array, round: int) -> tuple[Array, float | None]:
         """Train for the local epochs."""
         row = np.array(vector)
-        loss = self._trainer.update(self._me, round, row)
-        return row, loss
+        train = self._trainer.private_update if self._private else self._trainer.update
+        return row, train(self._me, round, row)
 
     def evaluate(self, vector: Array) -> Score | None:
         """Score on this peer's test data."""
@@ -73,11 +78,22 @@ def _on_this_machine(federation: FederationConfig) -> int:
     return sum(member.host in ("127.0.0.1", "::1", "localhost") for member in federation.members)
 
 
+def check_own_training(federation: FederationConfig, whose: str) -> None:
+    """Refuse a promise about records where this software does not take the steps itself."""
+    privacy = federation.training.privacy
+    if privacy is not None and privacy.unit == "record":
+        raise ConfigError(
+            f'unit = "record" needs clipped gradients of Poisson batches, and {whose} trains by itself; take '
+            'unit = "site", which clips whatever it brings, or a known data set'
+        )
+
+
 def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path) -> Learner:
     """Return what this peer trains; ``folder`` is where entry points are looked for first."""
     training = federation.training
     if federation.entry is None:
         return KnownLearner(federation, config)
+    check_own_training(federation, f"the app {federation.entry}")
     training = training.model_copy(update={"device": config.device})
     settings = peer_settings(training, config.position(federation), name=config.name, data=config.data)
     app = Entry.of(federation.entry, folder).make(settings, start_seed(training, settings["number"]))

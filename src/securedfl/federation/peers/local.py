@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.arrays import to_numpy
+from securedfl.designs import Design
 from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
 from securedfl.federation.apps.settings import own_data
+from securedfl.federation.budget.account import last_round
+from securedfl.federation.budget.planning import check_privacy
+from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.founding.files import Place, found, free_ports
 from securedfl.federation.gate import pass_gate
@@ -32,6 +36,7 @@ from securedfl.federation.run_folder.summary import Samples, Summary
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.task import task_of
 from securedfl.privacy.absence import Absence
+from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import by_name
 
 COMMAND = "from securedfl.cli import main; main()"
@@ -113,7 +118,8 @@ def up(
     design = choose_design(config)
     row = by_name(config.protocol)
     absence = Absence.chosen(None, peers=config.peers, collusion=config.collusion, can_lose=row.can_lose)
-    certificate = pass_gate(config, design, absence)
+    config, plans = _with_records(config, design)
+    certificate = pass_gate(config, design, absence, plans)
     folder = RunFolder.create(path, config, design)
     if observer is not None:
         observer.folder = path
@@ -126,9 +132,9 @@ def up(
             time.sleep(0.25)
         show(peers)
     except BaseException:  # Ctrl-C too
-        _end(folder, certificate, peers, absence, observer)
+        _end(folder, certificate, peers, absence, plans, observer)
         raise
-    summary = _end(folder, certificate, peers, absence, observer)
+    summary = _end(folder, certificate, peers, absence, plans, observer)
     failed = [peer for peer in peers if peer.process.returncode]
     if len(failed) == len(peers) or summary is None:
         raise _FailedError((failed or peers)[0])
@@ -140,6 +146,7 @@ def _end(
     certificate: Mapping[str, Any],
     peers: list[LocalPeer],
     absence: Absence,
+    plans: dict[str, Plan],
     observer: Observer | None,
 ) -> Summary | None:
     """Stop all peers and leave the results; None if no round was reached, so that nothing is left."""
@@ -149,7 +156,7 @@ def _end(
             if observer is not None:
                 observer.folder = None
             return None
-        return _finish(folder, certificate, peers, absence)
+        return _finish(folder, certificate, peers, absence, plans)
     finally:
         folder.close()
 
@@ -223,7 +230,25 @@ def _stop(peers: list[LocalPeer]) -> None:
                 pipe.close()
 
 
-def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[LocalPeer], absence: Absence) -> Summary:
+def _with_records(config: TrainConfig, design: Design) -> tuple[TrainConfig, dict[str, Plan]]:
+    """Return the settings with the number of all records, which can be counted here, and what will be spent."""
+    check_privacy(config)
+    if config.privacy is None:
+        return config, {}
+    task = task_of(config)
+    if config.privacy.unit == "record":
+        counted = config.privacy.records or sum(_samples(config))
+        config = config.model_copy(update={"privacy": config.privacy.model_copy(update={"records": counted})})
+    return config, planned(config, task, design)[1]
+
+
+def _finish(
+    folder: RunFolder,
+    certificate: Mapping[str, Any],
+    peers: list[LocalPeer],
+    absence: Absence,
+    plans: dict[str, Plan],
+) -> Summary:
     """Pool what the peers measured into the rows of a run, and leave its results."""
     rounds = sorted({round for peer in peers for round in peer.rows})
     before: dict[str, int] = {}
@@ -234,10 +259,11 @@ def _finish(folder: RunFolder, certificate: Mapping[str, Any], peers: list[Local
         folder.append(pool[-1])
         before |= {name: row.bytes_out for name, row in rows.items()}
     _leave_model(folder)
-    finished = bool(rounds) and rounds[-1] == folder.config.rounds
+    planned_rounds = min([last_round(plan, folder.config.rounds) for plan in plans.values()] or [folder.config.rounds])
+    finished = bool(rounds) and rounds[-1] >= planned_rounds
     last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
     samples = Samples(train=sum(row.samples for row in last), test=sum(row.count or 0 for row in last))
-    summary = leave_results(folder, samples, certificate, finished=finished, absence=absence)
+    summary = leave_results(folder, samples, certificate, finished=finished, absence=absence, plans=plans)
     with trackers(folder.path, folder.config, METHOD, 0) as track:
         for row in pool:
             track(row)
@@ -273,6 +299,7 @@ def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -
         bytes_per_peer=sent / len(rows),
         train_seconds=max(row.train_seconds for row in values),
         average_seconds=max(row.average_seconds for row in values),
+        epsilon=max((row.epsilon for row in values if row.epsilon is not None), default=None),
         tried=_tried(values),
     )
 
