@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from securedfl.federation.config import TrainConfig
     from securedfl.federation.peers.join import join
     from securedfl.federation.run_folder.model import load
-    from securedfl.federation.train import train
+    from securedfl.federation.train import resume, train
     from securedfl.learning.data.folder import read_folder
     from securedfl.learning.data.sharing import Share, deal
 
@@ -45,6 +45,7 @@ _LOADED_WHEN_USED = {
     "join": "securedfl.federation.peers.join",
     "read_folder": "securedfl.learning.data.folder",
     "load": "securedfl.federation.run_folder.model",
+    "resume": "securedfl.federation.train",
     "train": "securedfl.federation.train",
 }
 """What needs more than numpy: PyTorch, or TLS."""
@@ -81,5 +82,6 @@ __all__ = [
     "join",
     "load",
     "read_folder",
+    "resume",
     "train",
 ]
