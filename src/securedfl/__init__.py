@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from securedfl.federation.run_folder.model import load
     from securedfl.federation.train import train
     from securedfl.learning.data.folder import read_folder
-    from securedfl.learning.data.sharing import deal
+    from securedfl.learning.data.sharing import Share, deal
 
 __version__ = version("securedfl")
 
 _LOADED_WHEN_USED = {
     "App": "securedfl.federation.apps.app",
+    "Share": "securedfl.learning.data.sharing",
     "TrainConfig": "securedfl.federation.config",
     "deal": "securedfl.learning.data.sharing",
     "join": "securedfl.federation.peers.join",
@@ -69,6 +70,7 @@ __all__ = [
     "RunFolderError",
     "Schedule",
     "SecuredFLError",
+    "Share",
     "TrainConfig",
     "__version__",
     "average",
