@@ -21,7 +21,7 @@ from small_gpt import SITES, Gpt, load_base, loss_of, numbered, parted, read, so
 from securedfl.adapters.peft import freeze_a_
 
 COMMAND = "from securedfl.cli import main; main()"
-PRETRAINING, ROUNDS, SEED = 800, 15, 0
+PRETRAINING, ROUNDS, SEED = 800, 20, 0
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from small_gpt import SITES, all_rows, load_base, loss_of, numbered, parted, rea
 
 from securedfl.adapters.peft import freeze_a_
 
-STEPS, BATCH, RATE = 10, 8, 5e-3
+STEPS, BATCH, RATE = 10, 8, 1e-2
 
 
 def make(settings: dict[str, Any]) -> tuple[dict[str, torch.nn.Parameter], torch.Tensor, Any, Any]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import securedfl
+from securedfl.learning.training.trainer import one_thread
 
 FOLDER = Path(__file__).parents[2] / "examples" / "lora"
 MODULES = ("small_gpt", "lora_app")
@@ -22,7 +23,8 @@ def example(monkeypatch):
     import lora_app
     import small_gpt
 
-    yield small_gpt, lora_app
+    with one_thread():
+        yield small_gpt, lora_app
     for name in MODULES:
         sys.modules.pop(name, None)
 
