@@ -11,7 +11,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.learning.seeds import torch_seed
 from securedfl.learning.training.task import TrainingOptions
 
-OF_MODELS = frozenset({"model", "width", "integers", "local"})
+OF_MODELS = frozenset({"model", "width", "integers", "local", "private"})
 """Options of our own models, or that are dealt with outside of the app."""
 
 
