@@ -23,7 +23,7 @@ test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 test-adapters: $(VENV)-adapters/.ready $(VENV)-flower/.ready  ## test against real transformers, Lightning, accelerate, Flower
-	$(VENV)-adapters/bin/python -m pytest tests/adapters tests/adapters/libraries --ignore tests/adapters/libraries/test_flower.py -W default $(ARGS)
+	$(VENV)-adapters/bin/python -m pytest tests/adapters/libraries --ignore tests/adapters/libraries/test_flower.py -W default $(ARGS)
 	$(VENV)-flower/bin/python -m pytest tests/adapters/libraries/test_flower.py -W default $(ARGS)
 
 lint: $(READY)  ## check style and types
@@ -47,7 +47,7 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,tensorboard,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,dp,tensorboard,dev]'
 	touch $@
 
 $(VENV)-adapters/.ready: pyproject.toml constraints.txt

@@ -13,6 +13,7 @@ import typer
 import securedfl
 from securedfl import errors
 from securedfl.cli import app
+from securedfl.federation.budget.settings import PrivacySettings
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, DeadlineConfig, FederationConfig, PeerConfig, RosterEntry
@@ -57,6 +58,13 @@ class TestConfiguration:
         assert rows(section(self.PAGE, "### Methods"), "method").keys() == METHODS.keys()
         assert rows(section(self.PAGE, "### Protocols"), "protocol").keys() == BUILT_IN.keys()
         assert rows(PAGES["docs/protocols.md"], "protocol").keys() == BUILT_IN.keys()
+
+    def test_settings_of_differential_privacy_and_their_defaults(self):
+        found = rows(section(self.PAGE, "### Differential privacy"), "privacy")
+        assert found.keys() == PrivacySettings.model_fields.keys()
+        for name, field in PrivacySettings.model_fields.items():
+            default = "needed" if field.is_required() else "none" if field.default is None else f'`"{field.default}"`'
+            assert found[name] == default, name
 
     def test_settings_of_training_and_their_defaults(self):
         titles = ("## Run", "## Learning", "## Averaging", "## Privacy", "## Machine")

@@ -75,6 +75,7 @@ class MissingDependencyError(SecuredFLError, ImportError):
 
 EXTRAS = {
     "PIL": "data",
+    "dp_accounting": "dp",
     "pyarrow": "data",
     "safetensors": "learn",
     "sklearn": "learn",

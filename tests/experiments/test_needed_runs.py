@@ -64,6 +64,7 @@ def test_full_size_folders_have_plain_names_and_the_settings_of_an_ordinary_trai
             "seed": 0,
             "workers": 2,
             "data_dir": "elsewhere",
+            "initial": "own",
         }
     )
     assert trained.changed_from(cell.config) == []

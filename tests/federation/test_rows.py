@@ -59,8 +59,8 @@ def test_a_row_is_the_line_that_it_always_was(tmp_path):
     write_table(tmp_path, [ROW])
     assert (tmp_path / "metrics.csv").read_text() == (
         "method,round,accuracy,loss,train_loss,error_mse,error_max,bytes_per_peer,clipped,train_seconds,average_seconds,"
-        "common_accuracy,common_loss\n"
-        "secured,1,0.5,1.25,,1e-17,,10.0,,2.0,0.0,,\n"
+        "common_accuracy,common_loss,epsilon\n"
+        "secured,1,0.5,1.25,,1e-17,,10.0,,2.0,0.0,,,\n"
     )
 
 

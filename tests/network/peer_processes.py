@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
-from securedfl.federation.peers.local import free_ports
+from securedfl.federation.founding.files import free_ports
 from securedfl.network.wire import keys as certificates
 
 HERE = Path(__file__).parent

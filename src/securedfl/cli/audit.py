@@ -221,6 +221,8 @@ def _show_run(folder: Path, *, as_json: bool) -> None:
     for method, certificate in certificates.items():
         if certificate.get("allow_exposure"):
             typer.echo("WARNING: this run was started with --allow-exposure.\n")
+        if isinstance(promised := certificate.get("differential_privacy"), dict):
+            typer.echo(f"{promised.get('sentence', '')}\n")
         typer.echo(texts[method])
         if certificate.get("over_rounds"):
             typer.echo(certificate["over_rounds"])

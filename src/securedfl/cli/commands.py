@@ -16,17 +16,20 @@ from securedfl.cli import INTERRUPTED
 from securedfl.errors import SecuredFLError
 
 COMMANDS = (
+    "new",
     "train",
     "up",
     "peer",
     "check",
     "certs",
+    "federation",
     "relay",
     "extend",
     "stop",
     "roster",
     "design",
     "audit",
+    "budget",
     "attack",
     "report",
     "data",

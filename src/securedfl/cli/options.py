@@ -46,6 +46,7 @@ CHOICES = {
     "device": "cpu|cuda|cuda:N|mps",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
+    "privacy": "KEY=VALUE,...",
 }
 """What ``--help`` shows for values that are neither numbers nor one of a few words."""
 
@@ -99,6 +100,8 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
         values["data"] = read_table(values["data"])
     if "rho" in values:
         values["rho"] = read_rho(values["rho"])
+    if "privacy" in values:
+        values["privacy"] = read_privacy(values["privacy"])
     for name, number in NUMBERS.items():
         with suppress(ValueError):
             if name in values:
@@ -130,6 +133,20 @@ def read_rho(text: str) -> Any:
         return {"start": float(start), "decay": float(decay), "period": int(period)}
     except ValueError:
         raise ConfigError(f"--rho {text}: give a number, or START,DECAY,PERIOD such as 3,3e-4,1") from None
+
+
+def read_privacy(text: str) -> dict[str, Any]:
+    """Read KEY=VALUE,... as the table ``[privacy]``."""
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ConfigError(f"--privacy {text}: give KEY=VALUE,... such as unit=site,clip=1,epsilon=8,delta=1e-3")
+        found[name] = value
+        for kind in (float, int):
+            with suppress(ValueError):
+                found[name] = kind(value)
+    return found
 
 
 def _annotation(name: str, field: FieldInfo, panel: str) -> Any:

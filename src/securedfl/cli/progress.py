@@ -45,9 +45,10 @@ class LineProgress(Observer):
         """Print the round."""
         rounds = self._config.rounds if self._config else row.round
         error = "" if row.error_mse is None else f"  error {row.error_mse:.1e}"
+        spent = "" if row.epsilon is None else f"  epsilon {row.epsilon:.3g}"
         self._print(
             f"{METHODS[row.method].label:<{self._width}} round {row.round:>{len(str(rounds))}}/{rounds}  accuracy "
-            f"{row.accuracy:.4f}  loss {row.loss:.4f}{error}  {row.train_seconds + row.average_seconds:.2f} s"
+            f"{row.accuracy:.4f}  loss {row.loss:.4f}{error}{spent}  {row.train_seconds + row.average_seconds:.2f} s"
         )
 
     def _print(self, text: str) -> None:
@@ -75,7 +76,7 @@ class LiveProgress(Observer):
             BarColumn(bar_width=None, table_column=Column(ratio=1)),
             TextColumn("round {task.fields[round]}/{task.fields[rounds]}", table_column=_fixed()),
             TextColumn("peer {task.fields[trained]}/{task.fields[peers]}", table_column=_fixed()),
-            TextColumn("{task.fields[accuracy]}", table_column=_fixed()),
+            TextColumn("{task.fields[accuracy]}{task.fields[spent]}", table_column=_fixed()),
             TimeElapsedColumn(table_column=_fixed()),
             TextColumn("left", table_column=_fixed()),
             TimeRemainingColumn(table_column=_fixed()),
@@ -106,6 +107,7 @@ class LiveProgress(Observer):
                 trained=0,
                 peers=config.members,
                 accuracy="-",
+                spent="",
             )
 
     def method_started(self, method: str, after: int | None) -> None:
@@ -122,7 +124,9 @@ class LiveProgress(Observer):
     def round_finished(self, row: Row) -> None:
         """Show the accuracy reached."""
         self._round = row.round
-        self.bars.update(self._tasks[self._method], round=self._round, accuracy=percent(row.accuracy))
+        spent = "" if row.epsilon is None else f" epsilon {row.epsilon:.3g}"
+        reached = percent(row.accuracy)
+        self.bars.update(self._tasks[self._method], round=self._round, accuracy=reached, spent=spent)
 
     def method_finished(self, method: str) -> None:
         """Stop the method's clock."""

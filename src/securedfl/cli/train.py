@@ -39,6 +39,8 @@ def train(
 
     - `securedfl train` : digits, 9 peers, 20 rounds, Local-Only, FedAvg and SecureD-FL
     - `securedfl train --peers 15 --dealing dirichlet --alpha 0.3 --out runs/uneven`
+    - `securedfl train --entry app:make --peers 9` : your own model, data and update (docs/own-models.md)
+    - `securedfl train --dataset ./wine --label cultivar` : a folder of CSV, parquet or images (docs/data.md)
     - `securedfl train my.toml --seed 1 --json > summary.json`
     - `securedfl train --resume runs/uneven --rounds 50` : 30 rounds more
     """
@@ -79,7 +81,9 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
     both = any(method.all_accuracy is not None for method in summary.methods.values())
     common = any(method.final_common_accuracy is not None for method in summary.methods.values())
     views = (*(["All"] if both else []), *(["Common"] if common else []))
-    for column in ("Best", "Final", *views, "Error", "Sent", "Training", "Averaging"):
+    spends = any(method.epsilon is not None for method in summary.methods.values())
+    last = ["Epsilon"] if spends else []
+    for column in ("Best", "Final", *views, "Error", "Sent", "Training", "Averaging", *last):
         table.add_column(column, justify="right", no_wrap=True)
     for method in summary.methods.values():
         sent = method.bytes_per_peer_per_round
@@ -93,6 +97,7 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
             _shown(sent or None, data_size),
             _shown(method.train_seconds, "{:.1f} s".format),
             _shown(method.average_seconds if sent else None, "{:.2f} s".format),
+            *([_shown(method.epsilon, "{:.3g}".format)] if spends else []),
         )
     console.print(table)
     console.print(

@@ -14,9 +14,18 @@ from rich.table import Table
 from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
 from securedfl.cli.report import report_of
 from securedfl.cli.train import tell
-from securedfl.errors import needing
+from securedfl.errors import ConfigError, needing
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder
+
+SIMULATED = {
+    "methods": "real peers run the method secured",
+    "masks": "real peers always draw masks in secret",
+    "workers": "every real peer is a process",
+    "checkpoint_every": "real peers keep every round",
+    "keep_updates": "nobody has the updates of all real peers",
+}
+"""Settings that real peers have no use for, and why."""
 
 if TYPE_CHECKING:
     from securedfl.federation.peers.local import LocalPeer
@@ -36,13 +45,19 @@ def up(
     **Examples**
 
     - `securedfl up --peers 9 --dataset digits`
+    - `securedfl up --peers 3 --entry app:make`
     - `securedfl up --peers 9 --protocol shares --collusion 2 --rounds 5 --json`
     """
     with needing("real peers"):
         from securedfl.federation.peers.config import DEFAULT_PROTOCOL
         from securedfl.federation.peers.local import up as run
     console = Console(stderr=as_json, highlight=False)
+    for key in sorted(settings.keys() & SIMULATED.keys()):
+        raise ConfigError(f"--{key.replace('_', '-')} is for simulations: {SIMULATED[key]}; leave it away")
     values = {"protocol": DEFAULT_PROTOCOL, **merged(config, settings)}
+    for key in sorted(values.keys() & SIMULATED.keys()):
+        console.print(f"{key} in {config} is for simulations: {SIMULATED[key]}", markup=False, soft_wrap=True)
+        del values[key]
     values |= {"methods": ("secured",), "masks": "secret"}
     chosen = checked(config, values)
     path = chosen.out or default_folder(chosen)
@@ -74,8 +89,10 @@ class LiveTable(Observer):
 
 
 def table(peers: Sequence[LocalPeer], rounds: int) -> Table:
-    """Return the live table: peer, round, phase, bytes in and out, last seen."""
-    result = Table("Peer", "Round", "Phase", "In", "Out", "Last seen", box=None, pad_edge=False)
+    """Return the live table: peer, round, phase, bytes in and out, epsilon if it is spent, last seen."""
+    spends = any(row.epsilon is not None for peer in peers for row in peer.rows.values())
+    columns = ["Peer", "Round", "Phase", "In", "Out", *(["Epsilon"] if spends else []), "Last seen"]
+    result = Table(*columns, box=None, pad_edge=False)
     for peer in peers:
         now, code = peer.status, peer.process.poll()
         result.add_row(
@@ -84,9 +101,16 @@ def table(peers: Sequence[LocalPeer], rounds: int) -> Table:
             now.phase if code is None else "done" if code == 0 else peer.error or "lost",
             f"{now.bytes_in / 1e6:.1f} MB",
             f"{now.bytes_out / 1e6:.1f} MB",
+            *([_epsilon(peer)] if spends else []),
             f"{time.monotonic() - peer.seen:.0f} s ago" if code is None else "",
         )
     return result
+
+
+def _epsilon(peer: LocalPeer) -> str:
+    """Return what a peer says was spent so far."""
+    last = peer.rows[max(peer.rows)].epsilon if peer.rows else None
+    return "" if last is None else f"{last:.3g}"
 
 
 class Lines(Observer):
@@ -105,5 +129,7 @@ class Lines(Observer):
             count, correct = (sum(getattr(score, key) for score in scores) for key in ("count", "correct"))
             accuracy = f"  accuracy {correct / count:.4f}" if count else ""
             seconds = max(row.average_seconds for row in rows)
-            self._console.print(f"round {round}/{self._rounds}  {len(rows)} peers{accuracy}  average {seconds:.2f} s")
+            spent = max((row.epsilon for row in rows if row.epsilon is not None), default=None)
+            told = accuracy + ("" if spent is None else f"  epsilon {spent:.3g}")
+            self._console.print(f"round {round}/{self._rounds}  {len(rows)} peers{told}  average {seconds:.2f} s")
         self._shown = max(self._shown, done)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Generic, TypeVar
@@ -24,13 +24,17 @@ SEQUENCE = 50
 
 @dataclass(frozen=True)
 class FoundRun:
-    """One run: the accuracies from round 0 on of each method that has finished, and over how many test predictions."""
+    """One run: the accuracies from round 0 on of each method that has finished, and over how many test predictions.
+
+    ``variant`` is which of the preset's it is, if it has any.
+    """
 
     folder: Path
     config: TrainConfig
     scaled: str
     curves: Mapping[str, list[float]]
     predictions: int | None
+    variant: str = ""
 
 
 @dataclass(frozen=True)
@@ -166,8 +170,9 @@ def find(preset: Preset, out: Path) -> list[FoundRun]:
             config = read_config(path.parent)
         except RunFolderError:
             continue
-        if _belongs(config, preset):
-            found.append(_read(path.parent, config, preset))
+        for variant in preset.variants or ("",):
+            if _belongs(config, preset, variant):
+                found.append(replace(_read(path.parent, config, preset), variant=variant))
     return sorted(found, key=lambda run: _order(run, preset))
 
 
@@ -192,12 +197,12 @@ def spread(values: Sequence[float]) -> float:
     return stdev(values) if len(values) > 1 else math.nan
 
 
-def _belongs(config: TrainConfig, preset: Preset) -> bool:
+def _belongs(config: TrainConfig, preset: Preset, variant: str) -> bool:
     """Tell whether a run's settings are an experiment's, apart from data set, peers, seed and scale."""
     iterations = config.iterations if preset.train_by_iterations else None
     if iterations is not None and iterations not in preset.iterations:
         return False
-    values = settings(preset, config.dataset, config.peers, config.seed, iterations)
+    values = settings(preset, config.dataset, config.peers, config.seed, iterations, variant)
     values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width}
     return not config.changed_from(TrainConfig.resolve(values))
 

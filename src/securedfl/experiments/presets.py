@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from securedfl.errors import ConfigError, unknown
 from securedfl.federation.config import TrainConfig
 
-NAMES = ("table", "curves", "iterations", "accuracy", "groups")
-"""All experiments, in the paper's order."""
+NAMES = ("table", "curves", "iterations", "accuracy", "groups", "privacy")
+"""All experiments, in the paper's order, and then our own."""
 
 
 class Preset(BaseModel):
@@ -28,6 +28,8 @@ class Preset(BaseModel):
         What is trained: one run for each combination.
     iterations, train_by_iterations
         ADMM iterations that are compared, and whether each number of them needs a training of its own.
+    variants
+        Further settings of ``train`` by name, each of which needs a training of its own.
     group_sizes, most
         Of ``groups``: the sizes, and the largest number of peers.
     runs
@@ -46,6 +48,7 @@ class Preset(BaseModel):
     seeds: tuple[int, ...] = (0,)
     iterations: tuple[int, ...] = ()
     train_by_iterations: bool = False
+    variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
     group_sizes: tuple[int, ...] = ()
     most: int = 0
     runs: str = ""

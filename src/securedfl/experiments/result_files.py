@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from securedfl.errors import RunFolderError
-from securedfl.experiments import curves, groups, iterations, table
+from securedfl.experiments import curves, groups, iterations, privacy, table
 from securedfl.experiments.found_runs import Cell
 from securedfl.experiments.presets import NAMES, Preset, read_preset
 from securedfl.experiments.results import Finding, Plot, Result, Tell, Verdict
@@ -48,6 +48,7 @@ EXPERIMENTS = {
     "iterations": Experiment(iterations.collect, iterations.ErrorData, iterations.present),
     "accuracy": Experiment(curves.collect_by_iterations, curves.IterationsData, curves.present_by_iterations),
     "groups": Experiment(groups.collect, groups.GroupsData, groups.present),
+    "privacy": Experiment(privacy.collect, privacy.PrivacyData, privacy.present),
 }
 """All experiments by name."""
 

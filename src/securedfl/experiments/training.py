@@ -99,27 +99,31 @@ def needed_runs(
         scale = replace(scale, rounds=rounds / max(preset.rounds, 1))
     own = {"rounds": rounds or scale.of_rounds(preset.rounds), "fraction": scale.users, "width": scale.width}
     runs = []
-    for dataset, count, seed, iterations in product(
+    for dataset, count, seed, iterations, variant in product(
         datasets or preset.datasets,
         peers or preset.peers,
         preset.seeds if seeds is None else seeds,
         preset.iterations if preset.train_by_iterations else (None,),
+        preset.variants or ("",),
     ):
-        values = settings(preset, dataset, count, seed, iterations) | own | dict(machine or {})
+        values = settings(preset, dataset, count, seed, iterations, variant) | own | dict(machine or {})
         if "keep_updates" in values:
             # A short training keeps its last round at least.
             values["keep_updates"] = min(values["keep_updates"], values["rounds"])
         varied = "" if iterations is None else f"-iterations{iterations}"
+        varied += f"-{variant}" if variant else ""
         folder = out / RUNS / f"{preset.runs}{dataset}-{count}-seed{seed}{varied}{scale.suffix}"
         config = TrainConfig.resolve({**values, "out": folder}, where=f"the experiment {preset.name!r}")
-        variant = "" if iterations is None else f"{iterations} iterations"
-        runs.append(NeededRun(config, folder, scaled_in_words(config, preset.rounds), variant))
+        told = variant if iterations is None else f"{iterations} iterations"
+        runs.append(NeededRun(config, folder, scaled_in_words(config, preset.rounds), told))
     return runs
 
 
-def settings(preset: Preset, dataset: str, peers: int, seed: int, iterations: int | None = None) -> dict[str, Any]:
+def settings(
+    preset: Preset, dataset: str, peers: int, seed: int, iterations: int | None = None, variant: str = ""
+) -> dict[str, Any]:
     """Return the settings of a run at full size, before defaults are filled in."""
-    values = {**preset.train, "dataset": dataset, "peers": peers, "seed": seed}
+    values = {**preset.train, **preset.variants.get(variant, {}), "dataset": dataset, "peers": peers, "seed": seed}
     if iterations is not None:
         values["iterations"] = iterations
     if iterations == 2:

@@ -13,8 +13,11 @@ from typing import Literal
 import numpy as np
 
 from securedfl.errors import ConfigError
+from securedfl.federation.budget.protection import Keys, protect
 from securedfl.parameters import WEIGHT_STEPS, Array, remove_weight, weigh
+from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import Averaging
+from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 
 Beyond = Literal["error", "clip"]
@@ -57,12 +60,15 @@ class Bringing:
         Whether each peer counts by a weight of its own.
     beyond
         What happens to values beyond the range.
+    plan
+        Of differential privacy, if what is brought must be clipped and get noise.
     """
 
     averaging: Averaging
     dtype: str
     weighted: bool = False
     beyond: Beyond = "error"
+    plan: Plan | None = None
 
     def __post_init__(self) -> None:
         if self.weighted and self._step * WEIGHT_STEPS > self.unit:
@@ -71,7 +77,14 @@ class Bringing:
             )
 
     def __call__(
-        self, w: Array, base: Array | None, *, draw: Draw, weight: float = 1.0, residual: Array | None = None
+        self,
+        w: Array,
+        base: Array | None,
+        *,
+        draw: Draw,
+        weight: float = 1.0,
+        residual: Array | None = None,
+        keys: Keys = secret_uniform.seed,
     ) -> Brought:
         """Return what a site brings.
 
@@ -85,7 +98,13 @@ class Bringing:
             How much this site counts, as a part of the largest weight; between 0 and 1.
         residual
             What was rounded off in the round before.
+        keys
+            Where the noise of differential privacy comes from: the operating system, unless a simulation says else.
         """
+        if self.plan is not None and base is not None:
+            # no residual: what was rounded off would tell about this round's data in the next one, unaccounted
+            done = protect(w if self.plan.brings_steps else w - base, self.plan, keys)
+            return Brought(done.vector, None, done.clipped)
         vector = w.copy() if base is None else w - base
         limit = self._limit
         clipped = 0

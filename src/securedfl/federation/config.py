@@ -14,6 +14,7 @@ from pydantic import Field, PlainSerializer
 
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
+from securedfl.federation.budget.settings import PrivacySettings
 from securedfl.federation.settings import (
     RENAMED,
     NamesOption,
@@ -168,6 +169,9 @@ class TrainConfig(Settings):
     )
     collusion: int = Field(1, ge=0, description="Colluding peers that the federation must withstand.")
     allow_exposure: bool = Field(False, description="Train even if the settings do not withstand that.")
+    privacy: PrivacySettings | None = Field(
+        None, description="Differential privacy: unit, noise, clip, delta, epsilon or noise_multiplier, sampling."
+    )
 
     workers: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
         "auto", description="Processes that train peers; auto measures what is fastest."
@@ -205,6 +209,8 @@ class TrainConfig(Settings):
                 values = {**values, "dataset": dataset}
             defaults = source(dataset, _columns(values)).defaults
         check_keys(defaults, cls.model_fields, f"the defaults of the data set {dataset!r}")
+        if isinstance(wish := values.get("privacy"), Mapping):
+            values = {**values, "privacy": PrivacySettings.checked(dict(wish), f"[privacy] in {where}")}
         config = cls.checked({**defaults, **values}, where)
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
@@ -244,7 +250,8 @@ class TrainConfig(Settings):
 
     def options(self) -> TrainingOptions:
         """Return how a peer trains; options that contradict each other are a `ConfigError`."""
-        return TrainingOptions(**{field.name: getattr(self, field.name) for field in fields(TrainingOptions)})
+        names = [field.name for field in fields(TrainingOptions) if field.name != "private"]
+        return TrainingOptions(**{name: getattr(self, name) for name in names})
 
     def schedule(self) -> Schedule:
         """Return rho as the protocols take it."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from securedfl.designs import Design
 from securedfl.errors import PrivacyError
+from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, drawing, private
 from securedfl.federation.methods import method as find_method
@@ -17,6 +18,8 @@ from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.privacy.absence import Absence, Drawn
 from securedfl.privacy.audit import Audit
+from securedfl.privacy.budget import words
+from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
@@ -31,7 +34,13 @@ EVERYBODY = Absence(policy="wait")
 """A simulation averages over all peers in every round."""
 
 
-def pass_gate(config: TrainConfig, design: Design, absence: Absence | None = None) -> dict[str, Any]:
+Plans = Mapping[str, Plan]
+"""What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""
+
+
+def pass_gate(
+    config: TrainConfig, design: Design, absence: Absence | None = None, plans: Plans | None = None
+) -> dict[str, Any]:
     """Return what is certified about this federation, for summary.json; called once, before training starts.
 
     Parameters
@@ -42,6 +51,8 @@ def pass_gate(config: TrainConfig, design: Design, absence: Absence | None = Non
         Who meets whom.
     absence
         What happens when peers are missing.
+    plans
+        Of differential privacy, if there is any.
 
     Returns
     -------
@@ -64,7 +75,20 @@ def pass_gate(config: TrainConfig, design: Design, absence: Absence | None = Non
             _log.warning("exposure is allowed: %s", certificate.sentence)
         elif demand and certificate.verdict == "partial sums":
             _log.warning("%s", certificate.sentence)
-    return _plain(config, design, absence)
+        if plans and method in plans:
+            _check_noise(plans[method], certificate)
+    return _plain(config, design, absence, plans or {}, {})
+
+
+def _check_noise(plan: Plan, certificate: Certificate) -> None:
+    """Refuse noise that is shared by more peers than are in a sum that a coalition sees."""
+    if plan.noise == "distributed" and certificate.verdict != "only the total":
+        raise PrivacyError(
+            "distributed noise protects the total only, but these settings let coalitions compute sums of fewer peers, "
+            'with less noise in them; choose settings that tell only the total, or noise = "local"'
+        )
+    if drowned := words.useless(plan):
+        _log.warning("%s", drowned.strip())
 
 
 def save_account(
@@ -73,6 +97,7 @@ def save_account(
     design: Design,
     rows: Iterable[Row | PeerRow],
     absence: Absence | None = None,
+    plans: Plans | None = None,
 ) -> None:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far.
 
@@ -84,10 +109,10 @@ def save_account(
         Of the run.
     rows
         Its metrics: one per method and round. What real peers ``tried`` for a round is added up.
-    absence
+    absence, plans
         As for `pass_gate`.
     """
-    ledgers, done = {}, list(rows)
+    ledgers, done, spent = {}, list(rows), dict[str, float]()
     for method in private(config):
         certificate = _certified(config, design, method)
         attempts = [a for row in done if row.method == method for a in _attempts(row, config.peers)]
@@ -97,13 +122,27 @@ def save_account(
             **ledger.to_dict(certificate.worst_coalition),
             "allow_exposure": config.allow_exposure,
         }
+        if plan := (plans or {}).get(method):
+            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config.peers)
         if len(ledgers) == 1:  # the first method's picture
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
     if ledgers:
-        write_text(folder / CERTIFICATE, readable_json(_plain(config, design, absence)) + "\n")
+        write_text(folder / CERTIFICATE, readable_json(_plain(config, design, absence, plans or {}, spent)) + "\n")
         write_text(folder / LEDGER, readable_json(_only(ledgers)) + "\n")
+
+
+def _account(plan: Plan, attempts: Iterable[Attempt], n: int) -> tuple[float, dict[str, Any]]:
+    """Return epsilon after what was opened, and the same as a ledger holds it."""
+    opened: dict[int, list[tuple[int, ...]]] = {}
+    for attempt in attempts:
+        if attempt.opened:
+            opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(n)))
+    epsilons = epsilon_by_round(plan, opened)
+    now = max(epsilons.values(), default=0.0)
+    by_round = {str(round): epsilon for round, epsilon in epsilons.items()}
+    return now, {**words.to_dict(plan, now), "epsilon_by_round": by_round}
 
 
 def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
@@ -135,8 +174,10 @@ def _check_drawing(config: TrainConfig) -> None:
     )
 
 
-def _plain(config: TrainConfig, design: Design, given: Absence | None) -> dict[str, Any]:
-    """Return the certificates as JSON holds them, with what holds over rounds."""
+def _plain(
+    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the certificates as JSON holds them, with what holds over rounds, and what was spent so far."""
     found = {}
     absence = given or drawing(config) or EVERYBODY
     for method in private(config):
@@ -147,6 +188,13 @@ def _plain(config: TrainConfig, design: Design, given: Absence | None) -> dict[s
             "sentence": f"{certificate.sentence} {(over_rounds := _over_rounds(config, certificate, absence))}",
             "over_rounds": over_rounds,
         }
+        if method in plans:
+            now = spent.get(method, 0.0)
+            promise = words.sentence(plans[method], now, examined=certificate.exhaustive)
+            found[method] |= {
+                "sentence": f"{promise} {found[method]['sentence']}",
+                "differential_privacy": {**words.to_dict(plans[method], now), "sentence": promise},
+            }
     return _only(found)
 
 
@@ -192,6 +240,8 @@ def _remarks(config: TrainConfig, method: str) -> dict[str, Any]:
             "This run is a simulation that draws masks from its seed, so that it can be repeated; the certificate "
             "describes peers that draw them in secret (masks = secret)."
         )
+    if config.privacy is not None and config.masks == "seeded":
+        remarks["remark"] += " The noise of differential privacy is drawn from the seed too, and protects nobody here."
     return remarks
 
 

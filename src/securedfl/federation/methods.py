@@ -13,6 +13,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.settings import RhoSchedule
 from securedfl.learning.seeds import stream
 from securedfl.privacy.absence import Drawn
+from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.protocol import Averaging, Protocol, by_name, design_for
 
@@ -123,18 +124,31 @@ def averages_differences(config: TrainConfig, name: str) -> bool:
     return config.differences and not (found.baseline or found.as_published)
 
 
-def bringing(config: TrainConfig, name: str, design: Design, dtype: str) -> Callable[[int], Bringing]:
-    """Return what gives, for a round, how parameters are brought to the average of a method."""
+def bringing(
+    config: TrainConfig, name: str, design: Design, dtype: str, plan: Plan | None = None
+) -> Callable[[int], Bringing]:
+    """Return what gives, for a round, how parameters are brought to the average of a method.
+
+    With a plan of differential privacy the range of all rounds but the first follows from it.
+    """
     later = averaging(config, name, design)
     assert later is not None  # noqa: S101 - for methods that communicate
     first = later
     if averages_differences(config, name) and set(FIRST) <= set(later.protocol.options):
         wide = {**FIRST, "range": max(FIRST["range"], config.range or 0.0)}
         first = later.protocol.on(design, seed=config.seed, **{**later.given, **wide})
+    if plan is not None and plan.in_average:
+        later = later.protocol.on(design, seed=config.seed, **{**later.given, "range": plan.range})
 
     def of_round(round: int) -> Bringing:
         chosen = (later if round else first).at(round)
-        return Bringing(averaging=chosen, dtype=dtype, weighted=config.weighted, beyond=config.beyond)
+        return Bringing(
+            averaging=chosen,
+            dtype=dtype,
+            weighted=config.weighted,
+            beyond=config.beyond,
+            plan=plan if plan is not None and plan.in_average else None,
+        )
 
     # what cannot be brought in later rounds is an error now, before any work is lost
     of_round(1)

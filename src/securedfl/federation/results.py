@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import save_account
+from securedfl.federation.gate import Plans, save_account
 from securedfl.federation.methods import METHODS, private
 from securedfl.federation.run_folder.card import write_card
 from securedfl.federation.run_folder.files import SUMMARY
@@ -70,6 +70,7 @@ def leave_results(
     *,
     finished: bool,
     absence: Absence | None = None,
+    plans: Plans | None = None,
 ) -> Summary:
     """Write summary, metrics.csv, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
@@ -92,7 +93,7 @@ def leave_results(
     )
     folder.finish(summary)
     write_card(folder.path, summary, rows, main_method(config.methods, private(config)))
-    save_account(folder.path, config, design, rows, absence)
+    save_account(folder.path, config, design, rows, absence, plans)
     return summary
 
 

@@ -95,6 +95,7 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
 
 _WORDS = {
     "model_type": "a table with start, decay and period",
+    "missing": "given",
     "too_short": "at least one name",
     "tuple_type": "a list of names",
     "finite_number": "a finite number",
@@ -124,5 +125,6 @@ def _explain(error: ValidationError, where: str) -> str:
     texts = []
     for name, messages in lines.items():
         wanted = " or ".join(dict.fromkeys(messages))
-        texts.append(f"{name} = {given[name]!r} in {where}: must be {wanted}")
+        is_given = "" if wanted == _WORDS["missing"] else f" = {given[name]!r}"
+        texts.append(f"{name}{is_given} in {where}: must be {wanted}")
     return "; ".join(texts)

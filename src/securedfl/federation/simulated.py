@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from securedfl.federation.bringing import Bringing, Brought
+from securedfl.federation.budget.protection import Keys, with_central_noise
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
 from securedfl.learning.training.task import Score
 from securedfl.learning.training.team import Report, Team
 from securedfl.parameters import Array
 from securedfl.protocols.fixedpoint import UnencodableError
+from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.simulation.driver import Draws, NotFiniteError, run
 
@@ -42,13 +44,21 @@ class SimulatedPeers:
     """All peers at once: a team that trains, and a way to average. The rows of ``team.parameters`` are the paper's w_k.
 
     `no_aggregation` leaves every peer on its own (Local-Only). ``report`` hears how many peers have trained in a round,
-    and ``members`` tells who trains in it, by default everybody.
+    and ``members`` tells who trains in it, by default everybody. ``private`` takes steps that are differentially
+    private for each record.
     """
 
     def __init__(
-        self, team: Team, aggregation: Aggregation, report: Report | None = None, members: Members | None = None
+        self,
+        team: Team,
+        aggregation: Aggregation,
+        report: Report | None = None,
+        members: Members | None = None,
+        *,
+        private: bool = False,
     ) -> None:
         self._team, self._aggregation, self._report, self._members = team, aggregation, report, members
+        self._private = private
 
     def initialise(self) -> None:
         """Choose w_k^0."""
@@ -57,8 +67,8 @@ class SimulatedPeers:
     def update(self, round: int) -> Sequence[float | None]:
         """Train all peers, or the members of the round."""
         if self._members is None:
-            return self._team.update(round, self._report)
-        return self._team.update(round, self._report, only=self._members(round))
+            return self._team.update(round, self._report, private=self._private)
+        return self._team.update(round, self._report, only=self._members(round), private=self._private)
 
     def average(self, round: int) -> SimulatedAverage:
         """Average all peers."""
@@ -87,6 +97,9 @@ class SecureAggregation:
         Gives the source of random rounding for a round and a peer.
     differences
         Whether differences are averaged from round 1 on.
+    noise
+        Gives the keys of the noise of differential privacy for a round and a peer (-1: the server that is compared
+        with); by default secret ones.
     weights
         How much each peer counts; without, all count alike.
     optimizer
@@ -111,6 +124,7 @@ class SecureAggregation:
         draws: Callable[[int], Draws | None],
         rounding: Callable[[int, int], Draw],
         differences: bool = True,
+        noise: Callable[[int, int], Keys] | None = None,
         weights: Sequence[float] | None = None,
         optimizer: CommonOptimizer = NO_OPTIMIZER,
         members: Members | None = None,
@@ -118,6 +132,7 @@ class SecureAggregation:
     ) -> None:
         self._bringing, self._draws, self._rounding, self._name_at = bringing, draws, rounding, name_at
         self._differences = differences
+        self._noise = noise or (lambda _round, _peer: secret_uniform.seed)
         self._weights = None if weights is None else [weight / max(weights) for weight in weights]
         self._optimizer, self._members = optimizer, members
         self.held: Array | None = None
@@ -142,19 +157,25 @@ class SecureAggregation:
                 raise error.at(peer=None if error.peer is None else members[error.peer], name=name) from None
             raise NotFiniteError(members[error.peer], error.index, error.value, name) from None
         self._keep({peer: one.residual for peer, one in zip(members, brought, strict=True)}, parameters)
-        mean = bring.model(outcome.average, self._base)
+        average, base = outcome.average, self._base
+        if bring.plan is not None and base is not None:
+            average = with_central_noise(average, bring.plan, self._noise(round, -1))
+        mean = bring.model(average, base)
         self.held = self._optimizer.step(self.held, mean)
         seconds = time.perf_counter() - started
 
         weights = None if self._weights is None else [self._weights[peer] for peer in members]
-        difference = mean - true_mean([parameters[peer] for peer in members], weights)
+        true = true_mean([parameters[peer] for peer in members], weights)
+        if bring.plan is not None and bring.plan.brings_steps and base is not None:
+            true += base
+        difference = mean - true
         parameters[:] = self._optimizer.model(self.held)
         return SimulatedAverage(
             round=round,
             error_mse=float(np.square(difference).mean()),
             error_max=float(np.abs(difference).max()),
             bytes_per_peer=float(np.mean(outcome.sent)),
-            clipped=sum(one.clipped for one in brought) if bring.beyond == "clip" else None,
+            clipped=sum(one.clipped for one in brought) if bring.beyond == "clip" or bring.plan else None,
             seconds=seconds,
         )
 
@@ -178,6 +199,7 @@ class SecureAggregation:
             draw=self._rounding(round, peer),
             weight=1.0 if self._weights is None else self._weights[peer],
             residual=None if self.residuals is None else self.residuals[peer],
+            keys=self._noise(round, peer),
         )
 
 

@@ -11,8 +11,11 @@ from typing import Any
 from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.apps.app import Entry, Make
+from securedfl.federation.budget.account import last_round
+from securedfl.federation.budget.planning import check_privacy
+from securedfl.federation.budget.task import keys_of, planned
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import pass_gate
+from securedfl.federation.gate import Plans, pass_gate
 from securedfl.federation.methods import (
     averages_differences,
     averaging,
@@ -47,6 +50,7 @@ from securedfl.learning.training.team import Team
 from securedfl.learning.training.trainer import find_device
 from securedfl.learning.training.worker_count import make_team
 from securedfl.parameters import Array
+from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols import InsecureSeededDraw
 from securedfl.simulation.driver import Draws
 
@@ -99,14 +103,15 @@ def train(
         builder(config.model)
         find_device(config.device)
     check_settings(config)
+    check_privacy(config)
     design = choose_design(config)
     for method in config.methods:
         # options that make no average are an error before anything is read or written
         averaging(config, method, design)
-    task = task_of(config, app, observer.preparing)
-    certificate = pass_gate(config, design)
+    task, plans = planned(config, task_of(config, app, observer.preparing), design)
+    certificate = pass_gate(config, design, plans=plans)
     folder = RunFolder.create(config.out or default_folder(config), config, design)
-    return _run(folder, task, certificate, observer)
+    return _run(folder, task, certificate, plans, observer)
 
 
 def _settled(what: TrainConfig | Make | str | None, settings: dict[str, Any]) -> tuple[TrainConfig, Make | None]:
@@ -147,15 +152,15 @@ def resume(
     folder = RunFolder.open(Path(path), changes)
     with ExitStack() as stack:
         stack.callback(folder.close)
-        certificate = pass_gate(folder.config, folder.design)
         observer = observer or Observer()
-        task = task_of(folder.config, app, observer.preparing)
+        task, plans = planned(folder.config, task_of(folder.config, app, observer.preparing), folder.design)
+        certificate = pass_gate(folder.config, folder.design, plans=plans)
         if "rounds" in (changes or {}):
             folder.keep_settings()
-        return _run(folder, task, certificate, observer)
+        return _run(folder, task, certificate, plans, observer)
 
 
-def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer: Observer) -> Summary:
+def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], plans: Plans, observer: Observer) -> Summary:
     """Train what is left of a run; stopped or not, leave its results."""
     config = folder.config
     with ExitStack() as stack:
@@ -172,12 +177,15 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], observer
                 counts.begin(task, team)
                 observer.started(folder.path, config, team.workers)
                 for method in config.methods:
-                    _train_method(folder, task, team, method, done.pop(method, None), counts, observer)
+                    _train_method(folder, task, team, method, done.pop(method, None), counts, plans, observer)
         except BaseException:  # Ctrl-C too: what was reached stays usable
             with suppress(Exception):  # the first error is the one to tell
-                leave_results(folder, counts.samples, certificate, finished=False)
+                if folder.abandon():
+                    observer.folder = None
+                else:
+                    leave_results(folder, counts.samples, certificate, finished=False, plans=plans)
             raise
-        return leave_results(folder, counts.samples, certificate, finished=True)
+        return leave_results(folder, counts.samples, certificate, finished=True, plans=plans)
 
 
 def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
@@ -211,16 +219,25 @@ def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
 
 
 def _train_method(
-    folder: RunFolder, task: Task, team: Team, method: str, point: Checkpoint | None, counts: Counts, observer: Observer
+    folder: RunFolder,
+    task: Task,
+    team: Team,
+    method: str,
+    point: Checkpoint | None,
+    counts: Counts,
+    plans: Plans,
+    observer: Observer,
 ) -> None:
     """Run Algorithm 3 for one method: after every round a row of metrics, then the checkpoint."""
     config = folder.config
-    after = None if point is None else point.round
-    if after == config.rounds:
+    after, plan = None if point is None else point.round, plans.get(method)
+    rounds = last_round(plan, config.rounds)
+    if after == rounds:
         return
-    aggregation = _aggregation(folder, team, counts.train, method)
+    aggregation = _aggregation(folder, team, counts.train, method, plan)
     averaged = no_aggregation if aggregation is None else _keeping(aggregation, folder, method)
-    peers = SimulatedPeers(team, averaged, observer.peers_trained, _members(config))
+    stepping = plan is not None and plan.unit == "record"
+    peers = SimulatedPeers(team, averaged, observer.peers_trained, _members(config), private=stepping)
     if point is not None:
         if point.parameters.shape[1] != team.schema.size or len(point.states) != config.peers:
             raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
@@ -231,7 +248,7 @@ def _train_method(
     with ExitStack() as stack:
         save = stack.enter_context(checkpoints.in_background(folder.save))
         track = stack.enter_context(trackers(folder.path, config, method, 0 if after is None else after + 1))
-        for outcome in algorithm3(peers, rounds=config.rounds, after=after):
+        for outcome in algorithm3(peers, rounds=rounds, after=after):
             who = members(config, outcome.number)
             told = zip(outcome.losses, [counts.train[peer] for peer in who], strict=False)
             scores = [score for score in outcome.scores if score is not None]
@@ -248,12 +265,13 @@ def _train_method(
                 clipped=outcome.average.clipped,
                 train_seconds=outcome.train_seconds,
                 average_seconds=outcome.average.seconds,
+                epsilon=None if plan is None else plan.epsilon({config.peers: outcome.number}),
                 tried=None if aggregation is None or len(who) == config.peers else (Tried(0, 0, who, True),),
             )
-            if row.round == config.rounds and (aggregation is None or config.local):
+            if row.round == rounds and (aggregation is None or config.local):
                 row = replace(row, all_accuracy=_on_all(team, task))
             folder.append(row)
-            if row.round % config.checkpoint_every == 0 or row.round == config.rounds:
+            if row.round % config.checkpoint_every == 0 or row.round == rounds:
                 saved = checkpoints.snapshot(team.parameters)
                 save(
                     Checkpoint(
@@ -269,7 +287,7 @@ def _train_method(
             track(row)
             observer.round_finished(row)
     if aggregation is not None:
-        _leave_model(folder, task, team, method)
+        _leave_model(folder, task, team, method, rounds)
     observer.method_finished(method)
 
 
@@ -279,20 +297,17 @@ def _on_all(team: Team, task: Task) -> tuple[float, ...] | None:
     return None if data is None else tuple(score.correct / score.count for score in team.evaluate_on(data))
 
 
-def _leave_model(folder: RunFolder, task: Task, team: Team, method: str) -> None:
+def _leave_model(folder: RunFolder, task: Task, team: Team, method: str, round: int) -> None:
     """Write the common model by name."""
     config = folder.config
-    about = About.of(
-        method=method,
-        round=config.rounds,
-        recipe=task.recipe,
-        personal=personal_parts(team.homes()),
-    )
+    about = About.of(method=method, round=round, recipe=task.recipe, personal=personal_parts(team.homes()))
     path = model_file(folder.path, method, main_method(config.methods, private(config)))
     save_model(path, team.whole(0), about)
 
 
-def _aggregation(folder: RunFolder, team: Team, samples: Sequence[int], method: str) -> SecureAggregation | None:
+def _aggregation(
+    folder: RunFolder, team: Team, samples: Sequence[int], method: str, plan: Plan | None
+) -> SecureAggregation | None:
     """Return how a method averages; None if it does not."""
     config = folder.config
     if averaging(config, method, folder.design) is None:
@@ -304,11 +319,12 @@ def _aggregation(folder: RunFolder, team: Team, samples: Sequence[int], method: 
         return lambda peer, offset: InsecureSeededDraw(config.seed, peer=peer, round=round, offset=offset)
 
     return SecureAggregation(
-        bringing(config, method, folder.design, team.schema.dtype),
+        bringing(config, method, folder.design, team.schema.dtype, plan),
         draws=draws,
         # another stream than that of the masks
         rounding=lambda round, peer: InsecureSeededDraw(config.seed, peer=-1 - peer, round=round),
         differences=averages_differences(config, method),
+        noise=lambda round, peer: keys_of(config, peer, round),
         weights=[float(count) for count in samples] if config.weighted else None,
         optimizer=config.common(team.buffers),
         members=_members(config),

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from securedfl.federation.run_folder.reader import Run
-from securedfl.reporting import figures
+from securedfl.reporting import budget, figures
 from securedfl.reporting.figures import Series
 from securedfl.reporting.page import inline
 from securedfl.reporting.units import data_size, duration, percent
@@ -14,7 +14,7 @@ from securedfl.reporting.units import data_size, duration, percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAMES = ("accuracy", "closeup", "loss", "peers", "error", "traffic", "time")
+NAMES = ("accuracy", "closeup", "loss", "peers", "error", "traffic", "time", "epsilon")
 
 
 def charts(run: Run) -> dict[str, str]:
@@ -35,6 +35,11 @@ def _learning(run: Run) -> dict[str, tuple[Figure, str]]:
         drawn["closeup"] = figures.accuracy_curves(accuracy, closeup=True), told
     if loss:
         drawn["loss"] = figures.loss_curves(loss), "Line chart of test loss per round."
+    if spent := {m.label: m.series("epsilon") for m in run.methods if m.series("epsilon")[0]}:
+        reached = {m.label: m.series("accuracy") for m in run.methods}
+        ends = "; ".join(f"{name} ends at epsilon {values[-1]:.3g}" for name, (_, values) in spent.items())
+        told = f"Line chart of epsilon and of test accuracy per round: {ends}."
+        drawn["epsilon"] = budget.epsilon_beside_accuracy(spent, reached), told
     last = [(m, [v for v in m.rounds[-1].peer_accuracy if math.isfinite(v)]) for m in run.methods if m.rounds]
     peers = [(method, values) for method, values in last if values]
     if peers:

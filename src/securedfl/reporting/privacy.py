@@ -80,6 +80,8 @@ def _assurance(method: str, certificate: Mapping[str, Any]) -> Assurance:
     verdict = str(certificate["verdict"])
     kind, words = _VERDICTS.get(verdict, ("warn", verdict))
     rest = {key: value for key, value in certificate.items() if key not in ("verdict", "sentence", "kind")}
+    if isinstance(promised := rest.pop("differential_privacy", None), Mapping):
+        rest |= {f"privacy_{key}": value for key, value in promised.items() if key != "sentence"}
     sentence = str(certificate.get("sentence") or "")
     return Assurance(method, words, kind, sentence, _essence(certificate), _facts(rest))
 
@@ -91,10 +93,19 @@ def _essence(certificate: Mapping[str, Any]) -> dict[str, str]:
         told["Against"] = "one curious peer" if collusion == 1 else f"any {collusion} peers together"
     if "kind" in certificate:
         told["Masks"] = _KINDS.get(str(certificate["kind"]), str(certificate["kind"]))
+    if isinstance(promised := certificate.get("differential_privacy"), Mapping):
+        told["Differential privacy"] = _promise(promised)
     if isinstance(examined, int):
         whole = certificate.get("exhaustive") is True
         told["Examined"] = f"all {examined} cases" if whole else f"{examined} cases, not all"
     return told
+
+
+def _promise(promised: Mapping[str, Any]) -> str:
+    """Say epsilon now and at the end, and of what."""
+    now, end, delta = (promised.get(key) for key in ("epsilon", "epsilon_at_the_end", "delta"))
+    shown = " of ".join(f"{value:.3g}" for value in (now, end) if isinstance(value, int | float))
+    return f"epsilon {shown or NONE} spent at delta {delta}, for each {promised.get('unit', 'record')}"
 
 
 def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
@@ -111,7 +122,13 @@ def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
             ledger.get("smallest_sum_over_rounds"), ledger.get("coalition_over_rounds")
         ),
         "Narrowest interval of a value, on average": _interval(ledger),
+        **_budget(ledger.get("differential_privacy")),
     }
+
+
+def _budget(promised: object) -> dict[str, str]:
+    """Say what was spent, if anything is promised."""
+    return {"Epsilon": _promise(promised)} if isinstance(promised, Mapping) else {}
 
 
 def _smallest(peers: object, coalition: object) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, SecuredFLError
+from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
@@ -150,4 +151,5 @@ def _look(subject: str, work: Callable[[], str]) -> Finding:
 
 
 def _promise(federation: FederationConfig, design: Design) -> str:
+    check_privacy(federation.training, real=True)
     return str(pass_gate(federation.training, design, federation.missing).get("sentence", "certified"))

@@ -12,7 +12,9 @@ import numpy as np
 
 from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.learner import check_own_training
 from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, carried, find_update, save_update
 from securedfl.learning.training.common_optimizer import buffers_of
@@ -88,6 +90,7 @@ class JoinedPeer:
         if saved is None or saved.round != self.round:
             if (task := self._member.peer.progress.todo) is not None and task.again and task.round == self.round:
                 return None
+            check_budget(self._member.site.plan, self._member.peer.progress.state)
             brought = self._member.bring(w, self._base, weight, self._residual)
             saved = Update(self.round, brought.vector, home, None, brought.residual, brought.clipped)
             save_update(self._member.site.config.out, saved)
@@ -136,6 +139,7 @@ class JoinedPeer:
             raise ConfigError("this peer has left the federation; average within `with securedfl.join(...) as peer:`")
         if self._member is None or self._schema is None:
             site = Site.of(PeerConfig.load(self._path))
+            check_own_training(site.federation, "the caller of join")
             schema = _described(model, site)
             model.check_in_place(schema)
             self._schema = schema

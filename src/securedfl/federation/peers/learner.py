@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from securedfl.errors import ConfigError
 from securedfl.federation.apps.app import Entry
 from securedfl.federation.apps.learner import AppLearner, Learner
 from securedfl.federation.apps.settings import peer_settings, start_seed
+from securedfl.federation.budget.task import planned
+from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.task import Recipe, Score
@@ -28,7 +32,9 @@ class KnownLearner:
         # sums in another order give other bits
         torch.set_num_threads(1)
         self._me = config.position(federation)
-        task = make_task(federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device}))
+        training = federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device})
+        task, plans = planned(training, make_task(training), choose_design(training))
+        self._private = any(plan.unit == "record" for plan in plans.values())
         self._trainer = task.part([self._me]).trainer()
         self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
         self.samples = task.samples[self._me]
@@ -43,8 +49,8 @@ class KnownLearner:
     def update(self, vector: Array, round: int) -> tuple[Array, float | None]:
         """Train for the local epochs."""
         row = np.array(vector)
-        loss = self._trainer.update(self._me, round, row)
-        return row, loss
+        train = self._trainer.private_update if self._private else self._trainer.update
+        return row, train(self._me, round, row)
 
     def evaluate(self, vector: Array) -> Score | None:
         """Score on this peer's test data."""
@@ -67,15 +73,34 @@ class KnownLearner:
         self._trainer.restore(self._me, state)
 
 
+def _on_this_machine(federation: FederationConfig) -> int:
+    """Return how many peers have an address of the machine itself, as in a trial."""
+    return sum(member.host in ("127.0.0.1", "::1", "localhost") for member in federation.members)
+
+
+def check_own_training(federation: FederationConfig, whose: str) -> None:
+    """Refuse a promise about records where this software does not take the steps itself."""
+    privacy = federation.training.privacy
+    if privacy is not None and privacy.unit == "record":
+        raise ConfigError(
+            f'unit = "record" needs clipped gradients of Poisson batches, and {whose} trains by itself; take '
+            'unit = "site", which clips whatever it brings, or a known data set'
+        )
+
+
 def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path) -> Learner:
     """Return what this peer trains; ``folder`` is where entry points are looked for first."""
     training = federation.training
     if federation.entry is None:
         return KnownLearner(federation, config)
+    check_own_training(federation, f"the app {federation.entry}")
     training = training.model_copy(update={"device": config.device})
     settings = peer_settings(training, config.position(federation), name=config.name, data=config.data)
     app = Entry.of(federation.entry, folder).make(settings, start_seed(training, settings["number"]))
     # torch begins every process at the same known number; whoever knows it could repeat what training draws
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(secrets.randbits(63))
+        # processes that share one machine in a trial must not wait for each other's threads
+        if "OMP_NUM_THREADS" not in os.environ and (here := _on_this_machine(federation)) > 1:
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // here))
     return AppLearner(app, integers=training.integers, local=training.local)

@@ -11,8 +11,9 @@ from typing import Any, Self
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.bringing import Bringing, Brought
+from securedfl.federation.budget.planning import check_privacy, make_plan
 from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import bringing, check_settings, choose_design
+from securedfl.federation.methods import averaging, bringing, check_settings, choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
@@ -24,6 +25,7 @@ from securedfl.network.peer import Peer
 from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.parameters import Array, Schema
+from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.storage import make_folder
@@ -35,7 +37,10 @@ CHECK_OUT = "check out in peer.toml"
 
 @dataclass(frozen=True)
 class Site:
-    """What one site knows before it joins: its settings, its keys, who meets whom, and what is certified."""
+    """What one site knows before it joins: its settings, its keys, who meets whom, and what is certified.
+
+    The plan of differential privacy follows when the model is known.
+    """
 
     config: PeerConfig
     federation: FederationConfig
@@ -43,6 +48,7 @@ class Site:
     files: KeyFiles
     design: Design
     certificate: Mapping[str, Any]
+    plan: Plan | None = None
 
     @classmethod
     def of(cls, config: PeerConfig) -> Self:
@@ -52,8 +58,28 @@ class Site:
         me, files = config.position(federation), config.files()
         check_keys(files, config.name)
         check_settings(federation.training)
+        check_privacy(federation.training, real=True)
         design = choose_design(federation.training)
         return cls(config, federation, me, files, design, pass_gate(federation.training, design, federation.missing))
+
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """The plan by the method of real peers, if there is one."""
+        return {} if self.plan is None else {METHOD: self.plan}
+
+    def planned(self, schema: Schema, samples: int | None = None) -> Site:
+        """Return the site with the plan for a model, and a certificate that tells of it; refuse one over budget."""
+        config = self.federation.training
+        if config.privacy is None or self.plan is not None:
+            return self
+        agreed = config.privacy.records
+        if agreed is not None and samples is not None and samples > agreed:
+            raise ConfigError(f"{self.config.name} has {samples} records, but [privacy] says {agreed} of all sites")
+        chosen = averaging(config, METHOD, self.design)
+        assert chosen is not None  # noqa: S101 - the method of real peers communicates
+        plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
+        made = replace(self, plan=plan)
+        return replace(made, certificate=pass_gate(config, self.design, self.federation.missing, made.plans))
 
 
 @dataclass(frozen=True)
@@ -108,9 +134,10 @@ def membership(
     ``buffers`` are the parts that are no trained parameters; ``tell`` hears who is waited for; ``draws`` is for tests
     (see `PeerSettings`).
     """
+    site = site.planned(schema)
     config, federation = site.config, site.federation
     optimizer = federation.training.common(buffers)
-    averages = make_averages(federation, site.design, schema, optimizer)
+    averages = make_averages(federation, site.design, schema, optimizer, site.plan)
     told = {**federation.told, "design": site.design.hash, "model": str(schema)}
     if optimizer.kind != "none":
         # a site that takes buffers for parameters would compute another model
@@ -127,7 +154,7 @@ def membership(
         files=site.files,
         folder=config.out / "state",
         genesis=genesis,
-        rules=make_rules(federation, site.design, averages),
+        rules=make_rules(federation, site.design, averages, site.plan),
         averages=averages,
         shared=told,
         listen=config.listens_at(federation),
@@ -141,7 +168,8 @@ def membership(
             server = serve_metrics(config.metrics, lambda: peer_metrics(peer), lambda: peer.trouble)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
-        yield Membership(site, peer, bringing(federation.training, METHOD, site.design, schema.dtype), optimizer)
+        how = bringing(federation.training, METHOD, site.design, schema.dtype, site.plan)
+        yield Membership(site, peer, how, optimizer)
 
 
 def check_keys(files: KeyFiles, name: str) -> str:

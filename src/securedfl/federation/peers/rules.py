@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
+from securedfl.federation.budget.rules import FOREVER, affordable
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import averaging, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
@@ -17,6 +18,7 @@ from securedfl.network.data.averages import Averages
 from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
 from securedfl.network.data.routes import recoverable
 from securedfl.parameters import WEIGHT_NUMBERS, Array, Schema
+from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import Averaging, by_name
 from securedfl.protocols.steps import PeerProtocol
 
@@ -25,7 +27,11 @@ METHOD = "secured"
 
 
 def make_averages(
-    federation: FederationConfig, design: Design, schema: Schema, optimizer: CommonOptimizer = NO_OPTIMIZER
+    federation: FederationConfig,
+    design: Design,
+    schema: Schema,
+    optimizer: CommonOptimizer = NO_OPTIMIZER,
+    plan: Plan | None = None,
 ) -> Averages:
     """Return how averages are computed.
 
@@ -41,7 +47,7 @@ def make_averages(
             f"the protocol {row.name!r} has no perfect masks, so real peers do not use it; choose grouped, shares or "
             "resilient. The setting allow_exposure starts all the same."
         )
-    bring = bringing(config, METHOD, design, schema.dtype)
+    bring = bringing(config, METHOD, design, schema.dtype, plan)
 
     def model(mean: Array, turn: int, before: Callable[[], Array | None]) -> Array:
         differences = config.differences and turn > 0
@@ -61,8 +67,8 @@ def make_averages(
     )
 
 
-def make_rules(federation: FederationConfig, design: Design, averages: Averages) -> Rules:
-    """Return the rules of the log."""
+def make_rules(federation: FederationConfig, design: Design, averages: Averages, plan: Plan | None = None) -> Rules:
+    """Return the rules of the log; with a plan of differential privacy, nobody begins what its budget forbids."""
     config = federation.training
     chosen = averaging(config, METHOD, design)
     assert chosen is not None  # noqa: S101 - the method of real peers communicates
@@ -75,20 +81,22 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages)
         return recoverable(averages.protocol(len(state.members), turn), len(state.members), places)
 
     def pick(state: State, peers: tuple[int, ...]) -> tuple[int, ...]:
-        places, history = _places(state)
+        places, history = _places(state, federation.window)
         numbers = {place: number for number, place in places.items()}
         found = federation.missing.pick([places[peer] for peer in peers], history, len(places))
-        return tuple(sorted(numbers[place] for place in found))
+        members = tuple(sorted(numbers[place] for place in found))
+        return members if affordable(plan, state, members) else ()
 
     def allows(state: State, members: tuple[int, ...]) -> bool:
-        places, history = _places(state)
-        return federation.missing.allows([places[peer] for peer in members], history, len(places))
+        places, history = _places(state, federation.window)
+        kept = federation.missing.allows([places[peer] for peer in members], history, len(places))
+        return kept and affordable(plan, state, members)
 
     return Rules(
         lying=federation.lying,
         can_lose=row.can_lose,
         least=min(least, n),
-        window=federation.window,
+        window=federation.window if plan is None else FOREVER,
         pick=pick,
         allows=allows,
         recoverable=can_finish,
@@ -96,10 +104,11 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages)
     )
 
 
-def _places(state: State) -> tuple[dict[int, int], list[frozenset[int]]]:
-    """Return the places of peers in the roster, and the members of what was opened, by place."""
+def _places(state: State, window: int) -> tuple[dict[int, int], list[frozenset[int]]]:
+    """Return the places of peers in the roster, and the members of what was opened in the window, by place."""
     places = {peer.number: place for place, peer in enumerate(state.roster)}
-    return places, [frozenset(places[peer] for peer in members if peer in places) for _, members in state.opened]
+    recent = [members for round, members in state.opened if round >= state.round - window]
+    return places, [frozenset(places[peer] for peer in members if peer in places) for members in recent]
 
 
 def _promises(federation: FederationConfig, roster: Sequence[Peer]) -> str:
@@ -107,6 +116,8 @@ def _promises(federation: FederationConfig, roster: Sequence[Peer]) -> str:
     config, n = federation.training, len(roster)
     if n == config.peers:
         return ""
+    if config.privacy is not None and n > config.peers:
+        return f"differential privacy was planned for {config.peers} peers; start another run for {n}"
     if not by_name(config.protocol).can_lose:
         return f"{config.protocol} needs exactly the {config.peers} peers that it began with; start another run"
     try:

@@ -19,6 +19,8 @@ import numpy as np
 from securedfl.errors import MissingDependencyError, SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
+from securedfl.federation.budget.account import epsilon_by_round
+from securedfl.federation.budget.rules import BudgetSpentError, check_budget
 from securedfl.federation.gate import save_account
 from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
@@ -37,6 +39,7 @@ from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array
+from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, write_arrays
 
@@ -67,8 +70,9 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         stack.callback(logging.getLogger("securedfl").removeHandler, handler)
         stack.callback(handler.close)
         site = Site.of(config)
-        say(Certified(str(site.certificate.get("sentence", ""))))
         learner = make_learner(site.federation, config, path.resolve().parent)
+        site = site.planned(learner.schema, learner.samples)
+        say(Certified(str(site.certificate.get("sentence", ""))))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
@@ -95,6 +99,8 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
             if peer.progress.todo is None:
                 return
     except RunEndedError as end:
+        if isinstance(end, BudgetSpentError):
+            peer.linger(peer.progress.state.settings.absent)
         log.info("%s", end)
         tell(Ended(str(end)))
         _leave_model(member, learner)
@@ -146,6 +152,7 @@ class RealPeer:
     def update(self, round: int) -> Sequence[float]:
         """Train from the last average; a peer that was killed during an average brings the same parameters again."""
         model = self._model
+        check_budget(self._member.site.plan, self._member.peer.progress.state)
         if model is None:
             # the rounds so far were void
             self._bring(round, lambda: (self._learner.initial(), None))
@@ -168,7 +175,7 @@ class RealPeer:
 
     def row(self, outcome: Round[Averaged]) -> PeerRow:
         """Return what this peer did in a round."""
-        average, peer = outcome.average, self._member.peer
+        average, peer, plan = outcome.average, self._member.peer, self._member.site.plan
         bytes_in, bytes_out = peer.links.traffic
         score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
@@ -186,7 +193,8 @@ class RealPeer:
             bytes_out=bytes_out,
             bytes_in=bytes_in,
             samples=self._learner.samples,
-            clipped=self._clipped if self._member.site.federation.training.beyond == "clip" else None,
+            clipped=self._clipped if self._member.site.federation.training.beyond == "clip" or plan else None,
+            epsilon=None if plan is None else _spent(plan, peer, average.round),
             common=None if self._model is None else self._learner.evaluate_common(self._model),
             **score,
         )
@@ -229,6 +237,12 @@ def _reporting(peer: Peer, tell: Tell) -> Iterator[None]:
         thread.join(5)
 
 
+def _spent(plan: Plan, peer: Peer, round: int) -> float:
+    """Return epsilon after a round, from all attempts that the log tells of."""
+    opened = {r: [t.members for t in tried if t.opened] for r, tried in peer.attempts.items() if r <= round}
+    return max(epsilon_by_round(plan, opened).values(), default=0.0)
+
+
 def _save_account(member: Membership, learner: Learner) -> None:
     """Leave certificate, ledger of all attempts that the log tells of, and summary, also when the run ends early."""
     site, state, attempts = member.site, member.peer.progress.state, member.peer.attempts
@@ -243,7 +257,7 @@ def _save_account(member: Membership, learner: Learner) -> None:
             Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
             for round, tried in attempts.items()
         ]
-        save_account(site.config.out, config, design, rows, site.federation.missing)
+        save_account(site.config.out, config, design, rows, site.federation.missing, site.plans)
         done = read_rows(site.config.out, Row)
         summary = Summary(
             finished=state.round >= state.settings.rounds,

@@ -53,6 +53,8 @@ class Row:
         Sent by a peer, on average.
     clipped
         How many values of all peers were beyond the range and were cut, if that is allowed.
+    epsilon
+        Of differential privacy, after this round; see `securedfl.privacy.budget`.
     tried
         All attempts at the average, if real peers made it.
     """
@@ -73,6 +75,7 @@ class Row:
     average_seconds: float = 0.0
     common_accuracy: float | None = None
     common_loss: float | None = None
+    epsilon: float | None = None
     tried: tuple[Tried, ...] | None = None
 
     @classmethod
@@ -128,6 +131,7 @@ class Row:
             # it counts anew when it is started again
             bytes_per_peer=float(row.bytes_out - before if row.bytes_out >= before else row.bytes_out),
             clipped=row.clipped,
+            epsilon=row.epsilon,
             train_seconds=row.train_seconds,
             average_seconds=row.average_seconds,
             tried=row.tried,
@@ -154,6 +158,8 @@ class PeerRow:
         Training samples of this peer.
     clipped
         How many of its values were beyond the range and were cut.
+    epsilon
+        Of differential privacy, after this round.
     correct, loss, count
         Sums over its own test data, if it has any.
     common
@@ -175,6 +181,7 @@ class PeerRow:
     bytes_in: int
     samples: int
     clipped: int | None = None
+    epsilon: float | None = None
     correct: int | None = None
     loss: float | None = None
     count: int | None = None
@@ -195,7 +202,7 @@ COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_P
 """The columns of metrics.csv; all but method and round are numbers."""
 
 _LEFT_OUT = (
-    *("tried", "correct", "loss", "count", "clipped"),
+    *("tried", "correct", "loss", "count", "clipped", "epsilon"),
     *("common", "common_accuracy", "common_loss", "all_accuracy"),
 )
 """Keys that are not written where they do not apply."""

@@ -39,6 +39,7 @@ class MethodSummary:
     bytes_per_peer_per_round: float | None = None
     train_seconds: float | None = None
     average_seconds: float | None = None
+    epsilon: float | None = None
 
     @classmethod
     def of(cls, label: str, rows: Sequence[Row]) -> Self:
@@ -63,6 +64,7 @@ class MethodSummary:
             bytes_per_peer_per_round=float(np.mean([row.bytes_per_peer for row in trained])),
             train_seconds=float(sum(row.train_seconds for row in rows)),
             average_seconds=float(sum(row.average_seconds for row in rows)),
+            epsilon=rows[-1].epsilon,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.learning.training.task import Score, State, Task, Trainer
-from securedfl.learning.training.trainer import one_thread
+from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from securedfl.parameters import Array, Schema
 
 Report = Callable[[int], None]
@@ -44,9 +44,11 @@ class Team(AbstractContextManager["Team"], ABC):
         """Return how many training samples each peer has."""
         return self._everybody("samples")
 
-    def update(self, round: int, report: Report | None = None, only: Sequence[int] | None = None) -> list[float | None]:
+    def update(
+        self, round: int, report: Report | None = None, only: Sequence[int] | None = None, *, private: bool = False
+    ) -> list[float | None]:
         """Train every peer, or ``only`` some, in place and return their mean training losses, as far as known."""
-        return self._everybody("update", round, report=report, only=only)
+        return self._everybody("private update" if private else "update", round, report=report, only=only)
 
     def evaluate(self) -> list[Score | None]:
         """Score every peer's own model on its own test data, if it has any."""
@@ -123,10 +125,17 @@ class InProcessTeam(Team):
         return found
 
 
+def _known(trainer: Trainer) -> LocalTrainer:
+    """Return the trainer that can take private steps; an app's is refused before it comes to this."""
+    assert isinstance(trainer, LocalTrainer)  # noqa: S101 - for the type checker
+    return trainer
+
+
 COMMANDS: Mapping[str, Callable[[Trainer, int, Array, Any], Any]] = {
     "samples": lambda trainer, peer, _row, _nothing: trainer.samples(peer),
     "initialise": lambda trainer, peer, row, _nothing: trainer.initialise(peer, row),
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
+    "private update": lambda trainer, peer, row, round: _known(trainer).private_update(peer, round, row),
     "evaluate": lambda trainer, peer, row, data: trainer.evaluate(peer, row, data),
     "evaluate_common": lambda trainer, peer, row, _nothing: trainer.evaluate_common(peer, row),
     "whole": lambda trainer, peer, row, _nothing: trainer.whole(peer, row),

@@ -16,6 +16,7 @@ from securedfl.errors import ConfigError, InvalidInputError, unknown
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
 from securedfl.learning.seeds import torch_seed
+from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.task import PeerData, Score, State, TrainingOptions
 from securedfl.parameters import Array, Schema
@@ -141,6 +142,41 @@ class LocalTrainer:
                 f"lower learning_rate (now {self.options.learning_rate})"
             )
         return mean
+
+    def private_update(self, peer: int, round: int, row: Array) -> float | None:
+        """Take the steps of `PrivateSteps`; return the mean loss over the batches, None if they were empty.
+
+        With distributed noise the row becomes the step that this peer brings; with local noise, its parameters.
+        """
+        wish = self.options.private
+        assert wish is not None  # noqa: S101 - the caller asks for it
+        x, y, _, _ = self._data[peer]
+        self.load(peer, row)
+        self.model.module.train()
+        clipped, optimizer = ClippedGradients(self.model, self._losses), self._optimizers[peer]
+        for group in optimizer.param_groups:
+            group["lr"] = self.options.rate(round)
+        total, count = 0.0, 0
+        with _seeded(torch_seed(self.options.seed, "update", peer, round), self._device):
+            for step in range(wish.steps):
+                chosen = torch.from_numpy(wish.chance.batch(len(x), peer, round, step))
+                total += float(clipped.add(x[chosen], y[chosen], wish.clip))
+                count += int(chosen.sum())
+                if wish.scale is not None:
+                    row[:] = self.model.gradient.numpy()
+                    row *= -wish.scale
+                    break
+                noisy = wish.chance.noisy(self.model.gradient.numpy(), peer, round, step)
+                self.model.gradient.copy_(torch.from_numpy(noisy / wish.expected))
+                optimizer.step()
+            else:
+                self._home[peer] = self.model.write(row)
+        return total / count if count else None
+
+    def _losses(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each sample: of a sequence, the mean over its positions."""
+        flat = nn.functional.cross_entropy(scores.reshape(-1, self._classes), labels.reshape(-1), reduction="none")
+        return flat.view(len(labels), -1).mean(1)
 
     def _epoch(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, anchor: Tensor | None = None) -> Tensor:
         """Take one step per mini-batch and return the sum of the samples' losses.

@@ -1,0 +1,212 @@
+"""Sums of gradients, each clipped to a norm before it is added: what differential privacy of records starts from.
+
+Per-sample gradients of large layers are never written down. One pass back gives how the loss changes with the outputs
+of every layer; together with the inputs that tells the norm of each sample's gradient, and then the clipped sum is one
+product per layer ("book-keeping": Bu et al., "Differentially Private Optimization on Large Foundation Models", 2023).
+Models with other layers go one sample at a time, which is slow and right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from securedfl.errors import ConfigError
+from securedfl.learning.models.flat import FlatModel
+
+PIECE = 64
+"""Samples at a time, so that what is kept of them stays small."""
+
+_MIXES = (nn.modules.batchnorm._BatchNorm, nn.SyncBatchNorm)
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Gives one loss per sample from the model's scores and the labels."""
+
+
+def check_per_sample(model: FlatModel, name: str) -> None:
+    """Refuse a model in which a sample's gradient depends on other samples, or that averages more than it trains."""
+    for place, layer in model.module.named_modules():
+        if isinstance(layer, _MIXES) or (isinstance(layer, nn.InstanceNorm2d) and layer.track_running_stats):
+            raise ConfigError(
+                f"the model {name!r} has batch normalisation (layer {place!r}), so that a record's gradient depends on "
+                'other records; unit = "record" needs a model with GroupNorm or LayerNorm instead, such as cnn-small'
+            )
+    if model.schema.size != model.trained.numel():
+        raise ConfigError(
+            f"the model {name!r} averages buffers or frozen parameters, which have no gradients to clip; "
+            'take unit = "site"'
+        )
+
+
+class ClippedGradients:
+    """Adds up clipped gradients of a model into its flat gradient.
+
+    Parameters
+    ----------
+    model
+        Its `gradient` receives the sums.
+    loss
+        One number per sample.
+    """
+
+    def __init__(self, model: FlatModel, loss: Loss) -> None:
+        self._model, self._loss = model, loss
+        layers = [layer for layer in model.module.modules() if any(True for _ in layer.parameters(recurse=False))]
+        parameters = [p for layer in layers for p in layer.parameters(recurse=False)]
+        known = all(type(layer) in _KNOWN or _is_convolution(layer) for layer in layers)
+        self._layers = layers if known and len(set(map(id, parameters))) == len(parameters) else None
+        self._inputs: dict[nn.Module, Tensor] = {}
+        self._outputs: dict[nn.Module, Tensor] = {}
+        self._calls = 0
+
+    def add(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
+        """Put the sum of the samples' clipped gradients into the model's gradient; return the sum of their losses."""
+        self._model.gradient.zero_()
+        total = torch.zeros(())
+        for start in range(0, len(x), PIECE):
+            piece = slice(start, start + PIECE)
+            done = None if self._layers is None else self._together(x[piece], y[piece], clip)
+            total += self._one_by_one(x[piece], y[piece], clip) if done is None else done
+        return total
+
+    def _one_by_one(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
+        parameters = [p for p in self._model.module.parameters() if p.requires_grad]
+        total = torch.zeros(())
+        for k in range(len(x)):
+            loss = self._loss(self._model.module(x[k : k + 1]), y[k : k + 1]).sum()
+            found = torch.autograd.grad(loss, parameters)
+            norm = torch.stack([g.double().square().sum() for g in found]).sum().sqrt()
+            for parameter, gradient in zip(parameters, found, strict=True):
+                assert parameter.grad is not None  # noqa: S101 - a view of the flat gradient
+                parameter.grad.add_(gradient * _factor(norm, clip))
+            total += loss.detach()
+        return total
+
+    def _together(self, x: Tensor, y: Tensor, clip: float) -> Tensor | None:
+        """Return the losses, or None if the model calls a layer twice, so that it must go one by one."""
+        assert self._layers is not None  # noqa: S101 - for the type checker
+        hooks = [layer.register_forward_hook(self._keep) for layer in self._layers]
+        self._calls = 0
+        try:
+            loss = self._loss(self._model.module(x), y).sum()
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if self._calls != len(self._layers) or len(self._outputs) != len(self._layers):
+            self._layers = None
+            self._forget()
+            return None
+        moved = torch.autograd.grad(loss, [self._outputs[layer] for layer in self._layers])
+        with torch.no_grad():
+            parts = [
+                _PARTS[_kind(layer)](layer, self._inputs[layer], change)
+                for layer, change in zip(self._layers, moved, strict=True)
+            ]
+            squared = torch.stack([part.squared for part in parts]).sum(0)
+            factors = _factor(squared.sqrt(), clip)
+            for layer, part in zip(self._layers, parts, strict=True):
+                for parameter, gradient in zip(layer.parameters(recurse=False), part.total(factors), strict=True):
+                    assert parameter.grad is not None  # noqa: S101 - a view of the flat gradient
+                    parameter.grad.add_(gradient)
+        self._forget()
+        return loss.detach()
+
+    def _keep(self, layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        self._calls += 1
+        self._inputs[layer], self._outputs[layer] = inputs[0].detach(), output
+
+    def _forget(self) -> None:
+        self._inputs, self._outputs = {}, {}
+
+
+def _factor(norm: Tensor, clip: float) -> Tensor:
+    """Return by what gradients of these norms are multiplied."""
+    return (clip / norm.clamp(min=1e-30)).clamp(max=1.0).float()
+
+
+class _Part:
+    """What one layer adds: the squared norm of each sample's gradient, and the weighted sum over all samples."""
+
+    squared: Tensor
+
+    def total(self, factors: Tensor) -> list[Tensor]:
+        """Return the gradients of the layer's parameters, summed over samples with these factors."""
+        raise NotImplementedError
+
+
+class _Linear(_Part):
+    """The gradient of a weight is an outer product, whose norm is that of its factors multiplied."""
+
+    def __init__(self, layer: nn.Module, inputs: Tensor, change: Tensor) -> None:
+        self._inputs, self._change, self._bias = inputs, change, layer.bias is not None
+        if change.dim() > 2:
+            # several positions per sample: their gradients are added before the norm is taken
+            weight = torch.einsum("bto,bti->boi", change.flatten(1, -2), inputs.flatten(1, -2))
+            self._each: list[Tensor] | None = [weight] + ([change.flatten(1, -2).sum(1)] if self._bias else [])
+            self.squared = sum((g.flatten(1).double().square().sum(1) for g in self._each), torch.zeros(()))
+        else:
+            self._each = None
+            moved = change.double().square().sum(1)
+            self.squared = moved * (inputs.double().square().sum(1) + float(self._bias))
+
+    def total(self, factors: Tensor) -> list[Tensor]:
+        if self._each is not None:
+            return [torch.einsum("b,b...->...", factors, g) for g in self._each]
+        weighted = self._change * factors[:, None]
+        return [weighted.t() @ self._inputs] + ([weighted.sum(0)] if self._bias else [])
+
+
+class _Written(_Part):
+    """Gradients of each sample written down, for layers with few parameters."""
+
+    def __init__(self, each: list[Tensor]) -> None:
+        self._each = each
+        self.squared = torch.stack([g.flatten(1).double().square().sum(1) for g in each]).sum(0)
+
+    def total(self, factors: Tensor) -> list[Tensor]:
+        return [torch.einsum("b,b...->...", factors, g) for g in self._each]
+
+
+def _convolution(layer: Any, inputs: Tensor, change: Tensor) -> _Part:
+    seen = functional.unfold(inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    moved = change.flatten(2)
+    weight = torch.bmm(moved, seen.transpose(1, 2)).view(len(inputs), *layer.weight.shape)
+    return _Written([weight] + ([moved.sum(2)] if layer.bias is not None else []))
+
+
+def _group_norm(layer: Any, inputs: Tensor, change: Tensor) -> _Part:
+    normal = functional.group_norm(inputs, layer.num_groups, eps=layer.eps)
+    return _Written([(change * normal).flatten(2).sum(2), change.flatten(2).sum(2)])
+
+
+def _layer_norm(layer: Any, inputs: Tensor, change: Tensor) -> _Part:
+    normal = functional.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
+    last = len(layer.normalized_shape)
+    inner = tuple(range(1, change.dim() - last))
+    parts = [change * normal] + ([change] if layer.bias is not None else [])
+    return _Written([part.sum(inner) if inner else part for part in parts])
+
+
+def _is_convolution(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Conv2d) and layer.groups == 1 and layer.padding_mode == "zeros" and _plain(layer)
+
+
+def _plain(layer: nn.Conv2d) -> bool:
+    return not isinstance(layer.padding, str)
+
+
+def _kind(layer: nn.Module) -> type[nn.Module]:
+    return nn.Conv2d if isinstance(layer, nn.Conv2d) else type(layer)
+
+
+_PARTS: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], _Part]] = {
+    nn.Linear: _Linear,
+    nn.Conv2d: _convolution,
+    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
+}
+_KNOWN = frozenset(_PARTS) - {nn.Conv2d}

@@ -1,0 +1,103 @@
+"""The same promise kept in different ways, and the same noise against more colluders: what `securedfl budget` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from securedfl.errors import ConfigError
+from securedfl.privacy.budget.accountant import loss_epsilon
+from securedfl.privacy.budget.plan import Noise, Plan, most_rounds, settled, with_grid
+
+KINDS: tuple[Noise, ...] = ("distributed", "local", "central")
+
+CAPACITY = 2**31 - 1
+"""Of a ring of 32 bits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One way to add noise.
+
+    Attributes
+    ----------
+    plan
+        With this kind of noise.
+    epsilon, tighter
+        At the end: by Rényi divergences, as certificates state it, and by privacy loss distributions of Gaussian noise.
+    noise_in_mean
+        Standard deviation of each number of the mean, over the clip.
+    """
+
+    plan: Plan
+    epsilon: float
+    tighter: float
+    noise_in_mean: float
+
+
+def solve(plan: Plan, *, epsilon: float | None, find: str) -> Plan:
+    """Return the plan with what was not given: ``"noise"``, ``"epsilon"``, ``"rounds"`` or ``"sampling"``."""
+    if find == "noise":
+        return settled(replace(plan, noise_multiplier=0.0), epsilon=epsilon, capacity=CAPACITY)
+    if find == "epsilon":
+        return settled(plan, epsilon=None, capacity=CAPACITY)
+    if epsilon is None:
+        raise ConfigError(f"to find {find}, give epsilon and the noise multiplier")
+    if find == "rounds":
+        rounds = 1
+        # a longer plan deals what rounding may cost to more rounds, so that a few more fit
+        for _ in range(4):
+            rounds = most_rounds(
+                settled(replace(plan, rounds=max(1, rounds)), epsilon=None, capacity=CAPACITY), epsilon
+            )
+        if not rounds:
+            raise ConfigError(f"not even one round is within epsilon {epsilon:g}; take more noise")
+        return settled(replace(plan, rounds=rounds), epsilon=epsilon, capacity=CAPACITY)
+    return _most_sampling(plan, epsilon)
+
+
+def _most_sampling(plan: Plan, epsilon: float) -> Plan:
+    def at(batch: int) -> Plan:
+        return settled(replace(plan, sampling=batch / plan.units), epsilon=None, capacity=CAPACITY)
+
+    if at(1).planned > epsilon:
+        raise ConfigError(f"not even batches of one record are within epsilon {epsilon:g}; take more noise")
+    low, high = 1, plan.units + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if at(middle).planned <= epsilon else (low, middle)
+    return replace(at(low), limit=epsilon)
+
+
+def cases(plan: Plan) -> list[Case]:
+    """Return the three kinds of noise with the same multiplier, so at the same epsilon, and their noise in the mean."""
+    return [_case(with_grid(replace(plan, noise=kind, limit=None), CAPACITY)) for kind in KINDS]
+
+
+def by_colluders(plan: Plan) -> Iterator[tuple[int, float]]:
+    """Yield epsilon if other numbers of peers collude than planned, or so many honest members are missing."""
+    for colluders in range(1, plan.peers):
+        honest = plan.peers - colluders
+        # the noise of each site stays; what is counted changes
+        yield colluders, plan.epsilon({honest + plan.collusion: plan.rounds})
+
+
+def curves(plan: Plan, multipliers: Sequence[float]) -> dict[str, tuple[list[float], list[float]]]:
+    """Return epsilon against the noise in the mean for the three kinds."""
+    found = {}
+    for kind in KINDS:
+        made = [
+            with_grid(replace(plan, noise=kind, noise_multiplier=each, limit=None), CAPACITY) for each in multipliers
+        ]
+        found[str(kind)] = ([one.noise_in_mean for one in made], [one.planned for one in made])
+    return found
+
+
+def _case(plan: Plan) -> Case:
+    steps = plan.rounds * plan.steps
+    return Case(
+        plan=plan,
+        epsilon=plan.planned,
+        tighter=loss_epsilon(plan.noise_multiplier, plan.sampling, steps, plan.delta),
+        noise_in_mean=plan.noise_in_mean,
+    )

@@ -1,0 +1,143 @@
+"""Clipped sums of gradients: as one sample at a time, as Opacus, and never longer than the clip."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from securedfl.errors import ConfigError
+from securedfl.learning.models.flat import FlatModel
+from securedfl.learning.models.registry import build
+from securedfl.learning.training.clipping import ClippedGradients, check_per_sample
+
+CASES = [("cnn", (1, 12, 12), 7, 0.1), ("cnn-small", (1, 8, 8), 10, 0.25), ("linear", (1, 8, 8), 10, 1.0)]
+
+
+def losses(scores, labels):
+    return nn.functional.cross_entropy(scores, labels, reduction="none")
+
+
+def sample(shape, classes, count=9):
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(count, *shape, generator=generator)
+    return x, torch.randint(classes, (count,), generator=generator)
+
+
+def by_hand(module, x, y, clip):
+    """The sum of clipped gradients, one backward pass per sample."""
+    total = None
+    for k in range(len(x)):
+        gradients = torch.autograd.grad(losses(module(x[k : k + 1]), y[k : k + 1]).sum(), list(module.parameters()))
+        flat = torch.cat([g.reshape(-1) for g in gradients])
+        flat = flat * min(1.0, clip / float(flat.norm()))
+        total = flat if total is None else total + flat
+    return total
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize(("name", "shape", "classes", "width"), CASES)
+@pytest.mark.parametrize("clip", [0.05, 1e6])
+def test_as_one_sample_at_a_time(name, shape, classes, width, clip):
+    model = FlatModel(build(name, shape, classes, width))
+    x, y = sample(shape, classes)
+    clipped = ClippedGradients(model, losses)
+    clipped.add(x, y, clip)
+    assert clipped._layers is not None, "every layer of our models is known"
+    expected = by_hand(model.module, x, y, clip)
+    torch.testing.assert_close(model.gradient, expected, rtol=1e-4, atol=1e-6)
+    clipped._layers = None
+    clipped.add(x, y, clip)
+    torch.testing.assert_close(model.gradient, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_as_opacus():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from opacus import GradSampleModule
+
+        x, y = sample((1, 8, 8), 10)
+        model = FlatModel(build("cnn-small", (1, 8, 8), 10, 0.25))
+        ClippedGradients(model, losses).add(x, y, 0.5)
+        wrapped = GradSampleModule(model.module)
+        wrapped.zero_grad()
+        losses(wrapped(x), y).sum().backward()
+    each = [p.grad_sample for p in wrapped.parameters()]
+    norms = torch.stack([g.flatten(1).square().sum(1) for g in each]).sum(0).sqrt()
+    factors = (0.5 / norms).clamp(max=1.0)
+    theirs = torch.cat([torch.einsum("b,b...->...", factors, g).reshape(-1) for g in each])
+    fresh = FlatModel(build("cnn-small", (1, 8, 8), 10, 0.25))
+    with torch.no_grad():
+        fresh.trained.copy_(model.trained)
+    ClippedGradients(fresh, losses).add(x, y, 0.5)
+    torch.testing.assert_close(fresh.gradient, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_one_record_never_adds_more_than_the_clip():
+    model = FlatModel(build("cnn-small", (1, 8, 8), 10, 0.25))
+    x, y = sample((1, 8, 8), 10, 70)
+    clipped = ClippedGradients(model, losses)
+    clipped.add(x, y, 0.3)
+    whole = model.gradient.clone()
+    for k in (0, 33, 69):
+        keep = torch.arange(70) != k
+        clipped.add(x[keep], y[keep], 0.3)
+        assert float((whole - model.gradient).norm()) <= 0.3 * (1 + 1e-4)
+
+
+def test_no_record_is_no_gradient():
+    model = FlatModel(build("linear", (1, 8, 8), 10))
+    x, y = sample((1, 8, 8), 10)
+    assert float(ClippedGradients(model, losses).add(x[:0], y[:0], 1.0)) == 0
+    assert not model.gradient.any()
+
+
+class Twice(nn.Module):
+    """Calls the same layer two times, so that its gradient is a sum of two products."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.last(self.inner(torch.relu(self.inner(x))))
+
+
+def test_layers_that_are_called_twice_go_one_by_one():
+    model = FlatModel(Twice())
+    x, y = sample((4,), 3)
+    ClippedGradients(model, losses).add(x, y, 0.2)
+    torch.testing.assert_close(model.gradient, by_hand(model.module, x, y, 0.2), rtol=1e-4, atol=1e-6)
+
+
+def test_text_goes_one_by_one():
+    model = FlatModel(build("gru", (6,), 11, 0.1))
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randint(11, (5, 6), generator=generator) for _ in range(2))
+
+    def by_sequence(scores, labels):
+        flat = nn.functional.cross_entropy(scores.reshape(-1, 11), labels.reshape(-1), reduction="none")
+        return flat.view(len(labels), -1).mean(1)
+
+    total = ClippedGradients(model, by_sequence).add(x, y, 1e-3)
+    assert float(total) > 0
+    assert 0 < float(model.gradient.norm()) <= 5e-3 * (1 + 1e-4)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet18-running"])
+def test_batch_normalisation_is_refused_by_name(name):
+    with pytest.raises(ConfigError, match=rf"'{name}' has batch normalisation \(layer 'stem.1'\).*GroupNorm"):
+        check_per_sample(FlatModel(build(name, (3, 9, 9), 10, 0.05)), name)
+
+
+def test_models_without_it_pass():
+    for name, shape, classes, width in CASES:
+        check_per_sample(FlatModel(build(name, shape, classes, width)), name)

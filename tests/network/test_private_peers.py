@@ -1,0 +1,86 @@
+"""Differential privacy on real peers: noise is drawn once, the budget stops all alike, other settings are refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import numpy as np
+
+from securedfl.federation.peers.config import PeerConfig
+from securedfl.federation.peers.membership import Site
+from securedfl.parameters import Schema
+from tests.network import toy
+from tests.network.test_faults import await_text, ends
+from tests.network.test_peers import check_equal
+
+PRIVACY = {"unit": "site", "clip": 1.0, "delta": 1e-3, "noise_multiplier": 2.0, "epsilon": 5.0, "over": "stop"}
+
+
+def private(federation, **changes):
+    return federation(
+        4,
+        protocol="shares",
+        group_size=2,
+        rounds=9,
+        deadlines={"absent": 120},
+        data={k: {"size": 60, "random": True} for k in range(4)},
+        privacy={**PRIVACY, **changes},
+    )
+
+
+def test_a_crash_draws_no_new_noise_and_the_budget_stops_all_alike(federation):
+    made = private(federation)
+    site = Site.of(PeerConfig.load(made.folder / "p0.toml"))
+    plan = site.planned(Schema.of(toy.make({"name": "p0", "size": 60})[0])).plan
+    processes = made.start_all({1: ("committed", 2)})
+    assert processes[1].end() == -signal.SIGKILL
+    with np.load(made.folder / "out-p1" / "update.npz") as file:
+        kept = file["vector"]
+    # whole grid steps, with more in them than a clipped difference can be
+    steps = kept / plan.grid
+    assert (steps == np.rint(steps)).all()
+    assert np.linalg.norm(steps) > 2 * plan.clip_steps
+    processes[1] = made.start(1, "brings", 2)
+    assert ends(processes) == [0] * 4, [process.errors for process in processes]
+    np.testing.assert_array_equal(np.load(made.folder / "brought.npy"), kept)
+    check_equal(made)
+
+    # round 2 was opened twice by the same members with the same noise, which tells no more than once
+    last = max(round for round in range(1, 10) if plan.epsilon({4: round}) <= 5.0)
+    assert 2 <= last < 9
+    for k, process in enumerate(processes):
+        rows = made.rows(k)
+        assert rows[-1]["round"] == last
+        assert rows[-1]["epsilon"] == plan.epsilon({4: last})
+        assert "budget of differential privacy is spent" in next(
+            event["reason"] for event in process.events if event["event"] == "ended"
+        )
+        ledger = json.loads((made.folder / f"out-p{k}" / "ledger.json").read_text())["differential_privacy"]
+        assert ledger["epsilon"] == plan.epsilon({4: last})
+        assert len(ledger["epsilon_by_round"]) == last + 1
+    sentence = processes[0].wait_for(event="certificate")["sentence"]
+    assert sentence.startswith("Any 1 of 4 peers learns only the total, and that total is (5, 0.001)-differentially")
+    told = json.loads((made.folder / "out-p0" / "certificate.json").read_text())["differential_privacy"]
+    assert told["epsilon"] == plan.epsilon({4: last})
+
+
+def test_a_peer_with_another_promise_is_refused(federation):
+    made = private(federation)
+    made.write("tampered.toml", train={**made.values["train"], "privacy": {**PRIVACY, "clip": 2.0}})
+    made.write_peer(1, made.files[1], federation="tampered.toml")
+    processes = [made.start(0), made.start(1)]
+    told = await_text(made.folder / "out-p0" / "peer.log", "has other settings")
+    assert "train.privacy is" in told
+    for process in processes:
+        process.kill()
+    assert not (made.folder / "out-p0" / "metrics.jsonl").read_text()
+
+
+def test_records_need_a_trainer_that_clips(federation):
+    """An entry point trains by itself, so that nothing can be promised about records."""
+    record = {"unit": "record", "clip": 1.0, "delta": 1e-4, "epsilon": 5.0, "sampling": 0.1, "records": 100}
+    made = federation(4, protocol="shares", group_size=2, optimizer="sgd", privacy=record)
+    process = made.start(0)
+    assert process.end() == 4
+    assert "trains by itself" in process.errors
