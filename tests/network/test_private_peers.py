@@ -34,7 +34,7 @@ def test_a_crash_draws_no_new_noise_and_the_budget_stops_all_alike(federation):
     site = Site.of(PeerConfig.load(made.folder / "p0.toml"))
     plan = site.planned(Schema.of(toy.make({"name": "p0", "size": 60})[0])).plan
     processes = made.start_all({1: ("committed", 2)})
-    assert processes[1].end() == -signal.SIGKILL
+    assert processes[1].end() == -signal.SIGKILL, processes[1].errors
     with np.load(made.folder / "out-p1" / "update.npz") as file:
         kept = file["vector"]
     # whole grid steps, with more in them than a clipped difference can be

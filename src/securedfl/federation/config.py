@@ -250,8 +250,7 @@ class TrainConfig(Settings):
 
     def options(self) -> TrainingOptions:
         """Return how a peer trains; options that contradict each other are a `ConfigError`."""
-        names = [field.name for field in fields(TrainingOptions) if field.name != "private"]
-        return TrainingOptions(**{name: getattr(self, name) for name in names})
+        return TrainingOptions(**{field.name: getattr(self, field.name) for field in fields(TrainingOptions)})
 
     def schedule(self) -> Schedule:
         """Return rho as the protocols take it."""

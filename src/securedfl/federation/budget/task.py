@@ -102,5 +102,5 @@ def planned(config: TrainConfig, task: T, design: Design) -> tuple[T, dict[str, 
         # their grids differ: rings of different sizes
         raise ConfigError(f"{', '.join(plans)} need plans of their own; run them one by one")
     if isinstance(task, KnownTask):
-        task = replace(task, options=replace(task.options, private=next(iter(steps), None)))
+        task = replace(task, private=next(iter(steps), None))
     return task, plans

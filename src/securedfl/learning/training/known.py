@@ -10,6 +10,7 @@ import numpy as np
 
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
+from securedfl.learning.training.private import PrivateSteps
 from securedfl.learning.training.task import PeerData, Recipe, TrainingOptions
 from securedfl.parameters import Array, Schema
 
@@ -29,6 +30,7 @@ class KnownPart:
     classes: int
     options: TrainingOptions
     common: tuple[Array, Array] | None = None
+    private: PrivateSteps | None = None
 
     @property
     def peers(self) -> tuple[int, ...]:
@@ -39,17 +41,21 @@ class KnownPart:
         """Return what trains them."""
         from securedfl.learning.training.trainer import LocalTrainer
 
-        return LocalTrainer(self.data, self.shape, self.classes, self.options, self.common)
+        return LocalTrainer(self.data, self.shape, self.classes, self.options, self.common, self.private)
 
 
 @dataclass(frozen=True)
 class KnownTask:
-    """A data set, who holds what, how to train one of our own models, and the common test set, if there is one."""
+    """A data set, who holds what, how to train one of our own models, and the common test set, if there is one.
+
+    ``private`` is what differential privacy of records asks of methods that are to be private.
+    """
 
     dataset: Dataset
     dealt: tuple[Dealt, ...]
     options: TrainingOptions
     common: Dataset | None = None
+    private: PrivateSteps | None = None
 
     @property
     def peers(self) -> int:
@@ -90,7 +96,7 @@ class KnownTask:
         """Return the samples of some peers, and how to train."""
         data = {peer: self.data(peer) for peer in peers}
         common = None if self.common is None else (self.common.x, self.common.y)
-        return KnownPart(data, self.dataset.shape, self.dataset.classes, self.options, common)
+        return KnownPart(data, self.dataset.shape, self.dataset.classes, self.options, common, self.private)
 
     def schema(self) -> Schema:
         """Return what a row holds."""

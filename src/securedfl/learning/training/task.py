@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from securedfl.errors import ConfigError
-from securedfl.learning.training.private import PrivateSteps
 from securedfl.learning.training.rates import Schedule, factor
 from securedfl.parameters import Array, Integers, Schema
 
@@ -26,7 +25,6 @@ class TrainingOptions:
     """How a peer trains: the arguments of Algorithm 3's Update, and what of the model is averaged (`Schema.of`).
 
     docs/configuration.md tells what each of them means. Options that contradict each other are a `ConfigError`.
-    ``private`` is what differential privacy of records asks of methods that are to be private.
     """
 
     model: str
@@ -50,7 +48,6 @@ class TrainingOptions:
     seed: int = 0
     integers: Integers = "own"
     local: tuple[str, ...] = ()
-    private: PrivateSteps | None = None
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs != 1:

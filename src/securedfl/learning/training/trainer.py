@@ -18,6 +18,7 @@ from securedfl.learning.models.registry import build
 from securedfl.learning.seeds import torch_seed
 from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.learning.training.common_optimizer import buffers_of
+from securedfl.learning.training.private import PrivateSteps
 from securedfl.learning.training.task import PeerData, Score, State, TrainingOptions
 from securedfl.parameters import Array, Schema
 
@@ -51,6 +52,8 @@ class LocalTrainer:
         How to train.
     common
         Samples and labels of the common test set, if there is one.
+    private
+        What `private_update` does.
     """
 
     def __init__(
@@ -60,8 +63,9 @@ class LocalTrainer:
         classes: int,
         options: TrainingOptions,
         common: tuple[Array, Array] | None = None,
+        private: PrivateSteps | None = None,
     ) -> None:
-        self.options = options
+        self.options, self._private = options, private
         self._device = find_device(options.device)
         self._shape, self._classes = shape, classes
         # only the structure counts; without a seed of its own the caller's generator would move
@@ -148,7 +152,7 @@ class LocalTrainer:
 
         With distributed noise the row becomes the step that this peer brings; with local noise, its parameters.
         """
-        wish = self.options.private
+        wish = self._private
         assert wish is not None  # noqa: S101 - the caller asks for it
         x, y, _, _ = self._data[peer]
         self.load(peer, row)
