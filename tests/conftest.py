@@ -4,6 +4,11 @@ import signal
 import threading
 
 import pytest
+from hypothesis import settings
+
+# a busy machine is no reason to fail
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     # a run in the background of a script inherits an ignored Ctrl-C, and would hand it on to the processes under test
