@@ -23,7 +23,7 @@ test: $(READY)  ## run the tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 test-adapters: $(VENV)-adapters/.ready $(VENV)-flower/.ready  ## test against real transformers, Lightning, accelerate, Flower
-	$(VENV)-adapters/bin/python -m pytest tests/adapters tests/adapters/libraries --ignore tests/adapters/libraries/test_flower.py -W default $(ARGS)
+	$(VENV)-adapters/bin/python -m pytest tests/adapters/libraries --ignore tests/adapters/libraries/test_flower.py -W default $(ARGS)
 	$(VENV)-flower/bin/python -m pytest tests/adapters/libraries/test_flower.py -W default $(ARGS)
 
 lint: $(READY)  ## check style and types

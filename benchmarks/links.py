@@ -105,7 +105,7 @@ def linked(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
 
 def run(role: str, job: dict[str, Any]) -> list[dict[str, Any]]:
     """Start all processes of one measurement, and a relay if it needs one, and collect what they report."""
-    from securedfl.federation.peers.local import free_ports
+    from securedfl.federation.founding.files import free_ports
     from securedfl.network.wire import keys as certificates
 
     names = [f"p{k}" for k in range(job["peers"])]

@@ -155,7 +155,7 @@ def run(
     role: str, job: dict[str, Any], on_ports: Callable[[list[int]], None] = lambda _ports: None
 ) -> list[dict[str, Any]]:
     """Start all processes of one measurement and collect what they report; ``on_ports`` is told where they listen."""
-    from securedfl.federation.peers.local import free_ports
+    from securedfl.federation.founding.files import free_ports
     from securedfl.network.wire import keys as certificates
 
     peers = job["peers"]

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from app import BATCH, RATE, STEPS, test, train
-from gpt import SITES, Gpt, load_base, loss_of, numbered, parted, read, some_rows
+from lora_app import BATCH, RATE, STEPS, test, train
+from small_gpt import SITES, Gpt, load_base, loss_of, numbered, parted, read, some_rows
 
 from securedfl.adapters.peft import freeze_a_
 
 COMMAND = "from securedfl.cli import main; main()"
-PRETRAINING, ROUNDS, SEED = 800, 15, 0
+PRETRAINING, ROUNDS, SEED = 800, 20, 0
 
 
 def main() -> None:
@@ -104,7 +104,7 @@ def everywhere(model: Gpt, texts: dict[str, torch.Tensor]) -> float:
 def federated(run: Path, base: Path, options: argparse.Namespace) -> dict[str, np.ndarray]:
     """Run the federation by `securedfl up`, and return what all peers hold in the end."""
     data = f"base={base}" + (f",plays={options.plays.resolve()}" if options.plays else "")
-    command = [sys.executable, "-c", COMMAND, "up", "--entry", "app:make", "--peers", str(len(SITES))]
+    command = [sys.executable, "-c", COMMAND, "up", "--entry", "lora_app:make", "--peers", str(len(SITES))]
     command += ["--rounds", str(options.rounds), "--protocol", "shares", "--collusion", "2", "--seed", str(SEED)]
     here = os.pathsep.join(filter(None, [str(Path(__file__).parent.resolve()), os.environ.get("PYTHONPATH")]))
     subprocess.run(  # noqa: S603 - our own interpreter and command

@@ -31,19 +31,21 @@ if TYPE_CHECKING:
     from securedfl.federation.config import TrainConfig
     from securedfl.federation.peers.join import join
     from securedfl.federation.run_folder.model import load
-    from securedfl.federation.train import train
+    from securedfl.federation.train import resume, train
     from securedfl.learning.data.folder import read_folder
-    from securedfl.learning.data.sharing import deal
+    from securedfl.learning.data.sharing import Share, deal
 
 __version__ = version("securedfl")
 
 _LOADED_WHEN_USED = {
     "App": "securedfl.federation.apps.app",
+    "Share": "securedfl.learning.data.sharing",
     "TrainConfig": "securedfl.federation.config",
     "deal": "securedfl.learning.data.sharing",
     "join": "securedfl.federation.peers.join",
     "read_folder": "securedfl.learning.data.folder",
     "load": "securedfl.federation.run_folder.model",
+    "resume": "securedfl.federation.train",
     "train": "securedfl.federation.train",
 }
 """What needs more than numpy: PyTorch, or TLS."""
@@ -69,6 +71,7 @@ __all__ = [
     "RunFolderError",
     "Schedule",
     "SecuredFLError",
+    "Share",
     "TrainConfig",
     "__version__",
     "average",
@@ -79,5 +82,6 @@ __all__ = [
     "join",
     "load",
     "read_folder",
+    "resume",
     "train",
 ]

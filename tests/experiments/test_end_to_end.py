@@ -188,8 +188,9 @@ def test_all_shows_what_is_there_without_training(reproduce, tmp_path, monkeypat
         "iterations",
         "accuracy",
         "groups",
+        "privacy",
     ]
-    assert (tmp_path / "report.html").read_text().count("<section") == 5
+    assert (tmp_path / "report.html").read_text().count("<section") == 6
 
 
 def _few_peers(name):

@@ -35,7 +35,7 @@ class Adders:
         self.calls.append("initialise")
         self.parameters[:] = np.arange(len(self.parameters))[:, None]
 
-    def update(self, round, report=None):
+    def update(self, round, report=None, *, private=False):
         self.calls.append(f"update {round}")
         self.parameters += np.arange(1, len(self.parameters) + 1)[:, None]
         if report is not None:

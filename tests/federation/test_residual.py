@@ -42,7 +42,7 @@ def real_peer(folder, first, outcomes):
 
     peer = SimpleNamespace(
         begin=lambda: SimpleNamespace(round=first, again=False),
-        progress=SimpleNamespace(todo=None),
+        progress=SimpleNamespace(todo=None, state=SimpleNamespace(roster=())),
         model=lambda: MODEL,
         average=lambda vector, round: next(left),
     )
@@ -51,7 +51,7 @@ def real_peer(folder, first, outcomes):
         bring=bring,
         model=peer.model,
         average=peer.average,
-        site=SimpleNamespace(config=SimpleNamespace(out=folder), me=ME, federation=None),
+        site=SimpleNamespace(config=SimpleNamespace(out=folder), me=ME, federation=None, plan=None),
     )
     learner = SimpleNamespace(
         samples=1, state=dict, restore=lambda state: None, update=lambda model, round: (model + round, 0.5)

@@ -7,7 +7,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from securedfl.cli import app
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
@@ -217,3 +219,17 @@ def test_columns_are_for_folders_with_tables(data):
     write_csv(data.parent / "t.csv", ["v,label", "1,0", "2,1"])
     with pytest.raises(InvalidInputError, match="cannot be a feature"):
         read_folder(data.parent / "t.csv", features=["label"])
+
+
+def test_a_table_is_described_without_pictures(data):
+    lines = ["v,w,kind", *(f"{k},{k % 5},{'ab'[k % 2]}" for k in range(40))]
+    write_csv(data / "train.csv", lines)
+    write_csv(data / "test.csv", lines[:5])
+    found = CliRunner().invoke(app, ["data", "info", str(data), "--label=kind"])
+    assert found.exit_code == 0, found.output
+    assert "2: a (22), b (22)" in found.stdout
+    assert "test.csv and 1 more" in found.stdout
+    assert "common test" in found.stdout
+    assert found.stdout.splitlines()[-1].startswith(("a: ", "b: "))
+    refused = CliRunner().invoke(app, ["data", "info", str(data), "--label=kind", "--svg", str(data / "a.svg")])
+    assert "have no picture; leave --svg away" in refused.stderr

@@ -192,7 +192,8 @@ def test_every_model_trains_in_mixed_precision(model, shape):
         local.update(0, 1, row)
         rows.append(row - start)
     assert not np.array_equal(*rows)
-    assert np.linalg.norm(rows[0] - rows[1]) < 0.2 * np.linalg.norm(rows[0])
+    # in the same direction
+    assert rows[0] @ rows[1] > 0.9 * np.linalg.norm(rows[0]) * np.linalg.norm(rows[1])
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:7", "mps"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import tomli_w
 
-from securedfl.federation.peers.local import free_ports
+from securedfl.federation.founding.files import free_ports
 from securedfl.network.wire import keys as certificates
 
 HERE = Path(__file__).parent
@@ -49,7 +49,7 @@ class Process:
         for line in self.popen.stderr:
             self.errors += line
 
-    def wait_for(self, timeout: float = 120, **wanted) -> dict:
+    def wait_for(self, timeout: float = 300, **wanted) -> dict:
         """Wait for an event with the given values."""
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -62,7 +62,7 @@ class Process:
                     raise AssertionError(f"no event {wanted}; events {self.events}; stderr {self.errors}")
                 self._changed.wait(min(left, 0.2))
 
-    def end(self, timeout: float = 180) -> int:
+    def end(self, timeout: float = 600) -> int:
         """Wait for the process to end by itself and return its exit code."""
         code = self.popen.wait(timeout)
         for thread in self._threads:
@@ -71,7 +71,7 @@ class Process:
 
     def kill(self) -> None:
         self.popen.send_signal(signal.SIGKILL)
-        self.popen.wait(10)
+        self.popen.wait(60)
 
     def close(self) -> None:
         if self.popen.poll() is None:

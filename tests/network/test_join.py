@@ -344,17 +344,20 @@ def test_up_gives_the_numbers_of_train_and_stops_on_interrupt(tmp_path):
 
 def test_the_live_table_shows_peers_and_their_ends():
     """Peer, round, phase, bytes and last seen; a peer that ended shows how."""
-    ended = SimpleNamespace(poll=lambda: 7)
+    ended, alive = SimpleNamespace(poll=lambda: 7), SimpleNamespace(poll=lambda: None)
     peers = [
-        SimpleNamespace(name="peer-0", status=Status(), process=SimpleNamespace(poll=lambda: None), seen=0.0, error=""),
+        SimpleNamespace(name="peer-0", status=Status(), process=alive, seen=0.0, error="", rows={}),
         SimpleNamespace(
             name="peer-1",
             status=Status("finishing", 3, 1_500_000, 2_000_000),
-            process=SimpleNamespace(poll=lambda: None),
+            process=alive,
             seen=time.monotonic(),
             error="",
+            rows={},
         ),
-        SimpleNamespace(name="peer-2", status=Status(round=2), process=ended, seen=0.0, error="error: disk full"),
+        SimpleNamespace(
+            name="peer-2", status=Status(round=2), process=ended, seen=0.0, error="error: disk full", rows={}
+        ),
     ]
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(table(peers, 20))

@@ -14,7 +14,7 @@ from tests.network.test_peers import check_equal
 
 def command(made, *arguments):
     line = [sys.executable, "-c", COMMAND, *arguments]
-    return subprocess.run(line, cwd=made.folder, capture_output=True, text=True, timeout=90, check=False)
+    return subprocess.run(line, cwd=made.folder, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_more_rounds(federation):

@@ -16,11 +16,13 @@ from securedfl.cli import INTERRUPTED
 from securedfl.errors import SecuredFLError
 
 COMMANDS = (
+    "new",
     "train",
     "up",
     "peer",
     "check",
     "certs",
+    "federation",
     "relay",
     "extend",
     "stop",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import asdict, astuple
 from pathlib import Path
@@ -147,7 +148,8 @@ def _show(about: Description, console: Console) -> None:
 
 def _classes(about: Description) -> str:
     """Return the classes and how often they occur; of many only the most frequent."""
-    names = map(repr, about.alphabet) if about.alphabet else map(str, itertools.count())
+    numbers: Iterable[str] = about.names or map(str, itertools.count())
+    names = map(repr, about.alphabet) if about.alphabet else numbers
     counted, start = list(zip(names, about.labels, strict=False)), ": "
     if len(counted) > MOST_CLASSES:
         counted, start = sorted(counted, key=lambda pair: -pair[1])[:MOST_CLASSES], ", most often "
@@ -162,7 +164,8 @@ def _amounts(about: Description) -> Table:
     for column in columns:
         table.add_column(column, justify="right" if column else "left")
     here = {**about.samples, "users": about.users or None}
-    for title, key in (("users", "users"), ("training", "train"), ("testing", "test")):
+    titles = [("users", "users"), ("training", "train"), ("testing", "test")]
+    for title, key in [*titles, ("common test", "common")] if "common" in here else titles:
         count = "unknown" if here[key] is None else f"{here[key]:,}"
         table.add_row(title, count, *([f"{getattr(paper, key):,}"] if paper else []))
     return table

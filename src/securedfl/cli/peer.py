@@ -24,6 +24,8 @@ def peer(
     **Example**
 
     - `securedfl peer hospital-a.toml`
+
+    `securedfl federation init` writes such a file.
     """
     with needing("real peers"):
         from securedfl.federation.peers.run import run_peer

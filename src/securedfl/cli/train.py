@@ -39,6 +39,8 @@ def train(
 
     - `securedfl train` : digits, 9 peers, 20 rounds, Local-Only, FedAvg and SecureD-FL
     - `securedfl train --peers 15 --dealing dirichlet --alpha 0.3 --out runs/uneven`
+    - `securedfl train --entry app:make --peers 9` : your own model, data and update (docs/own-models.md)
+    - `securedfl train --dataset ./wine --label cultivar` : a folder of CSV, parquet or images (docs/data.md)
     - `securedfl train my.toml --seed 1 --json > summary.json`
     - `securedfl train --resume runs/uneven --rounds 50` : 30 rounds more
     """

@@ -14,9 +14,18 @@ from rich.table import Table
 from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
 from securedfl.cli.report import report_of
 from securedfl.cli.train import tell
-from securedfl.errors import needing
+from securedfl.errors import ConfigError, needing
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder
+
+SIMULATED = {
+    "methods": "real peers run the method secured",
+    "masks": "real peers always draw masks in secret",
+    "workers": "every real peer is a process",
+    "checkpoint_every": "real peers keep every round",
+    "keep_updates": "nobody has the updates of all real peers",
+}
+"""Settings that real peers have no use for, and why."""
 
 if TYPE_CHECKING:
     from securedfl.federation.peers.local import LocalPeer
@@ -36,13 +45,19 @@ def up(
     **Examples**
 
     - `securedfl up --peers 9 --dataset digits`
+    - `securedfl up --peers 3 --entry app:make`
     - `securedfl up --peers 9 --protocol shares --collusion 2 --rounds 5 --json`
     """
     with needing("real peers"):
         from securedfl.federation.peers.config import DEFAULT_PROTOCOL
         from securedfl.federation.peers.local import up as run
     console = Console(stderr=as_json, highlight=False)
+    for key in sorted(settings.keys() & SIMULATED.keys()):
+        raise ConfigError(f"--{key.replace('_', '-')} is for simulations: {SIMULATED[key]}; leave it away")
     values = {"protocol": DEFAULT_PROTOCOL, **merged(config, settings)}
+    for key in sorted(values.keys() & SIMULATED.keys()):
+        console.print(f"{key} in {config} is for simulations: {SIMULATED[key]}", markup=False, soft_wrap=True)
+        del values[key]
     values |= {"methods": ("secured",), "masks": "secret"}
     chosen = checked(config, values)
     path = chosen.out or default_folder(chosen)

@@ -180,7 +180,10 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], plans: P
                     _train_method(folder, task, team, method, done.pop(method, None), counts, plans, observer)
         except BaseException:  # Ctrl-C too: what was reached stays usable
             with suppress(Exception):  # the first error is the one to tell
-                leave_results(folder, counts.samples, certificate, finished=False, plans=plans)
+                if folder.abandon():
+                    observer.folder = None
+                else:
+                    leave_results(folder, counts.samples, certificate, finished=False, plans=plans)
             raise
         return leave_results(folder, counts.samples, certificate, finished=True, plans=plans)
 

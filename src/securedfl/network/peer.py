@@ -101,7 +101,7 @@ class Peer:
         self._shell.events.put(ev.Command(ask))
 
     def linger(self, absent: float, unless: Callable[[Progress], bool] = lambda _now: False) -> None:
-        """Stay until all others have the newest model too; those that are gone get ``absent`` seconds to come back.
+        """Stay until all others know log and model too; those that are gone get ``absent`` seconds to come back.
 
         ``unless`` tells that there is something better to do.
         """
@@ -112,8 +112,8 @@ class Peer:
         def nobody_left(now: Progress) -> bool:
             return unless(now) or set(now.present) <= set(now.finished)
 
-        if not served(self._until(served, absent)):
-            self._until(nobody_left, self.progress.state.settings.average)
+        if not served(self._until(served, absent, ended=True)):
+            self._until(nobody_left, self.progress.state.settings.average, ended=True)
 
     def close(self) -> None:
         """Tell the others that this peer stops, and hang up."""
@@ -149,15 +149,15 @@ class Peer:
             waited=max(0.0, now.since[1] - began) if now.since[0] == last else 0.0,
         )
 
-    def _until(self, test: Callable[[Progress], bool], timeout: float = 1e9) -> Progress:
-        """Wait for progress; raise what ended this peer, or the run."""
+    def _until(self, test: Callable[[Progress], bool], timeout: float = 1e9, *, ended: bool = False) -> Progress:
+        """Wait for progress; raise what ended this peer, or the run, unless one that has ended is fine."""
         deadline = time.monotonic() + timeout
         with self._shell.changed:
             while True:
                 if self._shell.failure is not None:
                     raise self._shell.failure
                 now = self.progress
-                if now.state.ended:
+                if now.state.ended and not ended:
                     raise RunEndedError(f"an operator ended the run: {now.state.ended}")
                 if test(now) or time.monotonic() >= deadline:
                     return now

@@ -310,15 +310,14 @@ class Shell:
         """Take note of where the log is now, and follow changes of the roster."""
         core, since = self._core, self.progress.since
         state, views = core.state, core.views
-        ready, known = core.ready(), [peer.number for peer in state.roster if peer.number in views.statuses]
-        statuses = {peer: views.statuses[peer] for peer in known}
+        ready = views.ready(state)
         if state.phase != "idle" and since[0] != state.round and set(state.members) <= set(ready):
             since = (state.round, time.monotonic())
         self._advance(
             state=state,
             ready=ready,
-            present=tuple(peer for peer in known if views.present(peer, state)),
-            finished=tuple(peer for peer, status in statuses.items() if status.model == state.model.round),
+            present=tuple(peer.number for peer in state.roster if views.present(peer.number, state)),
+            finished=views.finished(state),
             since=since,
         )
         if state.roster != self._roster:

@@ -34,6 +34,8 @@ def main() -> int:
         run = Run(schedule, place, told.append)
         try:
             worst = max(worst, run())
+        except KeyboardInterrupt:
+            break
         except (FailedError, AssertionError, OSError) as error:
             failed += 1
             kind = str(error).partition(":")[0]

@@ -148,7 +148,7 @@ class Run:
                 if now >= self._absent.get(k, 0.0):
                     self._start(k)
         finished = [k for k, process in enumerate(self._processes) if process.popen.poll() == 0]
-        if len(finished) < self.schedule.peers - 1 or len(finished) == self.schedule.peers:
+        if not finished or len(finished) == self.schedule.peers:
             self._alone = now
         elif now - self._alone > ALONE:
             self._start(finished[0])

@@ -155,6 +155,18 @@ def test_a_wish_that_was_granted_does_not_come_back_with_an_old_status():
     assert one.views.asked(0) == [more]
 
 
+def test_who_does_not_know_that_the_last_round_is_void_has_not_finished():
+    three = Three()
+    for k in range(3):
+        three.happen(k, ev.Tick(), now=1.0)
+    one = three.cores[0]
+    state = one.state
+    assert one.views.finished(state) == (0, 1, 2)
+    behind = Status(2, "folder 2", 9, 1, length=state.length - 1, reaches=(0, 1), signature=b"signed by key2")
+    one.step(ev.Received(2, Gossip("run", (behind,))), 2.0)
+    assert one.views.finished(state) == (0, 1)
+
+
 def test_forged_items_count_as_refused_and_change_nothing():
     three = Three()
     one = three.cores[0]

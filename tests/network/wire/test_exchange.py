@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securedfl.errors import PeerLostError
-from securedfl.network.wire import frames
+from securedfl.network.wire import frames, streams
 from securedfl.network.wire.exchange import Exchange
 from securedfl.network.wire.frames import FLOW, HEADER_BYTES, PIECE, WINDOW, Kind
 from securedfl.network.wire.streams import Outgoing
@@ -85,6 +87,27 @@ def test_a_reset_that_crosses_the_confirmation_of_the_end_is_no_offence():
     assert first.exchange.send(b"more")
     talk(first, second)
     assert (second.messages, second.control) == ([(b"", b"data")], [b"more"])
+
+
+def test_a_slow_link_may_take_its_time_as_long_as_it_takes_something(monkeypatch):
+    clock, moving = [0.0], [True]
+    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    stream = Outgoing("other", b"key", 16 * PIECE, lambda _stream: None)
+    stream.channel = 0
+
+    def wait(seconds):
+        clock[0] += seconds
+        if moving[0]:
+            stream.credit(PIECE)
+            stream.pull()
+
+    monkeypatch.setattr(stream._changed, "wait", wait)
+    for _ in range(5):
+        stream.put(b"", bytes(8 * PIECE), timeout=1.0)
+    assert clock[0] > 5
+    moving[0] = False
+    with pytest.raises(PeerLostError, match="did not take what it was sent within 1 s"):
+        stream.put(b"", b"more", timeout=1.0)
 
 
 def test_control_goes_before_bulk():

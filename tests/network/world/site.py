@@ -304,7 +304,7 @@ class Site:
         if self.world.now < self._progress + average - 1e-6:
             return
         box = self._mail.get((*self._at, part.tag, part.step), {})
-        ready = set(self.core.ready())
+        ready = set(self.core.views.ready(self.core.state))
         peers = tuple(sorted(peer for peer in part.needs - box.keys() if part.tag is not None or peer in ready))
         if peers:
             self.happen(ev.Failed(*self._at, part.tag or (), peers))

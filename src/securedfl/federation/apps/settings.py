@@ -11,7 +11,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.learning.seeds import torch_seed
 from securedfl.learning.training.task import TrainingOptions
 
-OF_MODELS = frozenset({"model", "width", "integers", "local"})
+OF_MODELS = frozenset({"model", "width", "integers", "local", "private"})
 """Options of our own models, or that are dealt with outside of the app."""
 
 
@@ -33,11 +33,15 @@ def peer_settings(
         and number wherever a text says ``{name}`` or ``{number}``.
     """
     name = f"peer-{number}" if name is None else name
-    options = [field.name for field in fields(TrainingOptions) if field.name not in OF_MODELS]
+    options = [field.name for field in fields(TrainingOptions) if field.name in type(config).model_fields]
     return {
         "name": name,
         "number": number,
-        **{key: getattr(config, key) for key in ("peers", "rounds", "dealing", "alpha", *options)},
+        **{
+            key: getattr(config, key)
+            for key in ("peers", "rounds", "dealing", "alpha", *options)
+            if key not in OF_MODELS
+        },
         **(own_data(config, number, name) if data is None else data),
     }
 

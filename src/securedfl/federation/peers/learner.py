@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from pathlib import Path
@@ -72,6 +73,11 @@ class KnownLearner:
         self._trainer.restore(self._me, state)
 
 
+def _on_this_machine(federation: FederationConfig) -> int:
+    """Return how many peers have an address of the machine itself, as in a trial."""
+    return sum(member.host in ("127.0.0.1", "::1", "localhost") for member in federation.members)
+
+
 def check_own_training(federation: FederationConfig, whose: str) -> None:
     """Refuse a promise about records where this software does not take the steps itself."""
     privacy = federation.training.privacy
@@ -94,4 +100,7 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
     # torch begins every process at the same known number; whoever knows it could repeat what training draws
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(secrets.randbits(63))
+        # processes that share one machine in a trial must not wait for each other's threads
+        if "OMP_NUM_THREADS" not in os.environ and (here := _on_this_machine(federation)) > 1:
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // here))
     return AppLearner(app, integers=training.integers, local=training.local)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from securedfl.arrays import to_numpy
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
@@ -25,24 +21,23 @@ from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.founding.files import Place, found, free_ports
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.observer import Observer
-from securedfl.federation.peers.config import NOT_SHARED, FederationConfig
+from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.results import leave_results
-from securedfl.federation.run_folder.folder import ELSEWHERE, RunFolder
+from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
 from securedfl.federation.run_folder.summary import Samples, Summary
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.task import task_of
-from securedfl.network.wire import keys as certificates
 from securedfl.privacy.absence import Absence
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import by_name
-from securedfl.storage import write_text
 
 COMMAND = "from securedfl.cli import main; main()"
 STOP_SECONDS = 10.0
@@ -67,48 +62,26 @@ Show = Callable[[Sequence[LocalPeer]], None]
 
 def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | None = None) -> list[Path]:
     """Write keys, ``federation.toml`` and one ``peer.toml`` per peer into a folder; return the latter."""
-    names = [f"peer-{k}" for k in range(config.peers)]
-    keys = folder / "keys"
-    certificates.create_authority(keys)
-    files = [certificates.issue(keys, name, ["127.0.0.1"]) for name in names]
     shared = config.model_dump(mode="json", exclude_none=True, include=config.model_fields_set - NOT_SHARED)
-    federation = FederationConfig.resolve(
-        {
-            "name": folder.parent.name,
-            "entry": config.entry,
-            "train": shared,
-            "max_weight": float(max(_samples(config))) if config.weighted else None,
-            "deadlines": dict(deadlines or {}),
-            "peers": [
-                {
-                    "name": name,
-                    "address": f"127.0.0.1:{port}",
-                    "fingerprint": certificates.describe(file.certificate).fingerprint,
-                }
-                for name, port, file in zip(names, free_ports(len(names)), files, strict=True)
-            ],
-        }
-    )
-    write_text(folder / "federation.toml", federation.to_toml(), ELSEWHERE)
-    paths = []
-    for number, (name, file) in enumerate(zip(names, files, strict=True)):
-        values: dict[str, Any] = {
-            "name": name,
-            "federation": "federation.toml",
-            "out": name,
-            "key": str(file.key.relative_to(folder)),
-            "certificate": str(file.certificate.relative_to(folder)),
-            "authority": str(file.authority.relative_to(folder)),
-        }
+    common = {
+        "name": folder.parent.name,
+        "entry": config.entry,
+        "train": shared,
+        "max_weight": float(max(_samples(config))) if config.weighted else None,
+        "deadlines": dict(deadlines or {}),
+    }
+    places = []
+    for number, port in enumerate(free_ports(config.peers)):
+        name = f"peer-{number}"
+        own: dict[str, Any] = {}
         if config.device != "cpu":
-            values["device"] = config.device
+            own["device"] = config.device
         if config.data_dir is not None:
-            values["data_dir"] = str(config.data_dir.resolve())
+            own["data_dir"] = str(config.data_dir.resolve())
         if config.data:
-            values["data"] = own_data(config, number, name)
-        paths.append(folder / f"{name}.toml")
-        write_text(paths[-1], tomli_w.dumps(values), ELSEWHERE)
-    return paths
+            own["data"] = own_data(config, number, name)
+        places.append(Place(name=name, address=f"127.0.0.1:{port}", out=name, own=own))
+    return found(folder, places, common, issue=True)[1]
 
 
 def _samples(config: TrainConfig) -> list[int]:
@@ -158,14 +131,34 @@ def up(
             show(peers)
             time.sleep(0.25)
         show(peers)
-    finally:
-        _stop(peers)
-        summary = _finish(folder, certificate, peers, absence, plans)
-        folder.close()
+    except BaseException:  # Ctrl-C too
+        _end(folder, certificate, peers, absence, plans, observer)
+        raise
+    summary = _end(folder, certificate, peers, absence, plans, observer)
     failed = [peer for peer in peers if peer.process.returncode]
-    if len(failed) == len(peers):
-        raise _FailedError(failed[0])
+    if len(failed) == len(peers) or summary is None:
+        raise _FailedError((failed or peers)[0])
     return summary
+
+
+def _end(
+    folder: RunFolder,
+    certificate: Mapping[str, Any],
+    peers: list[LocalPeer],
+    absence: Absence,
+    plans: dict[str, Plan],
+    observer: Observer | None,
+) -> Summary | None:
+    """Stop all peers and leave the results; None if no round was reached, so that nothing is left."""
+    _stop(peers)
+    try:
+        if not any(peer.rows for peer in peers) and folder.abandon():
+            if observer is not None:
+                observer.folder = None
+            return None
+        return _finish(folder, certificate, peers, absence, plans)
+    finally:
+        folder.close()
 
 
 class _FailedError(PeerLostError):
@@ -319,18 +312,3 @@ def _tried(rows: Iterable[PeerRow]) -> tuple[Tried, ...]:
             key = (tried.epoch, tried.attempt)
             found[key] = replace(tried, opened=tried.opened or found.get(key, tried).opened)
     return tuple(found[key] for key in sorted(found))
-
-
-def free_ports(count: int) -> list[int]:
-    """Find free ports outside the range from which the system takes those of outgoing connections."""
-    found: list[int] = []
-    while len(found) < count:
-        port = 10_000 + secrets.randbelow(20_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found

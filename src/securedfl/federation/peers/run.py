@@ -104,6 +104,9 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
         log.info("%s", end)
         tell(Ended(str(end)))
         _leave_model(member, learner)
+        if peer.progress.state.ended:
+            # those that are missing are told, too
+            peer.linger(peer.progress.state.settings.absent)
 
 
 def _leave_model(member: Membership, learner: Learner) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -26,6 +28,7 @@ class RunFolder:
         self.path, self.config, self.design = path, config, design
         self._lock: TextIO | None = None
         self._metrics: Lines | None = None
+        self._begun_here, self._before = False, frozenset[Path]()
 
     @classmethod
     def create(cls, path: Path, config: TrainConfig, design: Design) -> RunFolder:
@@ -34,8 +37,9 @@ class RunFolder:
             raise RunFolderError(f"{path} already holds a run; continue it with --resume {path}, or {ELSEWHERE}")
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, not a folder; {ELSEWHERE}")
-        make_folder(path / "checkpoints", ELSEWHERE)
         folder = cls(path, config, design)
+        folder._before, folder._begun_here = frozenset(path.iterdir() if path.exists() else ()), True
+        make_folder(path / "checkpoints", ELSEWHERE)
         try:
             folder._take(ELSEWHERE)
             with replacing(path / DESIGN, ELSEWHERE) as temporary:
@@ -46,6 +50,22 @@ class RunFolder:
             folder.close()
             raise
         return folder
+
+    def abandon(self) -> bool:
+        """Take away what this run has written if no round was reached, so that the folder does not block another run.
+
+        Return whether it was taken away. What others put into the folder stays.
+        """
+        if not self._begun_here or self.rows():
+            return False
+        self._close_metrics()
+        for path in self.path.iterdir():
+            if path not in self._before:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        self.close()
+        with suppress(OSError):  # it was there before, and holds something
+            self.path.rmdir()
+        return True
 
     @classmethod
     def open(cls, path: Path, changes: Mapping[str, Any] | None = None) -> RunFolder:

@@ -49,6 +49,8 @@ class Source:
         Settings of a training that suit this data set; the user's own go before them.
     hub
         Where its files are, if they are not part of a library.
+    files
+        Of a folder of the user's own.
     paper
         How much of it the paper used.
     """
@@ -57,6 +59,7 @@ class Source:
     about: str
     defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     hub: Hub | None = None
+    files: tuple[Path, ...] = ()
     paper: Amount | None = None
 
 
@@ -153,8 +156,10 @@ def _folder(path: Path, columns: Columns) -> Source:
         return read_folder(path, label=columns.label, user=columns.user, features=columns.features, report=report)
 
     defaults: dict[str, Any] = {}
+    files: tuple[Path, ...] = ()
     if path.expanduser().exists():
         found = look(path)
+        files = found.files
         pictures = found.images or has_images(found.files[0], columns)
         defaults = {
             "model": "cnn-small" if pictures else "mlp",
@@ -162,4 +167,4 @@ def _folder(path: Path, columns: Columns) -> Source:
             "dealing": "even" if columns.user is None else "natural",
             "held_back": 0.0 if found.tests else COMMON_PART,
         }
-    return Source(load=load, about="a folder of your own", defaults=defaults)
+    return Source(load=load, about="your own", defaults=defaults, files=files)

@@ -12,7 +12,7 @@ import numpy as np
 
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.datasets import Amount, Source
-from securedfl.learning.data.dealing import deal
+from securedfl.learning.data.dealing import deal, hold_back
 from securedfl.parameters import Array
 
 QUANTILES = (0, 0.25, 0.5, 0.75, 1)
@@ -32,7 +32,9 @@ class Place:
     def of(cls, source: Source, data_dir: Path | None = None) -> Self:
         """Look where a source is read from; nothing is read."""
         if source.hub is None:
-            return cls()
+            size = sum(path.stat().st_size for path in source.files) if source.files else None
+            address = str(source.files[0].parent) if source.files else None
+            return cls(address=address, files=tuple(map(str, source.files)), bytes=size)
         origin = source.hub.origin(data_dir)
         files = [path for paths in (origin.files or {}).values() for path in paths]
         return cls(
@@ -69,6 +71,7 @@ class Description:
     shape: tuple[int, ...]
     dtype: str
     alphabet: str | None
+    names: tuple[str, ...] | None
     paper: Amount | None
     place: Place
 
@@ -93,19 +96,22 @@ def describe(dataset: Dataset, source: Source, data_dir: Path | None = None) -> 
     """
     own = source.defaults.get("dealing", "even") if dataset.users is not None else "even"
     # one peer gets all samples, so these are the sums over any number of peers
-    (dealt,) = deal(dataset, 1, dealing=own)
+    pool, common = hold_back(dataset, 0.0)
+    (dealt,) = deal(pool, 1, dealing=own)
     per_user = samples_per_user(dataset)
     return Description(
         name=dataset.name,
         about=source.about,
         users=dataset.user_count,
-        samples={"all": len(dataset), "train": len(dealt.train), "test": len(dealt.test)},
+        samples={"all": len(dataset), "train": len(dealt.train), "test": len(dealt.test)}
+        | ({} if common is None else {"common": len(common)}),
         samples_per_user=None if per_user is None else PerUser(*np.quantile(per_user, QUANTILES).tolist()),
         classes=dataset.classes,
         labels=tuple(np.bincount(dataset.y.reshape(-1), minlength=dataset.classes).tolist()),
         shape=tuple(dataset.shape),
         dtype=str(dataset.x.dtype),
         alphabet=dataset.alphabet,
+        names=dataset.names,
         paper=source.paper,
         place=Place.of(source, data_dir),
     )

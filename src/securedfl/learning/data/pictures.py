@@ -12,6 +12,7 @@ from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
+from securedfl.errors import ConfigError
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.description import excerpt
 from securedfl.parameters import Array
@@ -23,13 +24,20 @@ TERMINAL_WIDTH = 76
 SHADES = " ░▒▓█"
 PLAIN_SHADES = " .:*#"
 LINES = 5
-"""Lines of text shown of a data set of sequences."""
+"""Lines of text shown of a data set of sequences, or of a table."""
+
+NUMBERS = 10
+"""Features shown of a row."""
 
 _CELL, _MARGIN, _NAMES, _TOP = 56, 16, 116, 66
 
 
 def contact_sheet(dataset: Dataset) -> str:
     """Return an SVG with samples of a few users, one user per row, from few samples to many."""
+    if dataset.alphabet is None and len(dataset.shape) != 3:
+        raise ConfigError(
+            f"the samples of {dataset.name!r} are rows of numbers, which have no picture; leave --svg away"
+        )
     rows = excerpt(dataset, USERS, SAMPLES)
     text = dataset.alphabet is not None
     left = _MARGIN + (_NAMES if dataset.users is not None else 0)
@@ -110,7 +118,7 @@ def png(image: Array) -> bytes:
 
 
 def terminal(dataset: Dataset, *, colour: bool, unicode: bool = True) -> list[Text]:
-    """Return lines for a terminal: a row of small images, or a few lines of text.
+    """Return lines for a terminal: a row of small images, or a few lines of text or numbers.
 
     Parameters
     ----------
@@ -125,6 +133,12 @@ def terminal(dataset: Dataset, *, colour: bool, unicode: bool = True) -> list[Te
         chosen = [indices[0] for _, indices in excerpt(dataset, LINES, 1)]
         sentences = [sentence(dataset, int(sample)) for sample in chosen]
         return [Text(line if unicode else line.replace("·", " ")) for line in sentences]
+    if len(dataset.shape) != 3:
+        chosen = [int(indices[0]) for _, indices in excerpt(dataset, LINES, 1)]
+        names = dataset.names or tuple(map(str, range(dataset.classes)))
+        return [
+            Text(f"{names[int(dataset.y[k])]}: {' '.join(f'{v:.2f}' for v in dataset.x[k][:NUMBERS])}") for k in chosen
+        ]
     height, width = dataset.shape[-2:]
     shrink = max(1, round(max(height, width) / 16))
     columns = max(1, (TERMINAL_WIDTH + 2) // (width // shrink + 2))

@@ -133,11 +133,6 @@ class Core:
             self._writes.append(self.conduct.record)
             self.conduct.record = None
 
-    def ready(self) -> tuple[int, ...]:
-        """Return who says that its update of the running round is ready, so that its messages can be waited for."""
-        statuses = sorted(self.views.statuses.items())
-        return tuple(peer for peer, status in statuses if status.ready == self.state.round)
-
     def _take(self, event: ev.Event) -> None:
         match event:
             case ev.Received(peer, message):

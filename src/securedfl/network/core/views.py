@@ -104,6 +104,15 @@ class Views:
         status = self.statuses.get(peer)
         return status is not None and status.forgot == state.round
 
+    def ready(self, state: State) -> tuple[int, ...]:
+        """Return who says that its update of the running round is ready, so that its messages can be waited for."""
+        return tuple(peer for peer, status in sorted(self.statuses.items()) if status.ready == state.round)
+
+    def finished(self, state: State) -> tuple[int, ...]:
+        """Return who says that it has the newest model and knows the whole log; a void round leaves the model."""
+        known = [(peer.number, self.statuses.get(peer.number)) for peer in state.roster]
+        return tuple(p for p, s in known if s and s.model == state.model.round and s.length >= state.length)
+
     def asked(self, lying: int) -> list[Ask]:
         """Return what more operators ask for than may lie; what was granted since they asked is not asked for again."""
         statuses = [status for _, status in sorted(self.statuses.items())]

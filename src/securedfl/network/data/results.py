@@ -80,6 +80,8 @@ class Results:
         """Forget a result."""
         with self._lock:
             path = self._files.pop(result, None)
+            if self._last is not None and self._last[0] == result:
+                self._kept = self._last = None
         if path is not None:
             path.unlink(missing_ok=True)
 

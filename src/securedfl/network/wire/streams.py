@@ -44,7 +44,7 @@ class Outgoing:
         self._changed = threading.Condition()
         self._queue: deque[tuple[bytes, memoryview]] = deque()
         self._current: memoryview | None = None
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._sent = 0
         self._credit = WINDOW
         self._closing = self._end_sent = self._done = False
         self._failure = ""
@@ -59,7 +59,7 @@ class Outgoing:
         body
             Anything with a buffer, such as an array. It is not copied: it must stay as it is until it was sent.
         timeout
-            Seconds to wait for room; then, or if the link breaks off, `PeerLostError`.
+            Seconds without any byte sent to wait for room; then, or if the link breaks off, `PeerLostError`.
         """
         if len(head) > frames.MAX_HEAD:
             raise ValueError("the head of a message is too long")
@@ -75,7 +75,7 @@ class Outgoing:
         self._wake(self)
 
     def finish(self, timeout: float = 60.0) -> None:
-        """Send what waits and wait until the receiver has all of it; raise `PeerLostError` if that takes too long."""
+        """Send what waits and wait until the receiver has all of it; `PeerLostError` if nothing moves for too long."""
         self._closing = True
         self._wake(self)
         with self._changed:
@@ -135,6 +135,7 @@ class Outgoing:
         self._current = view[length:] if length < len(view) else None
         with self._changed:
             self._waiting_bytes -= length
+            self._sent += length
             if 2 * self._waiting_bytes <= self._limit:
                 self._changed.notify_all()
         if not length:
@@ -142,12 +143,16 @@ class Outgoing:
         return [small + frames.header(Kind.DATA, self.channel, length), view[:length]]
 
     def _wait(self, ready: Callable[[], bool], timeout: float, complaint: str) -> None:
-        deadline = time.monotonic() + timeout
+        """Wait for something; a slow link may take its time, as long as it takes something."""
+        deadline, before = time.monotonic() + timeout, self._sent
         while not self._failure and not ready():
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= 0 and self._sent == before:
                 raise PeerLostError(f"{self.peer} {complaint} within {timeout:g} s")
-            self._changed.wait(left)
+            if left <= 0:
+                deadline, before = time.monotonic() + timeout, self._sent
+            else:
+                self._changed.wait(left)
         self._check()
 
     def _check(self) -> None:

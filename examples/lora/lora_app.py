@@ -1,4 +1,4 @@
-"""What a site trains: LoRA's B on its own text, from a common base model. `securedfl up --entry app:make` runs it."""
+"""What a site trains: LoRA's B on its own text, from a common base. `securedfl up --entry lora_app:make` runs it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gpt import SITES, all_rows, load_base, loss_of, numbered, parted, read, some_rows
+from small_gpt import SITES, all_rows, load_base, loss_of, numbered, parted, read, some_rows
 
 from securedfl.adapters.peft import freeze_a_
 
-STEPS, BATCH, RATE = 10, 8, 5e-3
+STEPS, BATCH, RATE = 10, 8, 1e-2
 
 
 def make(settings: dict[str, Any]) -> tuple[dict[str, torch.nn.Parameter], torch.Tensor, Any, Any]:

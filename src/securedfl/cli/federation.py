@@ -1,0 +1,90 @@
+"""``securedfl federation``: the files of a new federation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from securedfl.cli.options import with_settings
+from securedfl.errors import ConfigError, needing
+
+federation = typer.Typer(help="Begin a federation.", no_args_is_help=True, rich_markup_mode="markdown")
+
+
+@federation.callback()
+def _group() -> None:
+    """Keep ``init`` a command of its own."""
+
+
+@with_settings
+def init(
+    sites: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=HOST:PORT...", help="The sites; with --keys a name is enough."),
+    ],
+    folder: Annotated[Path, typer.Option("--dir", help="Where the files go.")] = Path(),
+    name: Annotated[str, typer.Option(help="Names the run.")] = "federation",
+    keys: Annotated[
+        bool, typer.Option("--keys", help="Make all keys here, for a trial; else each site makes its own.")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Write over files that are there.")] = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Write federation.toml, and each site's NAME.toml, from names and addresses.
+
+    Options of training go into federation.toml; `--data` into each site's file, with `{name}` and `{number}` filled in.
+
+    **Examples**
+
+    - `securedfl federation init a=a.example.org:7443 b=b.example.org:7443 c=c.example.org:7443 --entry app:make`
+    - `securedfl federation init a b c --keys --entry app:make --rounds 5 --data path=data/{name}.csv`
+    """
+    with needing("real peers"):
+        from securedfl.federation.apps.settings import own_data
+        from securedfl.federation.config import TrainConfig
+        from securedfl.federation.founding.files import KEYS, Place, found, free_ports
+        from securedfl.federation.gate import pass_gate
+        from securedfl.federation.methods import choose_design
+        from securedfl.federation.peers.config import NOT_SHARED
+
+    entry, data = settings.pop("entry", None), settings.pop("data", {})
+    for key in NOT_SHARED & settings.keys():
+        raise ConfigError(f"--{key.replace('_', '-')} is nothing that all sites share; leave it away")
+    if data and entry is None:
+        raise ConfigError("--data is handed to an app; name one with --entry")
+    texts = TrainConfig.checked({"entry": entry, "data": data or None}, "the options")
+    ports = iter(free_ports(len(sites)))
+    places = []
+    for number, site in enumerate(sites):
+        called, _, address = site.partition("=")
+        if not address and not keys:
+            raise ConfigError(f"where do others reach {called}? Give {called}=HOST:PORT, or --keys for a trial here")
+        own = {"data": own_data(texts, number, called)} if data else {}
+        places.append(Place(name=called, address=address or f"127.0.0.1:{next(ports)}", own=own))
+    shared = {"name": name, "entry": entry, "train": settings}
+    made, paths, missing = found(folder, places, shared, issue=keys, replace=replace)
+    certificate = pass_gate(made.training, choose_design(made.training), made.missing)
+    for path in (folder / "federation.toml", *paths):
+        typer.echo(path)
+    typer.echo(f"\n{certificate.get('sentence', '')}")
+    typer.echo("\nNext:\n" + "\n".join(_next(missing, places, folder / KEYS, paths)))
+
+
+def _next(missing: list[str], places: list[Any], keys: Path, paths: list[Path]) -> list[str]:
+    """Return what is left to do."""
+    if not missing:
+        return [f"securedfl peer {path}" for path in paths]
+    hosts = {place.name: place.address.rpartition(":")[0] for place in places}
+    return [
+        f"securedfl certs init --dir {keys}    # once, by whoever holds the federation's authority",
+        *(f"securedfl certs request {site} --host {hosts[site]} --dir {keys}    # at {site}" for site in missing),
+        *(f"securedfl certs sign {site}.csr --dir {keys}    # what {site} sends" for site in missing),
+        "then the same command again with --replace: it fills in the fingerprints, and each site gets federation.toml,",
+        "its own NAME.toml, its NAME.crt and ca.crt",
+    ]
+
+
+federation.command("init")(init)

@@ -1,0 +1,1 @@
+"""Beginning: the files of a new federation, and of a new project."""

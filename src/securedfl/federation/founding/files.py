@@ -1,0 +1,156 @@
+"""federation.toml, each site's own settings and, for a trial on one machine, the keys: from names and addresses."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from securedfl.errors import ConfigError
+from securedfl.federation.gate import pass_gate
+from securedfl.federation.methods import choose_design
+from securedfl.federation.peers.config import FederationConfig
+from securedfl.network.wire import keys as certificates
+from securedfl.storage import make_folder, write_text
+
+FEDERATION, KEYS = "federation.toml", "keys"
+ABOUT = {
+    True: "# The same file at every site; peers compare it when they meet. Every key: docs/configuration.md\n\n",
+    False: "# This site's own settings; paths are relative to this file. Every key: docs/configuration.md\n\n",
+}
+"""What stands above the settings: of all sites, and of one."""
+
+ADVICE = "choose another folder"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One site of a federation that begins.
+
+    Attributes
+    ----------
+    name
+        Of its peer.
+    address
+        ``HOST:PORT`` where others reach it.
+    out
+        The folder of its results.
+    own
+        Further settings of its own, such as ``data``.
+    """
+
+    name: str
+    address: str
+    out: str = ""
+    own: Mapping[str, Any] = field(default_factory=dict)
+
+
+def found(
+    folder: Path, places: Sequence[Place], shared: Mapping[str, Any], *, issue: bool = False, replace: bool = False
+) -> tuple[FederationConfig, list[Path], list[str]]:
+    """Write federation.toml and one NAME.toml per site.
+
+    Parameters
+    ----------
+    folder
+        Where to; keys lie in its folder ``keys``.
+    places
+        The sites, in the order of their numbers.
+    shared
+        What else all sites share, as in federation.toml.
+    issue
+        Make keys for all sites here: for a trial on one machine, because a key should never leave its site.
+    replace
+        Write over files that are there.
+
+    Returns
+    -------
+    tuple
+        The settings; the files of the sites; and the names of those whose certificates, and so fingerprints, are
+        missing yet.
+
+    Raises
+    ------
+    ConfigError, PrivacyError
+        Settings that are wrong, or promise too little; nothing is written then.
+    """
+    paths = [folder / f"{place.name}.toml" for place in places]
+    there = next((path for path in (folder / FEDERATION, *paths) if path.exists()), None)
+    if there is not None and not replace:
+        raise ConfigError(f"{there} is there already; choose another folder, or write over it with --replace")
+    # a mistake is told before anything is written
+    for place in places:
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", place.name):
+            raise ConfigError(f"the name {place.name!r} of a site must have small letters, digits and dashes only")
+    wanted = _resolved(places, shared, ["" for _ in places])
+    pass_gate(wanted.training, choose_design(wanted.training), wanted.missing)
+    make_folder(folder, ADVICE)
+    if issue:
+        _issue(folder / KEYS, places)
+    prints = [_fingerprint(folder / KEYS / f"{place.name}.crt") for place in places]
+    federation = _resolved(places, shared, prints)
+    roster = [
+        {"name": place.name, "address": place.address, "fingerprint": fingerprint}
+        for place, fingerprint in zip(places, prints, strict=True)
+    ]
+    values = {**{key: value for key, value in shared.items() if value not in (None, {})}, "peers": roster}
+    write_text(folder / FEDERATION, ABOUT[True] + tomli_w.dumps(values), ADVICE)
+    for place, path in zip(places, paths, strict=True):
+        own = {
+            "name": place.name,
+            "federation": FEDERATION,
+            "out": place.out or f"runs/{place.name}",
+            "key": f"{KEYS}/{place.name}.key",
+            "certificate": f"{KEYS}/{place.name}.crt",
+            "authority": f"{KEYS}/ca.crt",
+            **place.own,
+        }
+        write_text(path, ABOUT[False] + tomli_w.dumps(own), ADVICE)
+    return federation, paths, [place.name for place, known in zip(places, prints, strict=True) if not known]
+
+
+def _resolved(places: Sequence[Place], shared: Mapping[str, Any], prints: Sequence[str]) -> FederationConfig:
+    """Check the settings; fingerprints that are missing yet are made up, each another."""
+    roster = [
+        {
+            "name": place.name,
+            "address": place.address,
+            "fingerprint": known or f"{number + 1:064x}",
+        }
+        for number, (place, known) in enumerate(zip(places, prints, strict=True))
+    ]
+    return FederationConfig.resolve({**shared, "peers": roster})
+
+
+def _issue(keys: Path, places: Sequence[Place]) -> None:
+    """Make the authority and all certificates that are not there yet."""
+    if not (keys / "ca.crt").exists():
+        certificates.create_authority(keys)
+    for place in places:
+        if not (keys / f"{place.name}.crt").exists():
+            certificates.issue(keys, place.name, [place.address.rpartition(":")[0].strip("[]")])
+
+
+def _fingerprint(certificate: Path) -> str:
+    return certificates.describe(certificate).fingerprint if certificate.exists() else ""
+
+
+def free_ports(count: int) -> list[int]:
+    """Find free ports outside the range from which the system takes those of outgoing connections."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in ports:
+            ports.append(port)
+    return ports

@@ -1,0 +1,178 @@
+"""`securedfl new` and `securedfl federation init`: what they write runs. Starts that fail leave nothing behind."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from securedfl.cli import app as command_line
+from securedfl.errors import ConfigError
+from securedfl.federation.founding.files import Place, found
+from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.local import COMMAND
+from securedfl.federation.train import train
+
+PLAIN = """
+import numpy as np
+
+def make(settings):
+    if settings.get("broken"):
+        raise RuntimeError("no data here")
+    def update(model, data, round):
+        model["centre"] += 0.5 * (data.mean() - model["centre"])
+    return {"centre": np.zeros(2)}, np.full(10, float(settings["number"])), update
+"""
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(command_line, [str(argument) for argument in arguments])
+
+
+def run_peers(folder, names):
+    """Run the peers in processes of their own, as a user does; return what they said."""
+    start = [sys.executable, "-c", COMMAND, "peer"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    processes = [subprocess.Popen([*start, f"{name}.toml"], cwd=folder, **pipes, env=os.environ) for name in names]
+    try:
+        return [process.communicate(timeout=120)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def plain(tmp_path, monkeypatch):
+    (tmp_path / "plain_app.py").write_text(PLAIN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("plain_app", None)
+
+
+def test_a_federation_from_names_runs(plain):
+    result = invoke(
+        "federation", "init", "a", "b", "c", "--keys", "--entry=plain_app:make", "--rounds=2", "--data=n={number}"
+    )
+    assert result.exit_code == 0, result.output
+    assert "securedfl peer c.toml" in result.stdout
+    assert "learn" in result.stdout.split("Next:")[0]
+    federation = FederationConfig.load(plain / "federation.toml")
+    assert (federation.entry, federation.training.rounds) == ("plain_app:make", 2)
+    assert PeerConfig.load(plain / "b.toml").data == {"n": "1"}
+    said = run_peers(plain, "abc")
+    assert all("round   2  3 peers" in text for text in said), said
+    for name in "abc":
+        np.testing.assert_allclose(np.load(plain / "runs" / name / "model.npz")["centre"], 0.75, rtol=1e-6)
+
+
+def test_between_sites_the_commands_for_keys_are_told_and_fingerprints_filled_in(tmp_path):
+    sites = [f"{name}={name}.example.org:7443" for name in ("one", "two", "three")]
+    init = ("federation", "init", *sites, "--dir", tmp_path, "--entry", "app:make")
+    first = invoke(*init)
+    assert first.exit_code == 0, first.output
+    assert f"securedfl certs request two --host two.example.org --dir {tmp_path / 'keys'}" in first.stdout
+    with pytest.raises(ConfigError, match=r"one in .* has no fingerprint"):
+        FederationConfig.load(tmp_path / "federation.toml")
+    assert "is there already" in invoke(*init).stderr
+    invoke("certs", "init", "--dir", tmp_path / "keys")
+    for name in ("one", "two", "three"):
+        invoke("certs", "issue", name, "--host", f"{name}.example.org", "--dir", tmp_path / "keys")
+    again = invoke(*init, "--replace")
+    assert "securedfl peer" in again.stdout
+    assert all(peer.fingerprint for peer in FederationConfig.load(tmp_path / "federation.toml").peers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a", "b", "c"), "where do others reach a?"),
+        (("a", "b", "--keys"), "2 peers are too few"),
+        (("a", "a", "c", "--keys"), "two peers in the federation have the name a"),
+        (("A", "b", "c", "--keys"), "the name 'A' of a site must have small letters"),
+        (("a=host", "b", "c", "--keys"), "must be HOST:PORT"),
+        (("a", "b", "c", "--keys", "--peers=3"), "--peers is nothing that all sites share"),
+        (("a", "b", "c", "--keys", "--data=x=1"), "name one with --entry"),
+    ],
+)
+def test_mistakes_are_told_and_nothing_is_written(tmp_path, arguments, message):
+    result = invoke("federation", "init", *arguments, "--dir", tmp_path / "made")
+    assert result.exit_code == ConfigError.exit_code or "too few" in message
+    assert message in result.stderr
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_new_project_learns_and_its_three_sites_are_ready(tmp_path, monkeypatch):
+    result = invoke("new", tmp_path / "trial")
+    assert result.exit_code == 0, result.output
+    project = tmp_path / "trial"
+    monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(project)
+    summary = train("app:make", peers=4, rounds=3, methods="secured", protocol="shares", out=tmp_path / "run")
+    sys.modules.pop("app", None)
+    assert summary.methods["secured"].final_accuracy > 0.5
+    assert summary.methods["secured"].final_common_accuracy > 0.5
+    compile((project / "test_app.py").read_text(), "test_app.py", "exec")
+    federation = FederationConfig.load(project / "federation.toml")
+    for name in ("site-a", "site-b", "site-c"):
+        config = PeerConfig.load(project / f"{name}.toml")
+        assert config.position(federation) == "abc".index(name[-1])
+        assert config.files().key.exists()
+        assert name in (project / "README.md").read_text()
+    assert "is there already" in invoke("new", project).stderr
+    assert "letters, digits" in invoke("new", tmp_path / "my project").stderr
+
+
+def test_a_start_that_fails_leaves_no_folder(plain):
+    (plain / "run").mkdir()
+    (plain / "run" / "notes.txt").write_text("mine")
+
+    def failing(settings):
+        def update(model, data, round):
+            raise RuntimeError("no data here")
+
+        return {"w": np.zeros(1)}, [1], update
+
+    for attempt in range(2):
+        with pytest.raises(RuntimeError, match="no data here"):
+            train(failing, methods="fedavg", out=plain / f"run-{attempt}")
+    # round 0 was reached in both, so they can be looked at and resumed
+    assert (plain / "run-0" / "config.toml").exists()
+
+    class UnmadeError(Exception):
+        pass
+
+    def unmade(settings):
+        if settings["number"] == 2:
+            raise UnmadeError
+        return {"w": np.zeros(1)}, [1], lambda *_: None
+
+    for out in ("run", "other"):
+        with pytest.raises(UnmadeError):
+            train(unmade, methods="fedavg", out=plain / out)
+    assert not (plain / "other").exists()
+    assert [path.name for path in (plain / "run").iterdir()] == ["notes.txt"]
+
+
+def test_real_peers_that_all_fail_leave_no_folder(plain):
+    result = invoke("up", "--entry=plain_app:make", "--peers=3", "--data=broken=true", "--out", plain / "up")
+    assert result.exit_code == 1
+    assert "RuntimeError: no data here" in result.stderr
+    assert not (plain / "up").exists()
+
+
+def test_what_real_peers_have_no_use_for_is_told(plain):
+    result = invoke("up", "--methods=local", "--out", plain / "up")
+    assert result.exit_code == ConfigError.exit_code
+    assert "--methods is for simulations: real peers run the method secured; leave it away" in result.stderr
+
+
+def test_keys_that_are_there_are_kept(tmp_path):
+    places = [Place(name=f"p{k}", address=f"127.0.0.1:{9000 + k}") for k in range(3)]
+    first, _, missing = found(tmp_path, places, {}, issue=True)
+    second, _, _ = found(tmp_path, places, {"name": "two"}, issue=True, replace=True)
+    assert not missing
+    assert [peer.fingerprint for peer in first.peers] == [peer.fingerprint for peer in second.peers]
