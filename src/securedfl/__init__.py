@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from securedfl.federation.run_folder.model import load
     from securedfl.federation.train import resume, train
     from securedfl.learning.data.folder import read_folder
-    from securedfl.learning.data.sharing import Share, deal
+    from securedfl.learning.data.portions import Portion, deal
 
 __version__ = version("securedfl")
 
 _LOADED_WHEN_USED = {
     "App": "securedfl.federation.apps.app",
-    "Share": "securedfl.learning.data.sharing",
+    "Portion": "securedfl.learning.data.portions",
     "TrainConfig": "securedfl.federation.config",
-    "deal": "securedfl.learning.data.sharing",
+    "deal": "securedfl.learning.data.portions",
     "join": "securedfl.federation.peers.join",
     "read_folder": "securedfl.learning.data.folder",
     "load": "securedfl.federation.run_folder.model",
@@ -66,12 +66,12 @@ __all__ = [
     "InvalidInputError",
     "MissingDependencyError",
     "PeerLostError",
+    "Portion",
     "PrivacyError",
     "Protocol",
     "RunFolderError",
     "Schedule",
     "SecuredFLError",
-    "Share",
     "TrainConfig",
     "__version__",
     "average",

@@ -310,7 +310,7 @@ def test_certs_on_the_command_line(tmp_path):
 def test_up_gives_the_numbers_of_train_and_stops_on_interrupt(tmp_path):
     """Real processes reach the accuracy of the simulation; Ctrl-C leaves a usable run folder and no process."""
     training = {"common_optimizer": "nesterov", "proximal": 0.1, "warmup": 1, "gradient_norm": 1.0, "steps": 9}
-    settings = ["--peers", "3", "--protocol", "shares", "--group-size", "2", "--workers", "1"]
+    settings = ["--peers", "3", "--protocol", "shares", "--group-size", "2"]
     settings += [text for key, value in training.items() for text in (f"--{key.replace('_', '-')}", str(value))]
     up = [sys.executable, "-c", COMMAND, "up", *settings, "--rounds", "400", "--out", str(tmp_path / "up")]
     with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -148,6 +148,26 @@ def resume(
         be more than before.
     observer
         Told about progress.
+
+    Returns
+    -------
+    Summary
+        As of `train`.
+
+    Raises
+    ------
+    RunFolderError
+        There is no such run, or its files do not fit each other; the text says what to do.
+    ConfigError, PrivacyError
+        Settings that cannot change, or that do not protect the peers any more.
+
+    Examples
+    --------
+    >>> import securedfl, tempfile
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> _ = securedfl.train(model="linear", rounds=1, methods="secured", out=folder)
+    >>> securedfl.resume(folder, changes={"rounds": 2}).methods["secured"].rounds
+    2
     """
     folder = RunFolder.open(Path(path), changes)
     with ExitStack() as stack:
@@ -165,7 +185,7 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], plans: P
     config = folder.config
     with ExitStack() as stack:
         stack.callback(folder.close)
-        done = _resume_points(folder)
+        done = folder.resume_points()
         observer.folder = folder.path
         left = sum(config.rounds - (done[m].round if m in done else 0) for m in config.methods)
         counts = Counts.of(folder)
@@ -186,36 +206,6 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], plans: P
                     leave_results(folder, counts.samples, certificate, finished=False, plans=plans)
             raise
         return leave_results(folder, counts.samples, certificate, finished=True, plans=plans)
-
-
-def _resume_points(folder: RunFolder) -> dict[str, Checkpoint]:
-    """Load checkpoints and drop the rows after them, which will be computed again."""
-    found = {}
-    rows = folder.rows()
-    kept: list[Row] = []
-    for method in folder.config.methods:
-        path = folder.checkpoint(method)
-        if not path.exists():
-            continue
-        point = checkpoints.load(path)
-        if point.method != method or not folder.holds(point):
-            raise RunFolderError(
-                f"the checkpoint {path} belongs to other settings or another design than config.toml and design.json; "
-                "put those back, or start a new run with another --out"
-            )
-        own = {row.round: row for row in rows if row.method == method and row.round <= point.round}
-        if sorted(own) != list(range(point.round + 1)):
-            raise RunFolderError(
-                f"metrics.jsonl in {folder.path} lacks rounds of {method} that the checkpoint has; "
-                f"delete {path} to train this method again from the start"
-            )
-        # what is told of the last round only was told of the last round before the run was extended
-        last = folder.config.rounds
-        kept += [row if row.round == last else replace(row, all_accuracy=None) for row in own.values()]
-        found[method] = point
-    if rows or found:
-        folder.keep(kept)
-    return found
 
 
 def _train_method(

@@ -6,13 +6,14 @@ import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
 from securedfl.designs import Design
 from securedfl.errors import DesignError, RunFolderError
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.run_folder.checkpoint import Checkpoint, save
+from securedfl.federation.run_folder.checkpoint import Checkpoint, load, save
 from securedfl.federation.run_folder.files import CONFIG, DESIGN, METRICS, RESUME, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows, to_line, write_rows, write_table
 from securedfl.federation.run_folder.summary import Summary, write_summary
@@ -143,6 +144,35 @@ class RunFolder:
         self._close_metrics()
         write_table(self.path, self.rows())
         write_summary(self.path, summary)
+
+    def resume_points(self) -> dict[str, Checkpoint]:
+        """Load checkpoints and drop the rows after them, which will be computed again."""
+        found = {}
+        rows = self.rows()
+        kept: list[Row] = []
+        for method in self.config.methods:
+            path = self.checkpoint(method)
+            if not path.exists():
+                continue
+            point = load(path)
+            if point.method != method or not self.holds(point):
+                raise RunFolderError(
+                    f"the checkpoint {path} belongs to other settings or another design than config.toml and "
+                    "design.json; put those back, or start a new run with another --out"
+                )
+            own = {row.round: row for row in rows if row.method == method and row.round <= point.round}
+            if sorted(own) != list(range(point.round + 1)):
+                raise RunFolderError(
+                    f"metrics.jsonl in {self.path} lacks rounds of {method} that the checkpoint has; "
+                    f"delete {path} to train this method again from the start"
+                )
+            # what is told of the last round only was told of the last round before the run was extended
+            last = self.config.rounds
+            kept += [row if row.round == last else replace(row, all_accuracy=None) for row in own.values()]
+            found[method] = point
+        if rows or found:
+            self.keep(kept)
+        return found
 
     def close(self) -> None:
         """Close files and let go of the folder."""

@@ -119,6 +119,21 @@ def read_folder(
     -------
     Dataset
         With ``x``, ``y``, ``classes`` and the ``names`` of the classes.
+
+    Raises
+    ------
+    ConfigError, InvalidInputError
+        The folder, or a column, is not there or makes no data set; the text says what was found.
+
+    Examples
+    --------
+    >>> import pathlib, securedfl, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> rows = [f"{k},{k % 5},{'ill' if k % 3 else 'well'}" for k in range(60)]
+    >>> _ = (folder / "patients.csv").write_text(chr(10).join(["age,dose,outcome", *rows]))
+    >>> data = securedfl.read_folder(folder, label="outcome")
+    >>> data.x.shape, data.classes, data.names
+    ((60, 2), 2, ('ill', 'well'))
     """
     tell = report or (lambda _text: None)
     found = look(Path(path))

@@ -1,4 +1,4 @@
-"""One peer's share of data that a user already has, whatever holds it: arrays, PyTorch, Hugging Face, a list.
+"""One peer's part of data that a user already has, whatever holds it: arrays, PyTorch, Hugging Face, a list.
 
 Nothing is imported for it: what holds samples is recognised by what it can do.
 """
@@ -21,7 +21,7 @@ from securedfl.parameters import Array
 
 
 @dataclass(frozen=True)
-class Share:
+class Portion:
     """What one peer gets; each part is of the kind that was dealt.
 
     Attributes
@@ -30,6 +30,14 @@ class Share:
         The peer's own samples: nine tenths for training, and a tenth for testing.
     common
         The common test set that no peer trains on, None if nothing was held back.
+
+    Examples
+    --------
+    >>> import numpy as np, securedfl
+    >>> x, y = np.arange(60).reshape(30, 2), np.arange(30) % 3
+    >>> mine = securedfl.deal((x, y), {"number": 0, "peers": 2}, held_back=0.2)
+    >>> isinstance(mine, securedfl.Portion), len(mine.common[1])
+    (True, 6)
     """
 
     train: Any
@@ -44,8 +52,8 @@ def deal(
     label: str | Sequence[Any] | None = None,
     user: str | Sequence[Any] | None = None,
     held_back: float = 0.0,
-) -> Share:
-    """Return one peer's share of data that all peers of a simulation, or of a trial on one machine, can read.
+) -> Portion:
+    """Return one peer's part of data that all peers of a simulation, or of a trial on one machine, can read.
 
     Parameters
     ----------
@@ -62,13 +70,25 @@ def deal(
     held_back
         Part of the samples that no peer gets.
 
+    Returns
+    -------
+    Portion
+        The peer's samples for training and testing, and the common test set.
+
+    Raises
+    ------
+    ConfigError
+        The settings do not say whose part it is, or how to deal.
+    InvalidInputError
+        What holds the samples cannot be dealt.
+
     Examples
     --------
     >>> import numpy as np, securedfl
     >>> x, y = np.arange(60).reshape(30, 2), np.arange(30) % 3
-    >>> share = securedfl.deal((x, y), {"number": 1, "peers": 3, "seed": 0})
-    >>> train_x, train_y = share.train
-    >>> train_x.shape, len(share.test[1])
+    >>> mine = securedfl.deal((x, y), {"number": 1, "peers": 3, "seed": 0})
+    >>> train_x, train_y = mine.train
+    >>> train_x.shape, len(mine.test[1])
     ((9, 2), 1)
     """
     for key in ("number", "peers"):
@@ -94,7 +114,7 @@ def deal(
         alpha=float(settings.get("alpha", 0.5)),
         seed=seed,
     )[int(settings["number"])]
-    return Share(
+    return Portion(
         _taken(data, places[dealt.train]),
         _taken(data, places[dealt.test]),
         None if common is None else _taken(data, common.x[:, 0]),
