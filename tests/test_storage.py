@@ -122,3 +122,6 @@ def test_a_place_that_cannot_be_written_is_told_with_advice(tmp_path):
     with pytest.raises(RunFolderError, match="cannot write"):
         storage.make_folder(tmp_path / "file" / "below")
     storage.remember(tmp_path / "file" / "below" / "cache.npz", {"a": np.zeros(1)})
+    # what is remembered may be somebody's data
+    storage.remember(tmp_path / "cache.npz", {"a": np.zeros(1)})
+    assert (tmp_path / "cache.npz").stat().st_mode & 0o777 == 0o600

@@ -234,10 +234,10 @@ def recall(path: Path) -> Arrays | None:
 
 
 def remember(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Store arrays in the cache; a folder that cannot be written is no error."""
+    """Store arrays in the cache, for their owner only, as they may be private; if it cannot be written, do not."""
     with suppress(RunFolderError):
         make_folder(path.parent)
-        write_arrays(path, arrays)
+        write_arrays(path, arrays, mode=OWNER)
 
 
 def cannot_write(path: Path, error: OSError, advice: str = ADVICE) -> RunFolderError:

@@ -16,6 +16,7 @@ from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.protection import protect
 from securedfl.federation.budget.task import Chance
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.peers.config import FederationConfig
 from securedfl.federation.train import resume
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.training.clipping import ClippedGradients
@@ -153,6 +154,29 @@ def test_a_run_stops_when_its_budget_is_spent(tmp_path):
     assert 0 < summary.methods["secured"].rounds < 50
     assert summary.methods["secured"].epsilon <= 3.5
     assert resume(tmp_path / "run").methods["secured"].rounds == summary.methods["secured"].rounds
+
+
+def test_a_run_is_not_extended_because_its_noise_was_settled_for_its_rounds(tmp_path):
+    train(tmp_path, {**SITE, "over": "stop"}, peers=5, protocol="shares", rounds=2)
+    with pytest.raises(ConfigError, match="cannot be extended"):
+        resume(tmp_path / "run", changes={"rounds": 20})
+    assert resume(tmp_path / "run", changes={"rounds": 2}).finished
+
+
+def test_real_peers_cannot_change_for_how_many_rounds_noise_was_settled():
+    def made(rounds, **train):
+        peers = [{"name": f"p{k}", "address": f"h:{k + 1}", "fingerprint": f"{k:064x}"} for k in range(4)]
+        return FederationConfig.resolve({"peers": peers, "train": {"rounds": rounds, "protocol": "shares", **train}})
+
+    assert made(2).hash == made(20).hash
+    assert made(2, privacy=SITE).hash != made(20, privacy=SITE).hash
+
+
+def test_tables_are_refused_for_records_because_all_rows_scale_them(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,label\n" + "1,x\n2,y\n" * 20)
+    config = TrainConfig.resolve({"dataset": str(tmp_path), "privacy": RECORD, **SGD})
+    with pytest.raises(ConfigError, match="one record moves all others"):
+        check_privacy(config)
 
 
 def test_settings_are_compared_by_peers():

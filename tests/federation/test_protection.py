@@ -153,3 +153,9 @@ def test_a_second_sum_over_others_leaves_the_noise_of_few(sums, left):
     assert fewest(sums) == left
     tuples = [tuple(each) for each in sums]
     assert all(fewest(order) == left for order in itertools.permutations(tuples))
+
+
+def test_what_no_float_holds_in_grid_steps_brings_nothing():
+    steps, clipped = site_steps(np.array([1e308, 1.0]), most=100.0, grid=2.0**-10)
+    assert not steps.any()
+    assert clipped == 1

@@ -141,3 +141,25 @@ def test_batch_normalisation_is_refused_by_name(name):
 def test_models_without_it_pass():
     for name, shape, classes, width in CASES:
         check_per_sample(FlatModel(build(name, shape, classes, width)), name)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_record_without_a_finite_gradient_adds_nothing(together):
+    """Else one record could make a whole site's sum useless, which is more than the clip."""
+    model = FlatModel(build("linear", (1, 8, 8), 10))
+    x, y = sample((1, 8, 8), 10)
+    expected = by_hand(model.module, x[1:], y[1:], 1.0)
+    x[0] = torch.inf
+    clipped = ClippedGradients(model, losses)
+    if not together:
+        clipped._layers = None
+    clipped.add(x, y, 1.0)
+    torch.testing.assert_close(model.gradient, expected, rtol=1e-4, atol=1e-6)
+    clipped.add(x[:1], y[:1], 1.0)
+    assert not model.gradient.any()
+
+
+def test_dropout_is_refused():
+    model = FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.5), nn.Linear(8, 2)))
+    with pytest.raises(ConfigError, match="dropout"):
+        check_per_sample(model, "mine")

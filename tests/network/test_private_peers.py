@@ -6,12 +6,16 @@ import json
 import signal
 
 import numpy as np
+import pytest
 
+import securedfl
+from securedfl.errors import ConfigError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.membership import Site
 from securedfl.parameters import Schema
 from tests.network import toy
 from tests.network.test_faults import await_text, ends
+from tests.network.test_join import in_threads
 from tests.network.test_peers import check_equal
 
 PRIVACY = {"unit": "site", "clip": 1.0, "delta": 1e-3, "noise_multiplier": 2.0, "epsilon": 5.0, "over": "stop"}
@@ -84,3 +88,26 @@ def test_records_need_a_trainer_that_clips(federation):
     process = made.start(0)
     assert process.end() == 4
     assert "trains by itself" in process.errors
+
+
+def test_the_first_model_of_a_loop_of_ones_own_is_brought_before_training(federation):
+    """It travels without noise; what was trained must not, whenever a loop averages."""
+    made = private(federation)
+    seen = []
+
+    def work(k):
+        model = {"w": np.zeros(60, dtype=np.float32)}
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            model["w"] += 300.0
+            with pytest.raises(ConfigError, match="before training"):
+                peer.average_(model)
+            model["w"][:] = 0.0
+            assert peer.resume_(model)
+            assert (peer.round, peer.last.round) == (1, 0)
+            model["w"] += 300.0
+            peer.average_(model)
+            seen.append(model["w"].copy())
+
+    in_threads(work, 4)
+    # each site's change of norm 2,300 was cut to 1, and has noise
+    assert all(np.linalg.norm(w) < 50 for w in seen)

@@ -167,8 +167,9 @@ def _check_drawing(config: TrainConfig) -> None:
         return
     fitting = drawn.fitting(config.collusion)[:3]
     fit = f"peers_per_round = {' or '.join(map(str, fitting))} would do" if fitting else "no other number would do"
+    least = max(config.collusion, 1) + 2
     raise PrivacyError(
-        f"{drawn.sentence} Blocks of at least {config.collusion + 2} peers that are drawn together prevent that, but "
+        f"{drawn.sentence} Blocks of at least {least} peers that are drawn together prevent that, but "
         f"no such number divides both {drawn.peers} and {drawn.count}: {fit} with {drawn.peers} peers. The setting "
         "allow_exposure starts all the same, and says so in log, summary and report."
     )

@@ -29,7 +29,7 @@ from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
 from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.checkpoint import Checkpoint
-from securedfl.federation.run_folder.files import updates_file
+from securedfl.federation.run_folder.files import read_config, updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, Tried
 from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
@@ -172,6 +172,11 @@ def resume(
     folder = RunFolder.open(Path(path), changes)
     with ExitStack() as stack:
         stack.callback(folder.close)
+        if folder.config.privacy is not None and folder.config.rounds != read_config(folder.path).rounds:
+            raise ConfigError(
+                "a run with [privacy] cannot be extended: the noise of its rounds was settled for the number of rounds "
+                "that it began with; start a new run with more rounds"
+            )
         observer = observer or Observer()
         task, plans = planned(folder.config, task_of(folder.config, app, observer.preparing), folder.design)
         certificate = pass_gate(folder.config, folder.design, plans=plans)

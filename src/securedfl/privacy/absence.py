@@ -43,7 +43,8 @@ class Absence:
 
         A protocol that needs all peers waits for them.
         """
-        block = max(collusion, 0) + 2
+        # a member of a block knows its own update, also where nobody is expected to be curious
+        block = max(collusion, 1) + 2
         if not can_lose:
             return cls(policy="wait", block=block, window=window)
         return cls(policy=policy or ("blocks" if peers > 2 * block else "go on"), block=block, window=window)
@@ -136,7 +137,7 @@ class Drawn:
     @classmethod
     def chosen(cls, peers: int, count: int, *, collusion: int) -> Drawn:
         """Return a drawing of the smallest blocks with two honest peers at least; peer by peer, if none divide both."""
-        fitting = (size for size in range(collusion + 2, count + 1) if peers % size == 0 == count % size)
+        fitting = (size for size in range(max(collusion, 1) + 2, count + 1) if peers % size == 0 == count % size)
         return cls(peers=peers, count=count, block=next(fitting, 1))
 
     def members(self, random: np.random.Generator) -> tuple[int, ...]:
@@ -146,7 +147,7 @@ class Drawn:
 
     def fitting(self, collusion: int) -> list[int]:
         """Return the numbers of peers per round that can be drawn in blocks, nearest first."""
-        least, below = collusion + 2, range(1, self.peers)
+        least, below = max(collusion, 1) + 2, range(1, self.peers)
         found = [k for k in below if Drawn.chosen(self.peers, k, collusion=collusion).block >= least]
         return sorted(found, key=lambda k: (abs(k - self.count), k))
 

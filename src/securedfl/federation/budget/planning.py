@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from securedfl.errors import ConfigError, PrivacyError
 from securedfl.federation.config import TrainConfig
 from securedfl.learning.data.datasets import source
+from securedfl.learning.data.folder import is_path, look
 from securedfl.privacy.budget.plan import Plan, settled
 from securedfl.protocols.protocol import Averaging
 
@@ -62,6 +65,11 @@ def _check_record(config: TrainConfig, *, real: bool) -> None:
         raise ConfigError(
             'unit = "record" needs clipped gradients of Poisson batches, and an app trains by itself; take '
             'unit = "site", which clips whatever it brings'
+        )
+    if is_path(config.dataset) and not look(Path(config.dataset)).images:
+        raise ConfigError(
+            f"the tables of {config.dataset} are scaled by all of their rows, so that one record moves all others; "
+            'unit = "record" takes images or a known data set; or take unit = "site"'
         )
     known = source(config.dataset, config.columns).defaults
     usual = known.get("batch_size", TrainConfig.model_fields["batch_size"].default)

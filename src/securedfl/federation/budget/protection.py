@@ -72,7 +72,10 @@ def whole_steps(vector: Array, plan: Plan, keys: Keys) -> tuple[Array, int]:
 def site_steps(vector: Array, most: float, grid: float) -> tuple[Array, int]:
     """Return the vector in whole steps with an L2 norm of at most ``most``, checked on the whole numbers themselves."""
     exact = vector.astype(np.float64)
-    exact /= grid
+    with np.errstate(over="ignore"):
+        exact /= grid
+    if not np.isfinite(exact).all():
+        return np.zeros(len(exact)), 1
     norm = math.sqrt(float(exact @ exact))
     factor = min(1.0, most / norm) if norm else 1.0
     less = 2.0**-20

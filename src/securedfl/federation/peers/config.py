@@ -208,7 +208,10 @@ class FederationConfig(Settings):
     def hash(self) -> str:
         """Short content hash of what stays the same for the whole run: not rounds, deadlines, addresses or keys."""
         names = {entry.name for entry in self.first}
-        changing = {"train.rounds", *(f"{name}.{what}" for name in names for what in ("address", "fingerprint"))}
+        changing = {f"{name}.{what}" for name in names for what in ("address", "fingerprint")}
+        if self.training.privacy is None:
+            # with a budget, the noise of every round was settled for so many of them
+            changing.add("train.rounds")
         # settings that came later do not change the runs that began without them
         changing |= {f"train.{key}" for key in self.training.as_before - {"integers", "local"}}
         kept = {k: v for k, v in self.told.items() if k not in changing and not k.startswith("deadlines.")}

@@ -70,6 +70,15 @@ class JoinedPeer:
         """
         container = Container.of(model)
         member, schema = self._joined(container)
+        if member.site.plan is not None and self._base is None:
+            raise ConfigError(
+                "with [privacy] the first model must not depend on anybody's data: call peer.resume_(model) before "
+                "training, at every site with the same first model"
+            )
+        self._average(container, member, schema, weight)
+        return model
+
+    def _average(self, container: Container, member: Membership, schema: Schema, weight: float) -> None:
         vector = self._same_again(np.array(container.flatten(schema)), weight, container.at_home(schema))
         self.last = member.average(vector, self.round)
         left = None if self._saved is None else self._saved.residual
@@ -78,7 +87,6 @@ class JoinedPeer:
         if self.last.vector.size:
             container.put(schema, self.last.vector)
         self._base = self.last.vector if self.last.vector.size else None
-        return model
 
     def _same_again(self, w: Array, weight: float, home: dict[str, Any]) -> Array | None:
         """Return what to average: in a round that was begun before, after a kill or an error, what was brought then.
@@ -100,12 +108,16 @@ class JoinedPeer:
     def resume_(self, model: Tree) -> bool:
         """Load the last average that this peer or others hold, and what this peer had at home when it averaged last.
 
-        Return whether there is an average. Call it before training.
+        Return whether there is an average. Call it before training. With ``[privacy]`` the very first average is made
+        here, of the models as they are before anybody trains: it has no noise, and must not depend on data.
         """
         container = Container.of(model)
-        _, schema = self._joined(container)
+        member, schema = self._joined(container)
         if self._saved is not None:
             container.replace(self._saved.state)
+        while member.site.plan is not None and self._base is None:
+            # again only if that round was void
+            self._average(container, member, schema, 1.0)
         if self._base is None:
             return False
         container.put(schema, self._base)

@@ -35,6 +35,11 @@ def check_per_sample(model: FlatModel, name: str) -> None:
                 f"the model {name!r} has batch normalisation (layer {place!r}), so that a record's gradient depends on "
                 'other records; unit = "record" needs a model with GroupNorm or LayerNorm instead, such as cnn-small'
             )
+        if isinstance(layer, nn.modules.dropout._DropoutNd):
+            raise ConfigError(
+                f"the model {name!r} has dropout (layer {place!r}), which is drawn by a record's place in the batch: "
+                'one record more would change all others; unit = "record" needs a model without dropout'
+            )
     if model.schema.size != model.trained.numel():
         raise ConfigError(
             f"the model {name!r} averages buffers or frozen parameters, which have no gradients to clip; "
@@ -80,6 +85,9 @@ class ClippedGradients:
             loss = self._loss(self._model.module(x[k : k + 1]), y[k : k + 1]).sum()
             found = torch.autograd.grad(loss, parameters)
             norm = torch.stack([g.double().square().sum() for g in found]).sum().sqrt()
+            if not torch.isfinite(norm):
+                # such a record adds nothing: it must not take the others' gradients along
+                continue
             for parameter, gradient in zip(parameters, found, strict=True):
                 assert parameter.grad is not None  # noqa: S101 - a view of the flat gradient
                 parameter.grad.add_(gradient * _factor(norm, clip))
@@ -107,6 +115,11 @@ class ClippedGradients:
                 for layer, change in zip(self._layers, moved, strict=True)
             ]
             squared = torch.stack([part.squared for part in parts]).sum(0)
+            finite = torch.isfinite(squared)
+            if not finite.all():
+                # such records add nothing: they must not take the others' gradients along
+                self._forget()
+                return self._together(x[finite], y[finite], clip) if finite.any() else torch.zeros(())
             factors = _factor(squared.sqrt(), clip)
             for layer, part in zip(self._layers, parts, strict=True):
                 for parameter, gradient in zip(layer.parameters(recurse=False), part.total(factors), strict=True):
