@@ -119,7 +119,8 @@ class ClippedGradients:
             if not finite.all():
                 # such records add nothing: they must not take the others' gradients along
                 self._forget()
-                return self._together(x[finite], y[finite], clip) if finite.any() else torch.zeros(())
+                with torch.enable_grad():
+                    return self._together(x[finite], y[finite], clip) if finite.any() else torch.zeros(())
             factors = _factor(squared.sqrt(), clip)
             for layer, part in zip(self._layers, parts, strict=True):
                 for parameter, gradient in zip(layer.parameters(recurse=False), part.total(factors), strict=True):
