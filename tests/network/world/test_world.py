@@ -62,6 +62,14 @@ def test_what_was_granted_is_not_granted_again_when_who_asked_is_gone():
     assert sum("Renew" in line for line in told) == 1
 
 
+def test_a_lost_update_and_a_peer_gone_for_good_end_the_round_that_needs_both():
+    faults = (Fault(2.83, "gone for good", 1, lasts=17.9), Fault(5.03, "update damaged", 2, lasts=0.1))
+    told: list[str] = []
+    outcome = run(Schedule(seed=207055, peers=4, protocol="shares", rounds=1, delay=0.1, faults=faults), told.append)
+    assert not outcome.kind, outcome.what
+    assert any("Void(round=0)" in line for line in told)
+
+
 def test_a_violation_is_shrunk_and_can_be_replayed(monkeypatch):
     from securedfl.network.core.conduct import Conduct
 

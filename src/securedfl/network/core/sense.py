@@ -204,7 +204,9 @@ class Sense:
         state, views = self.state, self.views
         left = tuple(peer for peer in state.bound or voters(state) if not views.forgot(peer, state))
         forgot = left != (state.bound or voters(state))
-        if forgot and refusal(state, Begin(state.round, state.attempt, left), self.rules):
+        # who is gone for long cannot take the place of a lost update
+        here = tuple(peer for peer in left if views.gone(peer, state) <= state.settings.absent)
+        if forgot and refusal(state, Begin(state.round, state.attempt, here), self.rules):
             return Void(state.round)
         absent = any(views.gone(peer, state) > state.settings.absent for peer in state.bound)
         failing = state.attempt > 2 * TRIES and bool(state.bound)
