@@ -120,6 +120,10 @@ def test_epsilon_stands_everywhere(tmp_path):
     page = write_report(folder).read_text()
     assert "Epsilon beside accuracy" in page
     assert "differentially private for each site" in page
+    told = json.loads((tmp_path / "run" / "certificate.json").read_text())
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert told["sentence"] in card
+    assert "protects nobody here" in card
 
 
 @pytest.mark.parametrize("noise", ["distributed", "local", "central"])

@@ -214,7 +214,7 @@ def test_columns_are_for_folders_with_tables(data):
     write_image(data / "a" / "1.png", picture(0))
     with pytest.raises(ConfigError, match="leave label, user and features away"):
         read_folder(data, label="x")
-    with pytest.raises(ConfigError, match="the name of a known data set"):
+    with pytest.raises(ConfigError, match="is no path of one"):
         TrainConfig.resolve({"dataset": "digits", "label": "x"})
     write_csv(data.parent / "t.csv", ["v,label", "1,0", "2,1"])
     with pytest.raises(InvalidInputError, match="cannot be a feature"):

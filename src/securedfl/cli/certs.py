@@ -73,7 +73,7 @@ def request(
 
     path = certificates.request(folder, name, host or (), renew=renew)
     typer.echo(f"Keep {folder / name}.key here. Send {path} to whoever holds the federation's authority, who runs:\n")
-    typer.echo(f"securedfl certs sign {path.name}")
+    typer.echo(f"securedfl certs sign {path}    # wherever the file is then")
 
 
 @certs.command()

@@ -81,7 +81,7 @@ def _next(missing: list[str], places: list[Any], keys: Path, paths: list[Path]) 
     return [
         f"securedfl certs init --dir {keys}    # once, by whoever holds the federation's authority",
         *(f"securedfl certs request {site} --host {hosts[site]} --dir {keys}    # at {site}" for site in missing),
-        *(f"securedfl certs sign {site}.csr --dir {keys}    # what {site} sends" for site in missing),
+        *(f"securedfl certs sign {keys / site}.csr --dir {keys}    # the file that {site} sends" for site in missing),
         "then the same command again with --replace: it fills in the fingerprints, and each site gets federation.toml,",
         "its own NAME.toml, its NAME.crt and ca.crt",
     ]

@@ -98,8 +98,8 @@ def save_account(
     rows: Iterable[Row | PeerRow],
     absence: Absence | None = None,
     plans: Plans | None = None,
-) -> None:
-    """Write certificate.json, exposure.svg and ledger.json of what a run has done so far.
+) -> dict[str, Any]:
+    """Write certificate.json, exposure.svg and ledger.json of what a run has done so far; return the certificate.
 
     Parameters
     ----------
@@ -128,9 +128,11 @@ def save_account(
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
+    certificate_now = _plain(config, design, absence, plans or {}, spent)
     if ledgers:
-        write_text(folder / CERTIFICATE, readable_json(_plain(config, design, absence, plans or {}, spent)) + "\n")
+        write_text(folder / CERTIFICATE, readable_json(certificate_now) + "\n")
         write_text(folder / LEDGER, readable_json(_only(ledgers)) + "\n")
+    return certificate_now
 
 
 def _account(plan: Plan, attempts: Iterable[Attempt], n: int) -> tuple[float, dict[str, Any]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, save_account
@@ -66,7 +66,6 @@ class Counts:
 def leave_results(
     folder: RunFolder,
     samples: Samples,
-    certificate: Mapping[str, Any],
     *,
     finished: bool,
     absence: Absence | None = None,
@@ -74,6 +73,7 @@ def leave_results(
 ) -> Summary:
     """Write summary, metrics.csv, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
+    certificate = save_account(folder.path, config, design, rows, absence, plans)
     summary = Summary(
         finished=finished,
         dataset=config.subject,
@@ -86,14 +86,13 @@ def leave_results(
             for method in config.methods
         },
         design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-        certificate=dict(certificate),
+        certificate=certificate,
         run_dir=str(folder.path),
         versions=versions(),
         config=config.to_dict(),
     )
     folder.finish(summary)
     write_card(folder.path, summary, rows, main_method(config.methods, private(config)))
-    save_account(folder.path, config, design, rows, absence, plans)
     return summary
 
 

@@ -109,9 +109,9 @@ def train(
         # options that make no average are an error before anything is read or written
         averaging(config, method, design)
     task, plans = planned(config, task_of(config, app, observer.preparing), design)
-    certificate = pass_gate(config, design, plans=plans)
+    pass_gate(config, design, plans=plans)
     folder = RunFolder.create(config.out or default_folder(config), config, design)
-    return _run(folder, task, certificate, plans, observer)
+    return _run(folder, task, plans, observer)
 
 
 def _settled(what: TrainConfig | Make | str | None, settings: dict[str, Any]) -> tuple[TrainConfig, Make | None]:
@@ -179,13 +179,13 @@ def resume(
             )
         observer = observer or Observer()
         task, plans = planned(folder.config, task_of(folder.config, app, observer.preparing), folder.design)
-        certificate = pass_gate(folder.config, folder.design, plans=plans)
+        pass_gate(folder.config, folder.design, plans=plans)
         if "rounds" in (changes or {}):
             folder.keep_settings()
-        return _run(folder, task, certificate, plans, observer)
+        return _run(folder, task, plans, observer)
 
 
-def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], plans: Plans, observer: Observer) -> Summary:
+def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Summary:
     """Train what is left of a run; stopped or not, leave its results."""
     config = folder.config
     with ExitStack() as stack:
@@ -208,9 +208,9 @@ def _run(folder: RunFolder, task: Task, certificate: Mapping[str, Any], plans: P
                 if folder.abandon():
                     observer.folder = None
                 else:
-                    leave_results(folder, counts.samples, certificate, finished=False, plans=plans)
+                    leave_results(folder, counts.samples, finished=False, plans=plans)
             raise
-        return leave_results(folder, counts.samples, certificate, finished=True, plans=plans)
+        return leave_results(folder, counts.samples, finished=True, plans=plans)
 
 
 def _train_method(

@@ -119,7 +119,7 @@ def up(
     row = by_name(config.protocol)
     absence = Absence.chosen(None, peers=config.peers, collusion=config.collusion, can_lose=row.can_lose)
     config, plans = _with_records(config, design)
-    certificate = pass_gate(config, design, absence, plans)
+    pass_gate(config, design, absence, plans)
     folder = RunFolder.create(path, config, design)
     if observer is not None:
         observer.folder = path
@@ -132,9 +132,9 @@ def up(
             time.sleep(0.25)
         show(peers)
     except BaseException:  # Ctrl-C too
-        _end(folder, certificate, peers, absence, plans, observer)
+        _end(folder, peers, absence, plans, observer)
         raise
-    summary = _end(folder, certificate, peers, absence, plans, observer)
+    summary = _end(folder, peers, absence, plans, observer)
     failed = [peer for peer in peers if peer.process.returncode]
     if len(failed) == len(peers) or summary is None:
         raise _FailedError((failed or peers)[0])
@@ -143,7 +143,6 @@ def up(
 
 def _end(
     folder: RunFolder,
-    certificate: Mapping[str, Any],
     peers: list[LocalPeer],
     absence: Absence,
     plans: dict[str, Plan],
@@ -156,7 +155,7 @@ def _end(
             if observer is not None:
                 observer.folder = None
             return None
-        return _finish(folder, certificate, peers, absence, plans)
+        return _finish(folder, peers, absence, plans)
     finally:
         folder.close()
 
@@ -244,7 +243,6 @@ def _with_records(config: TrainConfig, design: Design) -> tuple[TrainConfig, dic
 
 def _finish(
     folder: RunFolder,
-    certificate: Mapping[str, Any],
     peers: list[LocalPeer],
     absence: Absence,
     plans: dict[str, Plan],
@@ -263,7 +261,7 @@ def _finish(
     finished = bool(rounds) and rounds[-1] >= planned_rounds
     last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
     samples = Samples(train=sum(row.samples for row in last), test=sum(row.count or 0 for row in last))
-    summary = leave_results(folder, samples, certificate, finished=finished, absence=absence, plans=plans)
+    summary = leave_results(folder, samples, finished=finished, absence=absence, plans=plans)
     with trackers(folder.path, folder.config, METHOD, 0) as track:
         for row in pool:
             track(row)

@@ -46,6 +46,7 @@ def card(summary: Summary, rows: Sequence[Row], main: str) -> str:
         *_accuracy(method, last, personal=bool(config.get("local"))),
         "## Privacy\n",
         f"{certificate.get('sentence', 'No certificate: the method promises no privacy.')}\n",
+        *([f"{certificate['remark']}\n"] if "remark" in certificate else []),
         *_budget(method, certificate),
         f"Design: `{summary.design.hash if summary.design else 'none'}`. More: certificate.json and ledger.json.\n",
         "## Use\n",

@@ -143,6 +143,8 @@ def load(
     if peer is not None and (folder / "federation").is_dir():
         return load(folder / "federation" / f"peer-{peer}", model=model)
     path = _find(folder, method)
+    if peer is None and not path.exists():
+        raise ConfigError(f"the peers of {method} have no model in common; say whose you want, as in load(run, peer=0)")
     if peer is not None:
         tensors, about = _of_peer(folder, path, method, peer, model)
     else:

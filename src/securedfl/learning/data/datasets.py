@@ -136,8 +136,8 @@ def source(name: str, columns: Columns = EVERY) -> Source:
         return _folder(Path(name), columns)
     if columns != EVERY:
         raise ConfigError(
-            f"label, user and features tell the columns of a folder, but {name!r} is the name of a known data set; "
-            "give a path as --dataset, such as ./data, or leave them away"
+            f"label, user and features tell the columns of a folder, but {name!r} is no path of one: give a path as "
+            f"the data set, such as ./{name}, or leave them away for a data set that is known by its name"
         )
     return plugins.find(GROUP, SOURCES, name, Source, WHAT)
 

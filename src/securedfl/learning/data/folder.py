@@ -63,7 +63,7 @@ def look(path: Path) -> Found:
     """Find the files of a data folder; one without any, or with tables beside images, is an error."""
     path = path.expanduser()
     if not path.exists():
-        raise ConfigError(f"there is no file or folder {path}; check --dataset")
+        raise ConfigError(f"there is no file or folder {path}; check the path of the data set")
     every = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
     kinds = {kind: [p for p in every if p.suffix.lower() in kind] for kind in (TABLES, IMAGES)}
     if not any(kinds.values()):
