@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import PRECOMMIT, PREVOTE, Decided, Promise, Proposal, Vote
+from securedfl.network.core.proofs import Signed
 
 NIL = b""
 MOST_BALLOTS = 16
@@ -37,11 +38,8 @@ class Judge(Protocol):
     def value(self, entry: Entry) -> bytes:
         """Return what a vote for an entry names: a digest of it and of the state that it follows."""
 
-    def sign_vote(self, vote: Vote) -> Vote:
-        """Return the vote with this peer's signature."""
-
-    def sign_proposal(self, proposal: Proposal) -> Proposal:
-        """Return the proposal with this peer's signature."""
+    def signed(self, item: Signed) -> Signed:
+        """Return an item with this peer's signature."""
 
 
 class Consensus:
@@ -181,7 +179,7 @@ class Consensus:
             if wanted is None:
                 return False
             entry, since, polka = wanted, -1, ()
-        made = self._judge.sign_proposal(Proposal(self.me, self.index, self.ballot, entry, since, polka))
+        made = self._judge.signed(Proposal(self.me, self.index, self.ballot, entry, since, polka))
         self.add_proposal(made)
         self.news.append(made)
         return True
@@ -255,7 +253,7 @@ class Consensus:
         return self.votes.get((kind, self.ballot), {}).get(self.me)
 
     def _vote(self, kind: int, value: bytes) -> bool:
-        vote = self._judge.sign_vote(Vote(self.me, self.index, self.ballot, kind, value))
+        vote = self._judge.signed(Vote(self.me, self.index, self.ballot, kind, value))
         self.add_vote(vote)
         self.news.append(vote)
         if kind == PREVOTE:
