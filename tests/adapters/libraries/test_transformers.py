@@ -163,6 +163,20 @@ def test_weights_are_the_samples(sites, tmp_path):
         np.testing.assert_allclose(vector, expected, atol=1e-4)
 
 
+def test_sites_whose_models_differ_all_fail(sites, tmp_path, monkeypatch):
+    monkeypatch.setattr("securedfl.network.strangers.PATIENCE", 1.0)
+    made = trainers(tmp_path, lambda k: gpt(0, torch.bfloat16 if k == 1 else torch.float32))
+
+    def work(k, peer):
+        with pytest.raises(ConfigError, match="mend that, then start all sites again") as told:
+            fit(made[k], peer)
+        return str(told.value)
+
+    found = sites(work)
+    assert "is bfloat16[16] there and float32[16] here" in found[0]
+    assert "is float32[16] there and bfloat16[16] here" in found[1]
+
+
 def test_an_adapter_that_is_not_trained_and_a_callback_without_join(sites, tmp_path):
     with pytest.raises(ConfigError, match="not a peer"):
         FederatedCallback("peer.toml")

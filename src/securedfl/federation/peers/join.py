@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from securedfl.containers import Container
-from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.errors import ConfigError, InvalidInputError, SecuredFLError
 from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.learner import check_own_training
@@ -162,6 +162,11 @@ class JoinedPeer:
                 task = member.peer.begin()
             except RunEndedError:
                 self._base = _last_of(member)
+                raise
+            except SecuredFLError:
+                # it never took part, as where models differ: another call joins anew
+                self._member = None
+                self._stack.close()
                 raise
             self._base = member.model()
             self.round = member.peer.progress.state.round if task is None else task.round
