@@ -10,7 +10,6 @@ import pytest
 import securedfl
 from tests.network.peer_processes import Federation
 
-
 DEADLINE = 300.0
 """Seconds after which a test has failed, whatever it waits for."""
 
