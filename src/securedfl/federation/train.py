@@ -42,7 +42,7 @@ from securedfl.federation.simulated import (
     SimulatedPeers,
     no_aggregation,
 )
-from securedfl.federation.task import task_of
+from securedfl.federation.task import chosen_by, task_of
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import Task
 from securedfl.learning.training.team import Team
@@ -107,7 +107,9 @@ def train(
     for method in config.methods:
         # options that make no average are an error before anything is read or written
         averaging(config, method, design)
-    task, plans = planned(config, task_of(config, app, observer.preparing), design)
+    made = task_of(config, app, observer.preparing)
+    config = chosen_by(made, config)
+    task, plans = planned(config, made, design)
     pass_gate(config, design, plans=plans)
     folder = RunFolder.create(config.out or default_folder(config), config, design)
     return _run(folder, task, plans, observer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ class Learner(Protocol):
     buffers: tuple[slice, ...]
     samples: int
     recipe: Recipe | None
+    common: Mapping[str, Any]
 
     def initial(self) -> Array:
         """Return w^0 of this peer."""
@@ -68,6 +69,7 @@ class AppLearner:
         self.buffers = buffers_of(self.schema, self._model)
         self.recipe: Recipe | None = None
         self.samples = app.size
+        self.common: Mapping[str, Any] = app.common
 
     def initial(self) -> Array:
         """Return the model's own first parameters."""

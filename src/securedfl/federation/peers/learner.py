@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ class KnownLearner:
         self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
         self.samples = task.samples[self._me]
         self.recipe: Recipe | None = task.recipe
+        self.common: Mapping[str, Any] = {}
 
     def initial(self) -> Array:
         """Return w_k^0."""

@@ -71,7 +71,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         stack.callback(handler.close)
         site = Site.of(config)
         learner = make_learner(site.federation, config, path.resolve().parent)
-        site = site.planned(learner.schema, learner.samples)
+        site = site.chosen_by(learner.common).planned(learner.schema, learner.samples)
         say(Certified(str(site.certificate.get("sentence", ""))))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
