@@ -137,7 +137,7 @@ def refuse_several_processes() -> None:
         if count > 1:
             raise ConfigError(
                 f"this site trains in {count} processes, and adapters average in one; train in one process, or write "
-                "a loop in which rank 0 calls peer.average_ and broadcasts (docs/frameworks.md)"
+                "a loop in which rank 0 calls peer.average_ and broadcasts (docs/guides/frameworks.md)"
             )
 
 
