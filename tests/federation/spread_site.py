@@ -1,4 +1,4 @@
-"""One process of a site of two, started by torchrun: averages a replicated model, then a sharded one; see test_processes."""
+"""One process of a site of two, started by torchrun: averages a replicated model, then a sharded one."""
 
 import json
 import sys
@@ -57,7 +57,7 @@ def main(path: str, out: str) -> None:
             peer.average_(sharded, weight=4.0)
         except securedfl.SecuredFLError as error:
             said["late"] = type(error).__name__
-    with open(f"{out}.{rank}", "w") as file:  # noqa: PTH123
+    with open(f"{out}.{rank}", "w") as file:
         json.dump(said, file)
     dist.destroy_process_group()
 

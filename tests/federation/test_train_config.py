@@ -11,7 +11,7 @@ from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.settings import RhoSchedule, read_toml
 from securedfl.protocols import DEFAULT_RHO, Schedule
 
-DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 
 def test_defaults_are_the_demonstration():

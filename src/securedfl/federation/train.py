@@ -70,8 +70,8 @@ def train(
         Without, a known data set is trained. Worker processes, and a later `resume`, import the function by its name;
         one that cannot be imported, such as one of a notebook's own, is trained in one process.
     **settings
-        Everything that decides the run, one by one (docs/configuration.md). ``protocol`` may be a `Protocol` of your
-        own.
+        Everything that decides the run, one by one (docs/reference/configuration.md). ``protocol`` may be a `Protocol`
+        of your own.
     observer
         Told about progress.
 

@@ -43,7 +43,8 @@ class JoinedPeer:
         """Replace the parameters of a model by their average over all peers, and return the model.
 
         Whole-number buffers, parameters that are not trained, and what ``local`` in federation.toml names stay as
-        they are (docs/configuration.md). Of an optimiser, its parameters are averaged; its state stays at the site.
+        they are (docs/reference/configuration.md). Of an optimiser, its parameters are averaged; its state stays at the
+        site.
         A peer that is killed in here and started again averages what it had brought the first time.
 
         Parameters
@@ -171,7 +172,7 @@ def join(path: str | Path) -> JoinedPeer:
     Parameters
     ----------
     path
-        Of the site's ``peer.toml`` (docs/network.md). Where a site has several processes, the first one reads it.
+        Of the site's ``peer.toml`` (docs/guides/network.md). Where a site has several processes, the first one reads it.
 
     Returns
     -------

@@ -24,7 +24,8 @@ Precision = Literal["float32", "bfloat16"]
 class TrainingOptions:
     """How a peer trains: the arguments of Algorithm 3's Update, and what of the model is averaged (`Schema.of`).
 
-    docs/configuration.md tells what each of them means. Options that contradict each other are a `ConfigError`.
+    docs/reference/configuration.md tells what each of them means. Options that contradict each other are
+    a `ConfigError`.
     """
 
     model: str
