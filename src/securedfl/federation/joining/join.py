@@ -172,7 +172,7 @@ def join(path: str | Path) -> JoinedPeer:
     Parameters
     ----------
     path
-        Of the site's ``peer.toml`` (docs/guides/network.md). Where a site has several processes, the first one reads it.
+        Of the site's ``peer.toml`` (docs/guides/network.md). Of a site's several processes, the first reads it.
 
     Returns
     -------

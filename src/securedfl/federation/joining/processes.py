@@ -1,7 +1,7 @@
 """A site of several processes: torchrun, accelerate, DDP, FSDP. The process of rank 0 is the peer, the others follow.
 
-All processes of the site make the same calls in the same order, as everywhere in torch.distributed. What travels between
-them is JSON and arrays, never pickles, over a gloo group of our own, whatever the job itself uses.
+All processes of the site make the same calls in the same order, as everywhere in torch.distributed. What travels
+between them is JSON and arrays, never pickles, over a gloo group of our own, whatever the job itself uses.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SeveralProcesses:
         failed: Exception | None = None
         try:
             result.append(act())
-        except Exception as error:  # noqa: BLE001 - raised below, when all know
+        except Exception as error:
             failed = error
         texts = self._gather("" if failed is None else f"{type(failed).__name__}: {failed}")
         if failed is not None:
