@@ -93,6 +93,8 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
         ({"rho": -1.0}, "rho's start must be a positive finite number"),
         ({"rho": float("nan")}, "rho = nan .* must be a finite number"),
         ({"rho": {"start": 0}}, "rho.start = 0 .* greater than 0"),
+        ({"integers": "maximum"}, 'a maximum is no sum.* Use "own" .* or "average"'),
+        ({"integers": 1}, r"unknown value of integers '1' \(known: average, own\)"),
         ({"workers": 0}, "workers = 0 .* must be 'auto' or greater than or equal to 1"),
         ({"dealing": "odd"}, "dealing = 'odd' .* must be 'even', 'natural' or 'dirichlet'"),
         ({"partition": "even"}, "'partition' in the settings is called 'dealing' now; rename it"),
