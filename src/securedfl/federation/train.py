@@ -15,13 +15,12 @@ from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import keys_of, planned
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import Plans, pass_gate
+from securedfl.federation.gate import Plans, pass_gate, settle
 from securedfl.federation.methods import (
     averages_differences,
     averaging,
     bringing,
     check_settings,
-    choose_design,
     members,
     private,
 )
@@ -104,7 +103,7 @@ def train(
         find_device(config.device)
     check_settings(config)
     check_privacy(config)
-    design = choose_design(config)
+    config, design = settle(config)
     for method in config.methods:
         # options that make no average are an error before anything is read or written
         averaging(config, method, design)
