@@ -64,12 +64,7 @@ class Counts:
 
 
 def leave_results(
-    folder: RunFolder,
-    samples: Samples,
-    *,
-    finished: bool,
-    absence: Absence | None = None,
-    plans: Plans | None = None,
+    folder: RunFolder, samples: Samples, *, finished: bool, absence: Absence | None = None, plans: Plans | None = None
 ) -> Summary:
     """Write summary, metrics.csv, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
