@@ -128,21 +128,22 @@ def _findings(found: Sequence[PrivacyCell]) -> Iterator[Finding]:
 
 
 def _near(found: Sequence[PrivacyCell]) -> Iterator[Check]:
-    for cell in found:
-        gap = 100 * (cell.final("distributed") - cell.final("central"))
-        if math.isfinite(gap):
-            error = cell.noise(cell.final("central"))
-            numbers = f"{cell.place}: {signed(gap)} (standard error {error:.2f})"
-            yield Check(numbers, gap >= -error, abs(gap) <= 2 * error)
+    for _, gap, error, numbers in _gaps(found, "central"):
+        yield Check(numbers, gap >= -error, abs(gap) <= 2 * error)
 
 
 def _above(found: Sequence[PrivacyCell]) -> Iterator[Check]:
+    for cell, gap, error, numbers in _gaps(found, "local"):
+        yield Check(numbers, gap > cell.clearly(cell.final("local")), abs(gap) <= 2 * error)
+
+
+def _gaps(found: Sequence[PrivacyCell], other: str) -> Iterator[tuple[PrivacyCell, float, float, str]]:
+    """Yield by how much distributed noise is better than another, with the standard error, where both were run."""
     for cell in found:
-        gap = 100 * (cell.final("distributed") - cell.final("local"))
+        gap = 100 * (cell.final("distributed") - cell.final(other))
         if math.isfinite(gap):
-            error = cell.noise(cell.final("local"))
-            numbers = f"{cell.place}: {signed(gap)} (standard error {error:.2f})"
-            yield Check(numbers, gap > cell.clearly(cell.final("local")), abs(gap) <= 2 * error)
+            error = cell.noise(cell.final(other))
+            yield cell, gap, error, f"{cell.place}: {signed(gap)} (standard error {error:.2f})"
 
 
 def _ratio(found: Sequence[PrivacyCell]) -> Iterator[Check]:

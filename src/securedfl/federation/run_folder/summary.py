@@ -88,18 +88,10 @@ class DesignSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A run in short.
+    """A run in short; it is ``finished`` when every method has all its rounds.
 
-    Attributes
-    ----------
-    finished
-        Whether every method has all its rounds.
-    certificate
-        As `securedfl.privacy` writes it; one per method if several are private.
-    config
-        The settings in plain values.
-    site, roster
-        The real peer whose folder it is, if it is one's own; and the names of all peers, by number.
+    ``certificate`` is as `securedfl.privacy` writes it, one per method if several are private; ``config`` has the
+    settings in plain values; ``site`` is the real peer whose folder it is, if it is one's own, and ``roster`` has the names of all peers.
     """
 
     finished: bool = True

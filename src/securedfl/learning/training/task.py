@@ -111,15 +111,6 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Score:
-    """How a model does on one peer's test data; sums, so that scores of peers can be pooled."""
-
-    correct: int
-    loss: float
-    count: int
-
-
-@dataclass(frozen=True)
 class Recipe:
     """How to build a model that we know by name: for samples of which shape, how many classes, how wide."""
 
@@ -127,6 +118,15 @@ class Recipe:
     shape: tuple[int, ...]
     classes: int
     width: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on one peer's test data; sums, so that scores of peers can be pooled."""
+
+    correct: int
+    loss: float
+    count: int
 
 
 class Trainer(Protocol):
