@@ -7,7 +7,7 @@ import pytest
 from securedfl.errors import ConfigError
 from securedfl.experiments import paper
 from securedfl.experiments.presets import NAMES, Scale, names, read_preset, scaled_in_words, whole_numbers
-from securedfl.experiments.training import needed_runs
+from securedfl.experiments.runs.training import needed_runs
 from securedfl.federation.config import TrainConfig
 from securedfl.protocols.admm import AUTHORS
 
@@ -30,7 +30,7 @@ def test_presets_have_the_papers_settings(name):
             "cifar10": ("resnet18", "rmsprop"),
         }
         assert (config.model, config.optimizer) == expected[config.dataset]
-        assert config.dealing == "natural"
+        assert (config.dealing, config.initial) == ("natural", "common")
 
 
 def test_curves_need_no_runs_of_their_own():
@@ -64,10 +64,16 @@ def test_full_size_folders_have_plain_names_and_the_settings_of_an_ordinary_trai
             "seed": 0,
             "workers": 2,
             "data_dir": "elsewhere",
-            "initial": "own",
         }
     )
     assert trained.changed_from(cell.config) == []
+
+
+def test_own_starts_have_runs_of_their_own():
+    cells = needed_runs(read_preset("table"), OUT, datasets=["femnist"], peers=[9], initial="own", rounds=5)
+    assert folders(cells) == ["femnist-9-seed0-own-rounds0.1"]
+    assert cells[0].config.initial == "own"
+    assert cells[0].about == "femnist, 9 peers, seed 0, own starts (scaled: 5 of 50 rounds)"
 
 
 def test_scaled_folders_say_so():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import typer
 from rich.console import Console
@@ -17,10 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from securedfl.cli.progress import progress_on
+from securedfl.errors import unknown
 from securedfl.experiments.presets import NAMES, Preset, Scale, names, read_preset, whole_numbers
 from securedfl.experiments.results import Result
-from securedfl.experiments.training import RUNS, NeededRun, Turn, examine_all, needed_runs, train_missing
+from securedfl.experiments.runs.training import RUNS, NeededRun, Turn, examine_all, needed_runs, train_missing
 from securedfl.federation.observer import Observer
+from securedfl.learning.training.task import Initial
 from securedfl.reporting.units import data_size, duration
 
 reproduce = typer.Typer(
@@ -30,6 +32,7 @@ reproduce = typer.Typer(
 )
 
 OUT = Path("runs/reproduce")
+STARTS = get_args(Initial)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,7 @@ class Wish:
     datasets: str | None = None
     peers: str | None = None
     rounds: int | None = None
+    initial: str | None = None
     most: int | None = None
     data_dir: Path | None = None
     workers: str | None = None
@@ -69,13 +73,20 @@ class Wish:
             datasets=names(self.datasets, "--datasets") if self.datasets is not None else None,
             peers=whole_numbers(self.peers, "--peers") if self.peers is not None else None,
             rounds=self.rounds,
+            initial=self._initial,
             machine=machine,
         )
 
     @property
+    def _initial(self) -> Initial | None:
+        if self.initial is None or self.initial in STARTS:
+            return cast("Initial | None", self.initial)
+        raise unknown("--initial", self.initial, STARTS)
+
+    @property
     def chosen(self) -> dict[str, object]:
         """What was chosen instead of the preset's settings."""
-        keys = ("scale", "seeds", "datasets", "peers", "rounds", "most")
+        keys = ("scale", "seeds", "datasets", "peers", "rounds", "initial", "most")
         return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
 
     def command(self, name: str) -> str:
@@ -101,6 +112,11 @@ OPTIONS: dict[str, Any] = {
     "datasets": typer.Option(metavar="NAME,...", help="Only these data sets."),
     "peers": typer.Option(metavar="9,15", help="Only these numbers of peers."),
     "rounds": typer.Option(min=1, help="Rounds instead of 50; labelled as scaled."),
+    "initial": typer.Option(
+        metavar="common|own",
+        help="How peers begin: with one model for all, or each with its own.",
+        show_default="common",
+    ),
     "most": typer.Option(metavar="N", help="The largest number of peers.", show_default="60"),
     "data_dir": typer.Option(metavar="DIR", help="Folder that holds the data sets; or SECUREDFL_DATA_DIR."),
     "workers": typer.Option(metavar="auto|NUMBER", help="Processes that train peers."),
@@ -168,8 +184,9 @@ HELP = {
 
 WITHOUT = {
     "iterations": {"most"},
+    "privacy": {"most", "tidy", "initial"},
     "groups": OPTIONS.keys() - {"out", "most", "seeds", "as_json"},
-    "all": {"datasets", "peers", "rounds", "most"},
+    "all": {"datasets", "peers", "rounds", "initial", "most"},
 }
 """Options that a command has no use for; those that are not named here train, and keep no parameters."""
 
@@ -307,4 +324,4 @@ def show(title: str, result: Result, console: Console) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
 
-COLOURS = {"holds": "green", "within noise": "yellow", "differs": "red", "not measured": "dim"}
+COLOURS = {"holds": "green", "not decided": "yellow", "differs": "red", "not measured": "dim"}
