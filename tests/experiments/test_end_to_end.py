@@ -150,6 +150,20 @@ def test_a_stopped_experiment_goes_on_with_resume_and_ends_with_the_same_numbers
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_an_estimate_measures_and_trains_nothing(reproduce, tmp_path):
+    result = reproduce(
+        "table", *TINY, "--rounds", 4, "--datasets", "femnist", "--out", tmp_path, "--estimate", "--json"
+    )
+    told = json.loads(result.stdout)
+    (run,) = told["runs"]
+    assert run["round"]["averages"].keys() == {"local", "fedavg", "paper", "secured", "shares"}
+    one = run["round"]["train"] + run["round"]["score"]
+    expected = 4 * (5 * one + sum(run["round"]["averages"].values()))
+    assert told["seconds"] == run["seconds"] == pytest.approx(expected)
+    assert run["round"]["train"] > 0
+    assert not any(tmp_path.iterdir())
+
+
 def test_groups_counts_partitions(reproduce, tmp_path):
     result = reproduce("groups", "--most", 12, "--seeds", "0-2", "--out", tmp_path, "--json")
     record = json.loads(result.stdout)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class Wish:
     workers: str | None = None
     resume: bool = False
     no_train: bool = False
+    estimate: bool = False
     as_json: bool = False
     tidy: bool = False
 
@@ -122,6 +124,9 @@ OPTIONS: dict[str, Any] = {
     "workers": typer.Option(metavar="auto|NUMBER", help="Processes that train peers."),
     "resume": typer.Option("--resume", help="Continue runs that were stopped."),
     "no_train": typer.Option("--no-train", help="Train nothing: show what is there, and what is missing."),
+    "estimate": typer.Option(
+        "--estimate", help="Train nothing: measure a round of each run, and say how long all of them will take."
+    ),
     "as_json": typer.Option("--json", help="Print the result as JSON, and progress to stderr."),
     "tidy": typer.Option("--tidy", help="Delete the kept parameters of all peers once they are measured."),
 }
@@ -132,7 +137,8 @@ HELP = {
 
     **Examples**
 
-    - `securedfl reproduce table --data-dir data` : all of it, which takes a day on two cores
+    - `securedfl reproduce table --data-dir data --estimate` : how long all of it takes here; on two cores, a week
+    - `securedfl reproduce table --data-dir data`
     - `securedfl reproduce table --data-dir data --datasets femnist --peers 9 --seeds 0-2`
     - `securedfl reproduce table --data-dir data --scale 0.1` : a tenth of rounds, users and width
     - `securedfl reproduce table --datasets cifar10 --scale rounds=0.2,users=0.1,width=0.25 --resume`
@@ -176,6 +182,7 @@ HELP = {
 
     **Examples**
 
+    - `securedfl reproduce all --data-dir data --estimate` : how long it takes, before it starts
     - `securedfl reproduce all --data-dir data --scale 0.1`
     - `securedfl reproduce all --data-dir data --resume` : continue after Ctrl-C
     """,
@@ -236,6 +243,9 @@ def _run(wish: Wish) -> None:
     chosen = NAMES if wish.name == "all" else (wish.name,)
     # Hours of training must not end in an error that was there from the start.
     needed = [run for name in chosen if name != "groups" for run in wish.runs(name)]
+    if wish.estimate:
+        _estimate(needed, wish)
+        return
     if not wish.no_train:
         examine_all(needed, resume=wish.resume)
     # The seeds of all are those of the trainings.
@@ -288,6 +298,33 @@ def _train(runs: list[NeededRun], wish: Wish, console: Console) -> None:
     if reused:
         finished = "1 finished run" if reused == 1 else f"{reused} finished runs"
         console.print(f"Reused {finished} in {wish.out / RUNS}", markup=False, soft_wrap=True)
+
+
+def _estimate(runs: list[NeededRun], wish: Wish) -> None:
+    """Measure a round of each kind of run, and say how long everything will take."""
+    from securedfl.experiments.runs.estimate import estimate
+
+    console = Console(stderr=wish.as_json, highlight=False)
+    # experiments share runs
+    each = list({run.folder: run for run in runs}.values())
+    states = examine_all(each, resume=True)
+    found = estimate(each, states, lambda text: console.print(text, markup=False, soft_wrap=True))
+    total = sum(one.seconds for one in found)
+    if wish.as_json:
+        typer.echo(json.dumps({"runs": [one.to_dict() for one in found], "seconds": total}, indent=2))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for column in ("Run", "State", "Train", "Score", "Averages of all methods", "Left"):
+        table.add_column(column, justify="left" if column in ("Run", "State") else "right")
+    for one in found:
+        parts = () if one.round is None else (one.round.train, one.round.score, sum(one.round.averages.values()))
+        told = map(duration, parts) if parts else ("", "", "")
+        table.add_row(one.run.about, one.state, *told, duration(one.seconds))
+    console.print(table)
+    console.print("Train and score are of one round of one method, as measured now; a busy machine makes them longer.")
+    if hasattr(os, "getloadavg"):
+        console.print(f"The load of this machine is {os.getloadavg()[0]:.1f}, on {os.cpu_count()} cores")
+    console.print(f"Everything that is left takes about {duration(total)}", soft_wrap=True)
 
 
 def _tell_updates(wish: Wish, console: Console) -> None:
