@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from securedfl.experiments import paper
 from securedfl.experiments.figures import Curve, Panel, panels
@@ -19,9 +18,6 @@ from securedfl.experiments.statistics.paired import Difference
 from securedfl.federation.run_folder.files import LEDGER, read_object
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LABELS = {
     "none": "no noise",
@@ -99,11 +95,14 @@ def present(data: PrivacyData) -> Result:
             values = [epsilon, f"{spent.noise_multiplier:.3g}", noise, with_spread(own.final), with_spread(own.best)]
             rows.append([cell.place, label, *values, cell.scale])
     columns = ["Data set", "Noise", "Epsilon", "Multiplier", "In the mean, clips", "Final", "Best", "Scale"]
+    shown = _panels(data)
+    caption = "The same steps and the same promise; only who adds the noise differs."
+    described = "Test accuracy per round with no noise, central, distributed and local noise."
     figure = Plot(
-        lambda: _figure(data),
+        partial(panels, shown, columns=min(2, max(1, len(shown)))),
         "Accuracy per round at equal epsilon",
-        "The same steps and the same promise; only who adds the noise differs.",
-        "Test accuracy per round with no noise, central, distributed and local noise.",
+        caption,
+        described,
     )
     return Result(
         table=Table(columns, rows),
@@ -117,11 +116,15 @@ def present(data: PrivacyData) -> Result:
         ],
         cells=data.cells,
         figure=figure if data.cells else None,
+        charts=[
+            Plot(partial(panels, [panel], columns=1, titles=False), panel.title, caption, f"{panel.title}: {described}")
+            for panel in shown
+        ],
     )
 
 
-def _figure(data: PrivacyData) -> Figure:
-    shown = [
+def _panels(data: PrivacyData) -> list[Panel]:
+    return [
         Panel(
             paper.name(cell.dataset),
             cell.scaled,
@@ -129,7 +132,6 @@ def _figure(data: PrivacyData) -> Figure:
         )
         for cell in data.cells
     ]
-    return panels(shown, columns=min(2, max(1, len(shown))))
 
 
 def _findings(found: Sequence[PrivacyCell]) -> Iterator[Finding]:

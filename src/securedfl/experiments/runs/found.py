@@ -17,10 +17,11 @@ from securedfl.experiments.presets import Preset, scaled_in_words
 from securedfl.experiments.runs.training import RUNS, settings
 from securedfl.experiments.statistics.paired import Difference, Pair, compare
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.correctness import Correct, Which, read_correct
+from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.learning.training.task import Initial
+
 
 @dataclass(frozen=True)
 class FoundRun:
@@ -186,9 +187,7 @@ def cells(preset: Preset, out: Path, *, method: str | None = None) -> list[tuple
     return [(_cell(group), group) for group in groups.values()]
 
 
-def differences(
-    pairs: Iterable[tuple[FoundRun, str, FoundRun, str]], which: Which
-) -> Difference | None:
+def differences(pairs: Iterable[tuple[FoundRun, str, FoundRun, str]], which: Which) -> Difference | None:
     """Compare the models of two runs and methods, for each seed; None if it is not known what all of them got right.
 
     Both must have been scored on the same test samples, as runs with the same data, peers and seed are.

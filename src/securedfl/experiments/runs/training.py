@@ -99,7 +99,11 @@ def needed_runs(
         if scale.rounds != 1:
             raise ConfigError("give the number of rounds by --rounds or by --scale, not by both")
         scale = replace(scale, rounds=rounds / max(preset.rounds, 1))
-    own: dict[str, Any] = {"rounds": rounds or scale.of_rounds(preset.rounds), "fraction": scale.users, "width": scale.width}
+    own: dict[str, Any] = {
+        "rounds": rounds or scale.of_rounds(preset.rounds),
+        "fraction": scale.users,
+        "width": scale.width,
+    }
     own |= {} if initial is None else {"initial": initial}
     runs = []
     for dataset, count, seed, iterations, variant in product(

@@ -13,7 +13,7 @@ from securedfl.containers import Container
 from securedfl.errors import InvalidInputError
 from securedfl.federation.apps.app import App
 from securedfl.learning.training.common_optimizer import buffers_of
-from securedfl.learning.training.task import Recipe, Score
+from securedfl.learning.training.task import Held, Recipe, Score
 from securedfl.parameters import Array, Integers, Schema
 
 
@@ -24,6 +24,7 @@ class Learner(Protocol):
     buffers: tuple[slice, ...]
     samples: int
     recipe: Recipe | None
+    held: Held
 
     def initial(self) -> Array:
         """Return w^0 of this peer."""
@@ -61,6 +62,7 @@ class AppLearner:
         self.buffers = buffers_of(self.schema, self._model)
         self.recipe: Recipe | None = None
         self.samples = app.size
+        self.held = Held(self.samples)
 
     def initial(self) -> Array:
         """Return the model's own first parameters."""

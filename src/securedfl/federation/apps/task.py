@@ -160,6 +160,10 @@ class AppTask:
         """Only the app knows how to build its model."""
         return
 
+    def held(self) -> None:
+        """Return None: what a peer holds is known when its app has been made."""
+        return
+
     def all_tests(self) -> None:
         """Return None: every app has its own test data."""
         return

@@ -24,7 +24,8 @@ Precision = Literal["float32", "bfloat16"]
 class TrainingOptions:
     """How a peer trains: the arguments of Algorithm 3's Update, and what of the model is averaged (`Schema.of`).
 
-    docs/configuration.md tells what each of them means. Options that contradict each other are a `ConfigError`.
+    docs/reference/configuration.md tells what each of them means. Options that contradict each other are
+    a `ConfigError`.
     """
 
     model: str
@@ -87,6 +88,26 @@ class PeerData:
     train_y: Array
     test_x: Array
     test_y: Array
+
+
+@dataclass(frozen=True)
+class Held:
+    """What one peer holds, in numbers.
+
+    Attributes
+    ----------
+    train, test
+        Its samples; None where only its scores will tell how many it tests on.
+    classes
+        How many training labels it has of each class; None where labels are nobody's to know but the app's.
+    name
+        Of a real peer.
+    """
+
+    train: int
+    test: int | None = None
+    classes: tuple[int, ...] | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -191,6 +212,9 @@ class Task(Protocol):
     @property
     def recipe(self) -> Recipe | None:
         """How to build the model; None if only its maker knows."""
+
+    def held(self) -> list[Held] | None:
+        """Return what each peer holds, in numbers; None if only its app knows."""
 
     def all_tests(self) -> tuple[Array, Array] | None:
         """Return the test data of all peers together, if this process may have them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from securedfl.federation.methods import label
@@ -17,23 +17,37 @@ _VERDICTS = {
     "partial sums": ("warn", "⚠ Partial sums can be learned"),
     "exposed": ("bad", "✗ Parameters can be exposed"),
 }
-_KINDS = {
-    "perfect": "perfect: uniformly random, a message says nothing",
-    "bounded": "bounded: a message narrows a value down to an interval",
-    "none": "none: parameters are sent as they are",
+_BOUNDED = ("warn", "⚠ Only the total exactly, but messages tell more")
+"""Instead of the first verdict where masks are bounded: intervals are no exact values, and no secrets either."""
+_MASKS = {
+    "perfect": ("", "perfect masks", "uniformly random: a message says nothing"),
+    "bounded": ("warn", "bounded masks", "bounded: a message narrows a value down to an interval"),
+    "none": ("bad", "no masks", "none: parameters are sent as they are"),
 }
+_REMARKS = ("over_rounds", "remark")
+"""What a certificate says about rounds and about the run; mostly the same for all methods."""
+
+
+@dataclass(frozen=True)
+class Badge:
+    """A few words in a colour: good by default, ``warn`` or ``bad``."""
+
+    words: str
+    kind: str = ""
 
 
 @dataclass(frozen=True)
 class Assurance:
-    """What one certificate assures: in a verdict, its own sentence, what a reader asks first, and all else."""
+    """What a certificate assures: in badges, its own sentence, what a reader asks first, and all else.
+
+    ``method`` names several methods if their certificates say the same; ``details`` are by method.
+    """
 
     method: str
-    verdict: str
-    kind: str
+    badges: tuple[Badge, ...]
     sentence: str
     essence: Mapping[str, str]
-    details: Mapping[str, str]
+    details: Mapping[str, Mapping[str, str]]
 
 
 def exposure_allowed(run: Run) -> bool:
@@ -48,9 +62,22 @@ def exposure_allowed(run: Run) -> bool:
 
 
 def assurances(run: Run) -> list[Assurance]:
-    """Return what each certificate of the run assures."""
+    """Return what the certificates of the run assure; what several say is told once."""
+    joined: dict[tuple[object, ...], Assurance] = {}
+    for method, certificate in _by_method(run.certificate or run.summary.get("certificate"), "verdict"):
+        one = _assurance(method, certificate)
+        same = (one.badges, one.sentence, tuple(one.essence.items()))
+        if known := joined.get(same):
+            one = replace(known, method=f"{known.method}, {method}", details={**known.details, **one.details})
+        joined[same] = one
+    return list(joined.values())
+
+
+def remarks(run: Run) -> list[str]:
+    """Return what holds for several certificates, each sentence once: over rounds, and about this run."""
     found = _by_method(run.certificate or run.summary.get("certificate"), "verdict")
-    return [_assurance(method, certificate) for method, certificate in found]
+    told = [str(certificate[key]) for key in _REMARKS for _, certificate in found if certificate.get(key)]
+    return list(dict.fromkeys(told))
 
 
 def ledger_table(run: Run) -> Table:
@@ -77,13 +104,23 @@ def _by_method(data: object, sign: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _assurance(method: str, certificate: Mapping[str, Any]) -> Assurance:
-    verdict = str(certificate["verdict"])
-    kind, words = _VERDICTS.get(verdict, ("warn", verdict))
-    rest = {key: value for key, value in certificate.items() if key not in ("verdict", "sentence", "kind")}
+    told = ("verdict", "sentence", "kind", *_REMARKS)
+    rest = {key: value for key, value in certificate.items() if key not in told}
     if isinstance(promised := rest.pop("differential_privacy", None), Mapping):
         rest |= {f"privacy_{key}": value for key, value in promised.items() if key != "sentence"}
-    sentence = str(certificate.get("sentence") or "")
-    return Assurance(method, words, kind, sentence, _essence(certificate), _facts(rest))
+    # what holds over rounds is told once for all
+    sentence = str(certificate.get("sentence") or "").replace(str(certificate.get("over_rounds") or ""), "").strip()
+    return Assurance(method, badges(certificate), sentence, _essence(certificate), {method: _facts(rest)})
+
+
+def badges(certificate: Mapping[str, Any]) -> tuple[Badge, ...]:
+    """Return a certificate in two badges: what can be computed, and what the messages themselves tell."""
+    verdict, masks = str(certificate["verdict"]), str(certificate.get("kind") or "")
+    kind, words = _VERDICTS.get(verdict, ("warn", verdict))
+    if masks == "bounded" and verdict == "only the total":
+        kind, words = _BOUNDED
+    first = Badge(words, kind)
+    return (first, Badge(_MASKS[masks][1], _MASKS[masks][0])) if masks in _MASKS else (first,)
 
 
 def _essence(certificate: Mapping[str, Any]) -> dict[str, str]:
@@ -92,7 +129,8 @@ def _essence(certificate: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(collusion, int):
         told["Against"] = "one curious peer" if collusion == 1 else f"any {collusion} peers together"
     if "kind" in certificate:
-        told["Masks"] = _KINDS.get(str(certificate["kind"]), str(certificate["kind"]))
+        masks = str(certificate["kind"])
+        told["Masks"] = _MASKS[masks][2] if masks in _MASKS else masks
     if isinstance(promised := certificate.get("differential_privacy"), Mapping):
         told["Differential privacy"] = _promise(promised)
     if isinstance(examined, int):

@@ -14,7 +14,7 @@ from securedfl.reporting.units import data_size, duration, percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NAMES = ("accuracy", "closeup", "loss", "peers", "error", "traffic", "time", "epsilon")
+NAMES = ("common", "accuracy", "closeup", "loss", "peers", "error", "traffic", "time", "epsilon")
 
 
 def charts(run: Run) -> dict[str, str]:
@@ -26,6 +26,9 @@ def charts(run: Run) -> dict[str, str]:
 def _learning(run: Run) -> dict[str, tuple[Figure, str]]:
     drawn = {}
     accuracy, loss = _series(run, "accuracy"), _series(run, "loss")
+    if common := _series(run, "common_accuracy"):
+        told = "Line chart of test accuracy per round, on the common test set."
+        drawn["common"] = figures.accuracy_curves(common), told
     if accuracy:
         ends = "; ".join(f"{m.label} ends at {percent(m.final_accuracy)}" for m in run.methods if m.rounds)
         told = f"Line chart of test accuracy per round: {ends}."
