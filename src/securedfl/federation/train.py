@@ -28,6 +28,7 @@ from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
 from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.checkpoint import Checkpoint
+from securedfl.federation.run_folder.correctness import CorrectKeeper
 from securedfl.federation.run_folder.files import read_config, updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, Tried
@@ -239,8 +240,10 @@ def _train_method(
         if aggregation is not None:
             aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
     observer.method_started(method, after)
+    before = [] if point is None else [row for row in folder.rows() if row.method == method]
+    correct = CorrectKeeper(folder.path, method, task.tested(), before)
     with ExitStack() as stack:
-        save = stack.enter_context(checkpoints.in_background(folder.save))
+        save = stack.enter_context(checkpoints.in_background(correct.before(folder.save)))
         track = stack.enter_context(trackers(folder.path, config, method, 0 if after is None else after + 1))
         for outcome in algorithm3(peers, rounds=rounds, after=after):
             who = members(config, outcome.number)
@@ -265,6 +268,7 @@ def _train_method(
             if row.round == rounds and (aggregation is None or config.local):
                 row = replace(row, all_accuracy=_on_all(team, task))
             folder.append(row)
+            correct.see(row, peers.right)
             if row.round % config.checkpoint_every == 0 or row.round == rounds:
                 saved = checkpoints.snapshot(team.parameters)
                 save(

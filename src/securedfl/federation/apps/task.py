@@ -170,6 +170,10 @@ class AppTask:
         """Return None: every app has its own test data."""
         return
 
+    def tested(self) -> None:
+        """Return nothing: samples are the app's business."""
+        return
+
     def part(self, peers: Iterable[int]) -> AppPart:
         """Return what is needed to train some of the peers."""
         return AppPart(self.entry, self.config, tuple(peers), self._schema)

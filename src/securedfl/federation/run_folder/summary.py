@@ -91,7 +91,7 @@ class Summary:
     """A run in short; it is ``finished`` when every method has all its rounds.
 
     ``certificate`` is as `securedfl.privacy` writes it, one per method if several are private; ``config`` has the
-    settings in plain values; ``site`` is the real peer whose folder it is, if it is one's own; ``roster`` names all peers.
+    settings in plain values; ``site`` is the real peer whose folder it is, if it is one's own; ``roster`` names all.
     """
 
     finished: bool = True

@@ -111,6 +111,17 @@ class Held:
 
 
 @dataclass(frozen=True)
+class ScoredOn:
+    """The test samples of all peers, in the order of the peers: which they are in the data set, and whom each is from.
+
+    Where users are unknown, every sample counts as one of its own.
+    """
+
+    samples: Array
+    users: Array
+
+
+@dataclass(frozen=True)
 class Recipe:
     """How to build a model that we know by name: for samples of which shape, how many classes, how wide."""
 
@@ -207,6 +218,9 @@ class Task(Protocol):
 
     def all_tests(self) -> tuple[Array, Array] | None:
         """Return the test data of all peers together, if this process may have them."""
+
+    def tested(self) -> ScoredOn | None:
+        """Return which samples those are, if they are known one by one."""
 
     def part(self, peers: Iterable[int]) -> Part:
         """Return what is needed to train some of the peers."""

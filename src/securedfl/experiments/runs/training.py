@@ -16,6 +16,7 @@ from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.run_folder.summary import read_summary
+from securedfl.learning.training.task import Initial
 
 RUNS = "runs"
 """The folder of all runs, which experiments share."""
@@ -77,6 +78,7 @@ def needed_runs(
     peers: Sequence[int] | None = None,
     seeds: Sequence[int] | None = None,
     rounds: int | None = None,
+    initial: Initial | None = None,
     machine: Mapping[str, Any] | None = None,
 ) -> list[NeededRun]:
     """Return the runs that an experiment needs: one for each data set, number of peers, seed and variant.
@@ -87,7 +89,7 @@ def needed_runs(
         The experiment, and how much of it to run.
     out
         The folder of all results; runs go into ``runs/`` there.
-    datasets, peers, seeds, rounds
+    datasets, peers, seeds, rounds, initial
         Instead of the preset's.
     machine
         Further settings, of those that change no number.
@@ -97,7 +99,12 @@ def needed_runs(
         if scale.rounds != 1:
             raise ConfigError("give the number of rounds by --rounds or by --scale, not by both")
         scale = replace(scale, rounds=rounds / max(preset.rounds, 1))
-    own = {"rounds": rounds or scale.of_rounds(preset.rounds), "fraction": scale.users, "width": scale.width}
+    own: dict[str, Any] = {
+        "rounds": rounds or scale.of_rounds(preset.rounds),
+        "fraction": scale.users,
+        "width": scale.width,
+    }
+    own |= {} if initial is None else {"initial": initial}
     runs = []
     for dataset, count, seed, iterations, variant in product(
         datasets or preset.datasets,
@@ -112,10 +119,12 @@ def needed_runs(
             values["keep_updates"] = min(values["keep_updates"], values["rounds"])
         varied = "" if iterations is None else f"-iterations{iterations}"
         varied += f"-{variant}" if variant else ""
+        varied += "-own" if preset.starts and values["initial"] == "own" else ""
         folder = out / RUNS / f"{preset.runs}{dataset}-{count}-seed{seed}{varied}{scale.suffix}"
         config = TrainConfig.resolve({**values, "out": folder}, where=f"the experiment {preset.name!r}")
-        told = variant if iterations is None else f"{iterations} iterations"
-        runs.append(NeededRun(config, folder, scaled_in_words(config, preset.rounds), told))
+        apart = [variant if iterations is None else f"{iterations} iterations"]
+        apart += ["own starts"] if varied.endswith("-own") else []
+        runs.append(NeededRun(config, folder, scaled_in_words(config, preset.rounds), ", ".join(filter(None, apart))))
     return runs
 
 

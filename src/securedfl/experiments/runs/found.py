@@ -9,22 +9,23 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from securedfl.errors import RunFolderError
 from securedfl.experiments import paper
 from securedfl.experiments.presets import Preset, scaled_in_words
-from securedfl.experiments.training import RUNS, settings
+from securedfl.experiments.runs.training import RUNS, settings
+from securedfl.experiments.statistics.paired import Difference, Pair, compare
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.run_folder.correctness import Correct, Which, read_correct
 from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
-from securedfl.federation.run_folder.summary import read_summary
-
-SEQUENCE = 50
-"""Characters that a sample of Shakespeare asks for, so that the test set counts so many predictions per sample."""
+from securedfl.learning.training.task import Initial
 
 
 @dataclass(frozen=True)
 class FoundRun:
-    """One run: the accuracies from round 0 on of each method that has finished, and over how many test predictions.
+    """One run: the accuracies from round 0 on of each method that has finished.
 
     ``variant`` is which of the preset's it is, if it has any.
     """
@@ -33,8 +34,15 @@ class FoundRun:
     config: TrainConfig
     scaled: str
     curves: Mapping[str, list[float]]
-    predictions: int | None
     variant: str = ""
+
+    def correct(self, method: str, which: Which) -> Correct | None:
+        """Return which test predictions a method's model got right; None if that is not known."""
+        curve = self.curves.get(method)
+        if not curve:
+            return None
+        round = len(curve) - 1 if which == "final" else curve.index(max(curve))
+        return read_correct(self.folder, method, which, round)
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class Accuracies:
 NOTHING = Accuracies([], [])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """Runs that differ in nothing but seed (and iterations): a cell of the paper's table.
 
@@ -89,8 +97,8 @@ class Cell:
     ----------
     scaled, users, width
         How they are smaller than the paper's: in words, and the shares of all users and of the model's width.
-    predictions
-        How many test predictions each accuracy is over, for each seed; None if unknown.
+    initial
+        Whether all peers began with the same parameters; results that do not say it began with their own.
     """
 
     dataset: str
@@ -100,12 +108,17 @@ class Cell:
     users: float
     width: float
     seeds: list[int]
-    predictions: int | None
+    initial: Initial = "own"
 
     @property
     def place(self) -> str:
-        """Data set and peers, and whether the runs were scaled."""
-        return f"{paper.name(self.dataset)}, {self.peers} peers" + (", scaled" if self.scaled else "")
+        """Data set and peers, whether the runs were scaled, and if peers had starts of their own."""
+        return f"{paper.name(self.dataset)}, {self.peers} peers{self.marks}"
+
+    @property
+    def marks(self) -> str:
+        """What sets the runs apart from the paper's."""
+        return (", scaled" if self.scaled else "") + (", own starts" if self.initial == "own" else "")
 
     @property
     def scale(self) -> str:
@@ -114,21 +127,8 @@ class Cell:
 
     def record(self, **numbers: object) -> dict[str, object]:
         """Return a row of numbers for CSV."""
-        return {"dataset": self.dataset, "peers": self.peers, "scaled": self.scaled, **numbers}
-
-    def noise(self, accuracy: float) -> float:
-        """Return the standard error of a difference of two accuracies near this one, in points; NaN if unknown.
-
-        Both are over the same test set, which makes the true error smaller, never larger.
-        """
-        if not self.predictions or not 0 <= accuracy <= 1:
-            return math.nan
-        return 100 * math.sqrt(2 * accuracy * (1 - accuracy) / (self.predictions * len(self.seeds)))
-
-    def clearly(self, accuracy: float) -> float:
-        """Return how many points apart accuracies near this one clearly differ: two standard errors, 0 if unknown."""
-        error = self.noise(accuracy)
-        return 2 * error if math.isfinite(error) else 0.0
+        told = {"dataset": self.dataset, "peers": self.peers, "scaled": self.scaled, "initial": self.initial}
+        return {**told, **numbers}
 
 
 C = TypeVar("C", bound=Cell)
@@ -161,8 +161,8 @@ class ByIterations(Generic[C]):
 def find(preset: Preset, out: Path) -> list[FoundRun]:
     """Return all runs of an experiment in a folder, of whatever scale, in the preset's order.
 
-    A run belongs to the experiment if its settings are the preset's but for data set, peers, seed and scale, whatever
-    its folder is called. Folders whose settings cannot be read are somebody else's and are passed over.
+    A run belongs to the experiment if its settings are the preset's but for data set, peers, seed, scale and start,
+    whatever its folder is called. Folders whose settings cannot be read are somebody else's and are passed over.
     """
     found = []
     for path in sorted((out / RUNS).glob(f"*/{CONFIG}")):
@@ -182,9 +182,23 @@ def cells(preset: Preset, out: Path, *, method: str | None = None) -> list[tuple
     for run in find(preset, out):
         config = run.config
         if method is None or method in run.curves:
-            key = (config.dataset, config.peers, config.rounds, config.fraction, config.width)
+            key = (config.dataset, config.peers, config.initial, config.rounds, config.fraction, config.width)
             groups.setdefault(key, []).append(run)
     return [(_cell(group), group) for group in groups.values()]
+
+
+def differences(pairs: Iterable[tuple[FoundRun, str, FoundRun, str]], which: Which) -> Difference | None:
+    """Compare the models of two runs and methods, for each seed; None if it is not known what all of them got right.
+
+    Both must have been scored on the same test samples, as runs with the same data, peers and seed are.
+    """
+    found = []
+    for first_run, first, second_run, second in pairs:
+        one, other = first_run.correct(first, which), second_run.correct(second, which)
+        if one is None or other is None or not np.array_equal(one.tested.samples, other.tested.samples):
+            return None
+        found.append(Pair.of(one.right, other.right, one.tested.users))
+    return compare(found) if found else None
 
 
 def mean(values: Sequence[float]) -> float:
@@ -198,18 +212,19 @@ def spread(values: Sequence[float]) -> float:
 
 
 def _belongs(config: TrainConfig, preset: Preset, variant: str) -> bool:
-    """Tell whether a run's settings are an experiment's, apart from data set, peers, seed and scale."""
+    """Tell whether a run's settings are an experiment's, apart from data set, peers, seed, scale and start."""
     iterations = config.iterations if preset.train_by_iterations else None
     if iterations is not None and iterations not in preset.iterations:
         return False
     values = settings(preset, config.dataset, config.peers, config.seed, iterations, variant)
     values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width}
+    if preset.starts:
+        values["initial"] = config.initial
     return not config.changed_from(TrainConfig.resolve(values))
 
 
 def _cell(runs: Sequence[FoundRun]) -> Cell:
     config = runs[0].config
-    known = [run.predictions for run in runs if run.predictions is not None]
     return Cell(
         dataset=config.dataset,
         peers=config.peers,
@@ -218,7 +233,7 @@ def _cell(runs: Sequence[FoundRun]) -> Cell:
         users=config.fraction,
         width=config.width,
         seeds=sorted({run.config.seed for run in runs}),
-        predictions=round(fmean(known)) if len(known) == len(runs) else None,
+        initial=config.initial,
     )
 
 
@@ -233,19 +248,12 @@ def _read(folder: Path, config: TrainConfig, preset: Preset) -> FoundRun:
         if sorted(by_method.get(method, ())) == list(every)
     }
     scaled = scaled_in_words(config, preset.rounds)
-    return FoundRun(folder, config, scaled, curves, _predictions(folder, config))
-
-
-def _predictions(folder: Path, config: TrainConfig) -> int | None:
-    try:
-        samples = read_summary(folder).samples.test
-    except RunFolderError:
-        return None
-    return samples * (SEQUENCE if config.dataset == "shakespeare" else 1)
+    return FoundRun(folder, config, scaled, curves)
 
 
 def _order(run: FoundRun, preset: Preset) -> tuple[Any, ...]:
     config = run.config
     known = config.dataset in preset.datasets
     place = preset.datasets.index(config.dataset) if known else len(preset.datasets)
-    return (config.peers, place, config.dataset, len(run.scaled), run.scaled, config.iterations, config.seed)
+    size = (config.initial, len(run.scaled), run.scaled)
+    return (config.peers, place, config.dataset, *size, config.iterations, config.seed)
