@@ -82,7 +82,7 @@ def contents() -> str:
 
 def results() -> str:
     """Return the table of contents of the results behind a page."""
-    return "```{toctree}\n:hidden:\n:glob:\n\n../results/*\n```"
+    return "```{toctree}\n:hidden:\n:glob:\n\n../results/*\n../results/*/*\n```"
 
 
 def repository(name: str) -> str:

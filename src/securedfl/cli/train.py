@@ -15,7 +15,7 @@ from rich.table import Table
 from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
 from securedfl.cli.progress import progress_on
 from securedfl.cli.report import report_of
-from securedfl.errors import ConfigError, needing
+from securedfl.errors import AppError, ConfigError, needing
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.reporting.units import data_size, percent
 
@@ -63,7 +63,7 @@ def train(
                 else:
                     values.pop("out", None)
                     summary = go_on(resume, changes=values, observer=progress)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, AppError):
             if progress.folder is not None:
                 console.print(f"Continue with: securedfl train --resume {progress.folder}", soft_wrap=True)
             raise
