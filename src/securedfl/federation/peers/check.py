@@ -15,6 +15,7 @@ from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import check_keys
+from securedfl.federation.run_folder.certificate import told
 from securedfl.network.journal import in_use, look_into
 from securedfl.network.letters import Hello, Ways, differences, pack, unpack
 from securedfl.network.operator import Wish, want
@@ -152,4 +153,4 @@ def _look(subject: str, work: Callable[[], str]) -> Finding:
 
 def _promise(federation: FederationConfig, design: Design) -> str:
     check_privacy(federation.training, real=True)
-    return str(pass_gate(federation.training, design, federation.missing).get("sentence", "certified"))
+    return told(pass_gate(federation.training, design, federation.missing)) or "certified"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
@@ -18,6 +18,7 @@ from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
 from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
+from securedfl.federation.run_folder.certificate import Promise
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
 from securedfl.network.data.averages import Averaged, check_own
@@ -47,7 +48,7 @@ class Site:
     me: int
     files: KeyFiles
     design: Design
-    certificate: Mapping[str, Any]
+    promises: tuple[Promise, ...]
     plan: Plan | None = None
 
     @classmethod
@@ -79,7 +80,7 @@ class Site:
         assert chosen is not None  # noqa: S101 - the method of real peers communicates
         plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
         made = replace(self, plan=plan)
-        return replace(made, certificate=pass_gate(config, self.design, self.federation.missing, made.plans))
+        return replace(made, promises=pass_gate(config, self.design, self.federation.missing, made.plans))
 
 
 @dataclass(frozen=True)

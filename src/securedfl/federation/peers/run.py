@@ -30,6 +30,7 @@ from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, m
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import log_to
 from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
+from securedfl.federation.run_folder.certificate import to_plain, told
 from securedfl.federation.run_folder.files import METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
 from securedfl.federation.run_folder.model import MODEL, About, save_model
@@ -72,7 +73,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         site = Site.of(config)
         learner = make_learner(site.federation, config, path.resolve().parent)
         site = site.planned(learner.schema, learner.samples)
-        say(Certified(str(site.certificate.get("sentence", ""))))
+        say(Certified(told(site.promises)))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
@@ -267,7 +268,7 @@ def _save_account(member: Membership, learner: Learner) -> None:
             seed=config.seed,
             samples=Samples(train=learner.samples),
             methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
-            certificate=dict(site.certificate),
+            certificate=to_plain(site.promises),
             run_dir=str(site.config.out),
             versions=versions(),
             config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},

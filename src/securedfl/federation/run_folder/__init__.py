@@ -13,8 +13,8 @@ README.md                    `card`              the model card
 updates/                     `checkpoint`        all peers' parameters before averaging, if asked for
 tensorboard/, wandb/,        `trackers`          what others draw the numbers from, if asked for
 mlflow/
-certificate.json,            `securedfl.privacy`  what a coalition can learn, and what it has seen
-ledger.json, exposure.svg
+certificate.json             `certificate`       what a coalition can learn
+ledger.json, exposure.svg    `securedfl.privacy`  what it has seen
 report.html                  `securedfl.reporting`  the result, for people
 ===========================  ==================  ===================================================
 
