@@ -145,6 +145,8 @@ class TestAudit:
             ("attack --rounds 3", 4, "--protocol paper"),
             ("attack --protocol paper --rounds 3 --iterations 3", 4, "2 iterations"),
             ("attack --protocol paper --rounds 3 --rho 3,0.1,1", 4, "constant"),
+            ("attack --protocol paper --rounds 3 --collusion 2", 4, "--rounds attacks with one peer"),
+            ("attack --picture x.png --protocol paper --peers 5", 4, "leave --protocol, --peers away"),
             ("attack --parameters 0", 2, "parameters"),
         ],
     )
@@ -202,7 +204,9 @@ class TestAttack:
         assert found["neighbours_fixed"]["messages"] == 12
         assert found["partitions_rotate"]["messages"] == 6
         assert found["neighbours_fixed"]["width"] < found["partitions_rotate"]["width"] < found["mask_width"]
-        assert "fixed" in call("attack --protocol paper --rounds 3 --parameters 100").stdout
+        output = call("attack --protocol paper --rounds 3 --parameters 100 --coalition 4").stdout
+        assert "fixed" in output
+        assert "Peer 4 attacks a neighbour" in output
 
 
 class TestGate:

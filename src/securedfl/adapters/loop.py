@@ -14,6 +14,7 @@ from typing import Any
 from securedfl.errors import ConfigError, unknown
 from securedfl.federation.peers.join import JoinedPeer
 from securedfl.network.data.averages import RunEndedError
+from securedfl.parameters import Named
 
 log = logging.getLogger("securedfl.peer")
 
@@ -141,7 +142,7 @@ def refuse_several_processes() -> None:
             )
 
 
-def adapter_of(model: Any, name: str) -> dict[str, Any]:
+def adapter_of(model: Any, name: str) -> Named:
     """Return the trained parameters of one adapter of a PEFT model, by name."""
     known = getattr(model, "peft_config", None)
     if not known:

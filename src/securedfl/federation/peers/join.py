@@ -19,7 +19,7 @@ from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, carried, find_update, save_update
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged, RunEndedError
-from securedfl.parameters import Array, Schema, Tree
+from securedfl.parameters import Array, Named, Schema, Tree
 
 ENDED_SECONDS = 5.0
 """How long a peer that comes to an ended run waits for its last average."""
@@ -88,7 +88,7 @@ class JoinedPeer:
             container.put(schema, self.last.vector)
         self._base = self.last.vector if self.last.vector.size else None
 
-    def _same_again(self, w: Array, weight: float, home: dict[str, Any]) -> Array | None:
+    def _same_again(self, w: Array, weight: float, home: Named) -> Array | None:
         """Return what to average: in a round that was begun before, after a kill or an error, what was brought then.
 
         None if that is lost: others may have seen shares of it, so nothing else can take its place.
