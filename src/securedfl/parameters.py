@@ -131,6 +131,18 @@ class Schema:
         content = [self.dtype, *([leaf.name, leaf.shape, leaf.dtype] for leaf in self.leaves)]
         return hashlib.sha256(b"securedfl schema 1\0" + json.dumps(content).encode()).hexdigest()[:16]
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """The schema as plain values, for another process; see `of_told`."""
+        leaves = [[leaf.name, list(leaf.shape), leaf.dtype] for leaf in self.leaves]
+        return {"leaves": leaves, "dtype": self.dtype, "ties": dict(self.ties)}
+
+    @classmethod
+    def of_told(cls, told: Mapping[str, Any]) -> Schema:
+        """Return the schema that another process told."""
+        leaves = tuple(Leaf(name, tuple(shape), dtype) for name, shape, dtype in told["leaves"])
+        return cls(leaves, told["dtype"], told["ties"])
+
     def __str__(self) -> str:
         return f"{self.size} values in {len(self.leaves)} arrays, {self.hash[:8]}"
 

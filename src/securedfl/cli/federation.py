@@ -49,7 +49,7 @@ def init(
         from securedfl.federation.gate import pass_gate
         from securedfl.federation.methods import choose_design
         from securedfl.federation.peers.config import NOT_SHARED
-        from securedfl.federation.run_folder.certificate import told
+        from securedfl.privacy.promise import told
 
     entry, data = settings.pop("entry", None), settings.pop("data", {})
     for key in NOT_SHARED & settings.keys():

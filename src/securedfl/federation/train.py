@@ -15,13 +15,12 @@ from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import keys_of, planned
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import Plans, pass_gate
+from securedfl.federation.gate import Plans, pass_gate, settle
 from securedfl.federation.methods import (
     averages_differences,
     averaging,
     bringing,
     check_settings,
-    choose_design,
     members,
     private,
 )
@@ -29,6 +28,7 @@ from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
 from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.checkpoint import Checkpoint
+from securedfl.federation.run_folder.correctness import CorrectKeeper
 from securedfl.federation.run_folder.files import read_config, updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
@@ -44,7 +44,7 @@ from securedfl.federation.simulated import (
 )
 from securedfl.federation.task import task_of
 from securedfl.learning.models.registry import builder
-from securedfl.learning.training.task import Task
+from securedfl.learning.training.task import State, Task
 from securedfl.learning.training.team import Team
 from securedfl.learning.training.trainer import find_device
 from securedfl.learning.training.worker_count import make_team
@@ -69,8 +69,8 @@ def train(
         Without, a known data set is trained. Worker processes, and a later `resume`, import the function by its name;
         one that cannot be imported, such as one of a notebook's own, is trained in one process.
     **settings
-        Everything that decides the run, one by one (docs/configuration.md). ``protocol`` may be a `Protocol` of your
-        own.
+        Everything that decides the run, one by one (docs/reference/configuration.md). ``protocol`` may be a `Protocol`
+        of your own.
     observer
         Told about progress.
 
@@ -103,7 +103,7 @@ def train(
         find_device(config.device)
     check_settings(config)
     check_privacy(config)
-    design = choose_design(config)
+    config, design = settle(config)
     for method in config.methods:
         # options that make no average are an error before anything is read or written
         averaging(config, method, design)
@@ -207,9 +207,9 @@ def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Sum
                 if folder.abandon():
                     observer.folder = None
                 else:
-                    leave_results(folder, counts.samples, finished=False, plans=plans)
+                    leave_results(folder, counts.samples, counts.data, finished=False, plans=plans)
             raise
-        return leave_results(folder, counts.samples, finished=True, plans=plans)
+        return leave_results(folder, counts.samples, counts.data, finished=True, plans=plans)
 
 
 def _train_method(
@@ -241,25 +241,28 @@ def _train_method(
     observer.method_started(method, after)
     # where all hold the same model, one is scored for all
     same = aggregation is not None and not config.local
+    before = [] if point is None else [row for row in folder.rows() if row.method == method]
+    correct = CorrectKeeper(folder.path, method, task.tested(), before)
     with ExitStack() as stack:
-        save = stack.enter_context(checkpoints.in_background(folder.save))
+        save = stack.enter_context(checkpoints.in_background(correct.before(folder.save)))
         track = stack.enter_context(trackers(folder.path, config, method, 0 if after is None else after + 1))
         for outcome in algorithm3(peers, rounds=rounds, after=after):
             common = team.evaluate_common((0,) if same else range(config.peers))
+            counts.score(outcome.scores, common)
             row = replace(
                 counts.row(config, method, outcome, common),
                 epsilon=None if plan is None else plan.epsilon({config.peers: outcome.number}),
                 all_accuracy=_on_all(team, task) if outcome.number == rounds and not same else None,
             )
             folder.append(row)
+            correct.see(row, peers.right)
             if row.round % config.checkpoint_every == 0 or row.round == rounds:
-                saved = checkpoints.snapshot(team.parameters)
                 save(
                     Checkpoint(
                         method,
                         row.round,
                         folder.identity,
-                        saved,
+                        checkpoints.snapshot(team.parameters),
                         team.states(),
                         None if aggregation is None else aggregation.residuals,
                         None if aggregation is None or config.common_optimizer == "none" else aggregation.held,
@@ -268,7 +271,7 @@ def _train_method(
             track(row)
             observer.round_finished(row)
     if aggregation is not None:
-        _leave_model(folder, task, team, method, rounds)
+        counts.stay(_leave_model(folder, task, team, method, rounds))
     observer.method_finished(method)
 
 
@@ -278,12 +281,13 @@ def _on_all(team: Team, task: Task) -> tuple[float, ...] | None:
     return None if data is None else tuple(score.correct / score.count for score in team.evaluate_on(data))
 
 
-def _leave_model(folder: RunFolder, task: Task, team: Team, method: str, round: int) -> None:
-    """Write the common model by name."""
-    config = folder.config
-    about = About.of(method=method, round=round, recipe=task.recipe, personal=personal_parts(team.homes()))
+def _leave_model(folder: RunFolder, task: Task, team: Team, method: str, round: int) -> list[State]:
+    """Write the common model by name; return what of it stays with each peer."""
+    config, homes = folder.config, team.homes()
+    about = About.of(method=method, round=round, recipe=task.recipe, personal=personal_parts(homes))
     path = model_file(folder.path, method, main_method(config.methods, private(config)))
     save_model(path, team.whole(0), about)
+    return homes
 
 
 def _aggregation(

@@ -21,8 +21,8 @@ from securedfl.storage import make_folder, write_text
 
 FEDERATION, KEYS = "federation.toml", "keys"
 ABOUT = {
-    True: "# The same file at every site; peers compare it when they meet. Every key: docs/configuration.md\n\n",
-    False: "# This site's own settings; paths are relative to this file. Every key: docs/configuration.md\n\n",
+    True: "# The same file at every site; peers compare it when they meet. Keys: docs/reference/configuration.md\n\n",
+    False: "# This site's own settings; paths are relative to this file. Keys: docs/reference/configuration.md\n\n",
 }
 """What stands above the settings: of all sites, and of one."""
 

@@ -15,7 +15,6 @@ from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import check_keys
-from securedfl.federation.run_folder.certificate import told
 from securedfl.network.journal import in_use, look_into
 from securedfl.network.letters import Hello, Ways, differences, pack, unpack
 from securedfl.network.operator import Wish, want
@@ -23,6 +22,7 @@ from securedfl.network.shell import CLOCK_SLACK
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.values import Event, LinkUp, Message, Reach
 from securedfl.network.words import ways_in_words
+from securedfl.privacy.promise import told
 
 PATIENCE = 5.0
 """Seconds that another site has to answer."""

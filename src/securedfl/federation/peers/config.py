@@ -82,7 +82,7 @@ class FederationConfig(Settings):
         None, ge=2, description="Fewest peers of an average (shares only); more than half of the roster."
     )
     absence: Literal["blocks", "wait", "go on"] | None = Field(
-        None, description="When peers are missing: leave out their blocks, wait, or go on; see docs/privacy.md."
+        None, description="When peers are missing: leave out their blocks, wait, or go on; see docs/guides/privacy.md."
     )
     window: int = Field(10, ge=1, description="Over how many rounds members change in blocks only.")
     entry: str | None = Field(

@@ -18,7 +18,6 @@ from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
 from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
-from securedfl.federation.run_folder.certificate import Promise
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
 from securedfl.network.data.averages import Averaged, check_own
@@ -27,6 +26,7 @@ from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.promise import Promise
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.storage import make_folder

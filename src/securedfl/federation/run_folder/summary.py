@@ -91,7 +91,7 @@ class Summary:
     """A run in short; it is ``finished`` when every method has all its rounds.
 
     ``certificate`` is as `securedfl.privacy` writes it, one per method if several are private; ``config`` has the
-    settings in plain values; ``site`` is the real peer whose folder it is, if it is one's own.
+    settings in plain values; ``site`` is the real peer whose folder it is, if it is one's own; ``roster`` names all.
     """
 
     finished: bool = True
@@ -107,6 +107,7 @@ class Summary:
     versions: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     site: str = ""
+    roster: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON holds them; of a method without rounds nothing but its label."""
@@ -114,7 +115,7 @@ class Summary:
             name: asdict(method) if method.rounds is not None else {"label": method.label, "rounds": None}
             for name, method in self.methods.items()
         }
-        told = {key: value for key, value in asdict(self).items() if value or key != "site"}
+        told = {key: value for key, value in asdict(self).items() if value or key not in ("site", "roster")}
         return {**told, "methods": methods}
 
 
