@@ -6,7 +6,6 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError
@@ -17,7 +16,7 @@ from securedfl.federation.peers.membership import Membership, Site, membership
 from securedfl.federation.peers.update import Update, carried, find_update, save_update
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged, RunEndedError
-from securedfl.parameters import Array, Schema
+from securedfl.parameters import Array, Named, Schema
 
 ENDED_SECONDS = 5.0
 """How long a peer that comes to an ended run waits for its last average."""
@@ -81,7 +80,7 @@ class Seat:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._schema
 
-    def average(self, vector: Array, weight: float, home: dict[str, Any]) -> None:
+    def average(self, vector: Array, weight: float, home: Named) -> None:
         """Average with the others; `base` is the outcome then."""
         assert self._member is not None  # noqa: S101 - for the type checker
         member = self._member
@@ -91,7 +90,7 @@ class Seat:
         self.round = self.last.round + 1
         self.base = self.last.vector if self.last.vector.size else None
 
-    def _same_again(self, member: Membership, w: Array, weight: float, home: dict[str, Any]) -> Array | None:
+    def _same_again(self, member: Membership, w: Array, weight: float, home: Named) -> Array | None:
         """Return what to average: in a round that was begun before, after a kill or an error, what was brought then.
 
         None if that is lost: others may have seen shares of it, so nothing else can take its place.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
@@ -26,6 +26,7 @@ from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.promise import Promise
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.storage import make_folder
@@ -47,7 +48,7 @@ class Site:
     me: int
     files: KeyFiles
     design: Design
-    certificate: Mapping[str, Any]
+    promises: tuple[Promise, ...]
     plan: Plan | None = None
 
     @classmethod
@@ -79,7 +80,7 @@ class Site:
         assert chosen is not None  # noqa: S101 - the method of real peers communicates
         plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
         made = replace(self, plan=plan)
-        return replace(made, certificate=pass_gate(config, self.design, self.federation.missing, made.plans))
+        return replace(made, promises=pass_gate(config, self.design, self.federation.missing, made.plans))
 
 
 @dataclass(frozen=True)
