@@ -32,6 +32,7 @@ COMMANDS = (
     "budget",
     "attack",
     "report",
+    "watch",
     "data",
     "reproduce",
 )

@@ -91,6 +91,14 @@ def _check_noise(plan: Plan, certificate: Certificate) -> None:
         _log.warning("%s", drowned.strip())
 
 
+def save_certificate(
+    folder: Path, config: TrainConfig, design: Design, plans: Plans | None = None, absence: Absence | None = None
+) -> None:
+    """Write certificate.json before a run begins, for whoever watches it; `save_account` tells what was spent."""
+    if private(config):
+        write_text(folder / CERTIFICATE, readable_json(_plain(config, design, absence, plans or {}, {})) + "\n")
+
+
 def save_account(
     folder: Path,
     config: TrainConfig,
