@@ -126,6 +126,12 @@ def _check_noise(plan: Plan, certificate: Certificate) -> None:
         _log.warning("%s", drowned.strip())
 
 
+def save_certificate(folder: Path, promises: tuple[Promise, ...]) -> None:
+    """Write certificate.json; before a run begins for whoever watches it, later with what was spent."""
+    if promises:
+        write_text(folder / CERTIFICATE, readable_json(to_plain(promises)) + "\n")
+
+
 def save_account(
     folder: Path,
     config: TrainConfig,
@@ -164,8 +170,8 @@ def save_account(
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
     promises = _promises(config, design, absence, plans or {}, spent)
+    save_certificate(folder, promises)
     if promises:
-        write_text(folder / CERTIFICATE, readable_json(to_plain(promises)) + "\n")
         write_text(folder / LEDGER, readable_json(only(ledgers)) + "\n")
     return promises
 

@@ -21,14 +21,14 @@ from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import BudgetSpentError, check_budget
-from securedfl.federation.gate import save_account
+from securedfl.federation.gate import save_account, save_certificate
 from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
-from securedfl.federation.peers.telemetry import log_to
+from securedfl.federation.peers.telemetry import PHASES, log_to
 from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
 from securedfl.federation.run_folder.data import Data, write_data
 from securedfl.federation.run_folder.files import DESIGN, METRICS
@@ -53,9 +53,6 @@ from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, replacing, write_arrays
 
 log = logging.getLogger("securedfl.peer")
-
-PHASES = {"idle": "training", "begun": "sharing", "committed": "finishing"}
-"""What peers do while the log is in a phase."""
 
 
 def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int], Draw] | None = None) -> Path:
@@ -82,6 +79,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         learner = make_learner(site.federation, config, path.resolve().parent)
         site = site.planned(learner.schema, learner.samples)
         write_data(out, data_of(learner, config.name))
+        save_certificate(out, site.promises)
         say(Certified(told(site.promises)))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
