@@ -50,9 +50,11 @@ class Journal:
         self.records = _needed(_decoded(self._file.found, folder))
         names = [folder / "incarnation", folder / "genesis"]
         if not any(isinstance(record, Decided | Promise) for record in self.records):
-            # nothing was promised yet, so the files may still be corrected
-            self.records = []
-            write_bytes(names[0], secrets.token_hex(16).encode(), AGAIN, mode=OWNER)
+            # nothing was promised yet, so the files may still be corrected; others may know the folder's name already
+            boots = (record for record in self.records if isinstance(record, Boot))
+            self.records = [boot for boot in boots if boot.run == genesis.run]
+            if not self.records:
+                write_bytes(names[0], secrets.token_hex(16).encode(), AGAIN, mode=OWNER)
             write_bytes(names[1], msgspec.msgpack.encode(genesis), AGAIN, mode=OWNER)
         try:
             self.incarnation = names[0].read_bytes().decode()

@@ -73,7 +73,7 @@ class Checks:
         before = self.world.state_before(decided.index)
         admitted = {peer.number for peer in before.roster if peer.incarnation}
         n, lying = len(admitted), self.world.schedule.lying
-        enough = (n + lying) // 2 + 1 if decided.index else len(before.roster)
+        enough = (n + lying) // 2 + 1 if decided.index else len(before.roster) - lying
         voters = {vote.peer for vote in decided.votes}
         if decided.index and not voters <= admitted:
             self.fail(

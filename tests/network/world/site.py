@@ -139,9 +139,9 @@ class Site:
         if core is None:
             return
         actions = core.step(event, self.clock)
-        if not self.lies:
-            self.world.checks.grown(self, core, self._seen)
         if len(core.log) > self._seen:
+            if not self.lies:
+                self.world.checks.grown(self, core, self._seen)
             self._seen, self.world.changed = len(core.log), True
         try:
             for action in actions:

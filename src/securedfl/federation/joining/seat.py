@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from securedfl.containers import Container
-from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.errors import ConfigError, InvalidInputError, SecuredFLError
 from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import check_own_training
@@ -73,6 +73,11 @@ class Seat:
                 task = member.peer.begin()
             except RunEndedError:
                 self.base = _last_of(member)
+                raise
+            except SecuredFLError:
+                # it never took part, as where models differ: another call joins anew
+                self._member = None
+                self._stack.close()
                 raise
             self.base = member.model()
             self.round = member.peer.progress.state.round if task is None else task.round

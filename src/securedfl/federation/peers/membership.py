@@ -21,6 +21,7 @@ from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
 from securedfl.network.data.averages import Averaged, check_own
+from securedfl.network.letters import RUN
 from securedfl.network.peer import Peer
 from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
@@ -32,6 +33,9 @@ from securedfl.protocols.steps import Draw
 from securedfl.storage import make_folder
 
 log = logging.getLogger("securedfl.peer")
+
+MOST_ARRAYS = 200
+"""Arrays of a model that are compared one by one when peers meet; the hash is of all."""
 
 CHECK_OUT = "check out in peer.toml"
 
@@ -139,11 +143,13 @@ def membership(
     config, federation = site.config, site.federation
     optimizer = federation.training.common(buffers)
     averages = make_averages(federation, site.design, schema, optimizer, site.plan)
-    told = {**federation.told, "design": site.design.hash, "model": str(schema)}
+    genesis = federation.genesis(site.design.hash, schema.hash)
+    told = {**federation.told, "design": site.design.hash, RUN: genesis.run, "model": str(schema)}
+    # what differs between models, array by array
+    told |= {f"model.{leaf.name}": f"{leaf.dtype}{list(leaf.shape)}" for leaf in schema.leaves[:MOST_ARRAYS]}
     if optimizer.kind != "none":
         # a site that takes buffers for parameters would compute another model
         told["buffers"] = str([(part.start, part.stop) for part in buffers])
-    genesis = federation.genesis(site.design.hash, schema.hash)
 
     def say(told: CoreTell, names: Sequence[str]) -> None:
         if told.what == "waiting":

@@ -98,7 +98,7 @@ class Consensus:
         return self.voters[(self.index + self.ballot) % len(self.voters)]
 
     def add_vote(self, vote: Vote) -> bool:
-        """Take a vote whose signature was checked; return whether it is new. The first in its place counts."""
+        """Take a vote whose signature was checked; return whether something may follow. The first in a place counts."""
         place = self.votes.setdefault((vote.kind, vote.ballot), {})
         if vote.peer in place:
             return False
@@ -106,7 +106,8 @@ class Consensus:
         held = [ballot for kind, ballot in self.votes if kind == vote.kind and vote.peer in self.votes[kind, ballot]]
         if len(held) > MOST_BALLOTS:
             del self.votes[vote.kind, min(held)][vote.peer]
-        return True
+        waits = self.timer is not None or self._cast(PREVOTE) is not None
+        return len(place) >= self.quorum or vote.ballot > self.ballot or not waits
 
     def add_proposal(self, proposal: Proposal) -> None:
         """Take a proposal whose signatures were checked."""
@@ -157,6 +158,8 @@ class Consensus:
 
     def _ahead(self) -> int:
         """Return the highest ballot that somebody honest has reached: more peers than may lie voted in it or later."""
+        if all(ballot <= self.ballot for _, ballot in self.votes):
+            return self.ballot
         highest: dict[int, int] = {}
         for (_, ballot), place in self.votes.items():
             for peer in place:
@@ -200,13 +203,10 @@ class Consensus:
 
     def _engaged(self) -> bool:
         """Say whether something is to be decided: this peer wants it, or more others than may lie have voted."""
+        if self.ballot > 0 or self.ballot in self.proposals:
+            return True
         others = {peer for place in self.votes.values() for peer in place}
-        return (
-            self.ballot > 0
-            or self.ballot in self.proposals
-            or len(others) > self.lying
-            or self._judge.want() is not None
-        )
+        return len(others) > self.lying or self._judge.want() is not None
 
     def _precommit(self, now: float) -> bool:
         """Lock and precommit what a quorum prevoted, or nil (lines 34 to 46, 61 to 64)."""

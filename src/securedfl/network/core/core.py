@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -54,7 +55,7 @@ class Core:
         self._ask: Ask | None = None
         self._leaving = False
         self._promise: Promise | None = None
-        self._status = Status(me, incarnation, 0, 0)
+        self._status, self._facts = Status(me, incarnation, 0, 0), dict[str, Any]()
         self._beat, self._boot, self._sequence = now, 0, 0
         self._former: set[str] = set()
         self._supply = Supply()
@@ -170,8 +171,9 @@ class Core:
                 self._supply.lengths[sender] = status.length
             if not self._take_status(status):
                 return self._refuse(sender, "a status that is not signed by its peer")
-        indices = [proposal.index for proposal in message.proposals] + [vote.index for vote in message.votes]
-        if self.state.length + 1 in indices and [kept for kept, _ in self._early].count(sender) < MOST_EARLY:
+        following = self.state.length + 1
+        ahead = any(v.index == following for v in message.votes) or any(p.index == following for p in message.proposals)
+        if ahead and [kept for kept, _ in self._early].count(sender) < MOST_EARLY:
             # its sender has decided this index already; it counts as soon as this peer has
             self._early.append((sender, message))
         for proposal in message.proposals:
@@ -204,8 +206,11 @@ class Core:
             return True
         if not self._proofs.said(status, status.incarnation):
             return False
+        if not self.state.length:
+            self.views.note_folder(status)
         if admitted:
-            self._stirred = self.views.take(status, self.state) or self._stirred
+            new = self.views.take(status, self.state) or status.length < self.state.length
+            self._stirred = self._stirred or new
         else:
             self.views.strangers[status.peer] = (status, self.now)
             self._stirred = True
@@ -250,7 +255,7 @@ class Core:
             state.length,
             self._proofs.voters,
             self._proofs.quorum,
-            self.rules.lying if state.length else 0,
+            self.rules.lying,
             self.me,
             may_vote,
             self,
@@ -267,9 +272,12 @@ class Core:
 
     def allows(self, entry: Entry) -> bool:
         """Say whether the log allows an entry; the first one must also name this peer's state folder."""
-        if isinstance(entry, Start) and self.incarnation not in entry.incarnations:
+        if refusal(self.state, entry, self.rules):
             return False
-        return not refusal(self.state, entry, self.rules)
+        if not isinstance(entry, Start):
+            return True
+        named = zip(self.state.roster, entry.incarnations, strict=True)
+        return any(peer.number == self.me and name == self.incarnation for peer, name in named)
 
     def agrees(self, entry: Entry) -> bool:
         """Say whether an entry makes sense, as far as this peer sees now."""
@@ -288,18 +296,16 @@ class Core:
         return replace(proposal, signature=self._proofs.signature(proposal))
 
     def _renew_status(self) -> None:
-        """Say about this peer what is true now."""
+        """Say about this peer what is true now; that its log is longer is no news."""
         silence = SILENCE * self.state.settings.heartbeat
         reaches = tuple(sorted(p for p in self._links if self.now - self._direct.get(p, -1e12) <= silence))
-        about = self.conduct.about(self._status)
-        before = self._status.length
-        status = replace(about, boot=self._boot, leaving=self._leaving, asks=self._ask, length=before, reaches=reaches)
-        if status != self._status:
-            self._news = True
-        status = status if before == self.state.length else replace(status, length=self.state.length)
-        if status != self._status:
-            self._status = status
-            self.views.take(status, self.state)
+        facts = {**self.conduct.facts, "reaches": reaches, "leaving": self._leaving, "asks": self._ask}
+        if facts != self._facts:
+            self._facts, self._news = facts, True
+        elif self._status.length == self.state.length:
+            return
+        self._status = replace(self._status, boot=self._boot, length=self.state.length, **facts)
+        self.views.take(self._status, self.state)
 
     def _write_promise(self) -> None:
         promise = self.consensus.promise
