@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -20,6 +20,9 @@ from securedfl.network.core.messages import PRECOMMIT, PREVOTE, Decided, Promise
 NIL = b""
 MOST_BALLOTS = 16
 """Ballots of which the votes of one peer are kept."""
+
+
+Said = TypeVar("Said", Vote, Proposal)
 
 
 class Judge(Protocol):
@@ -37,11 +40,8 @@ class Judge(Protocol):
     def value(self, entry: Entry) -> bytes:
         """Return what a vote for an entry names: a digest of it and of the state that it follows."""
 
-    def sign_vote(self, vote: Vote) -> Vote:
-        """Return the vote with this peer's signature."""
-
-    def sign_proposal(self, proposal: Proposal) -> Proposal:
-        """Return the proposal with this peer's signature."""
+    def signed(self, item: Said) -> Said:
+        """Return a vote or a proposal with this peer's signature."""
 
 
 class Consensus:
@@ -181,7 +181,7 @@ class Consensus:
             if wanted is None:
                 return False
             entry, since, polka = wanted, -1, ()
-        made = self._judge.sign_proposal(Proposal(self.me, self.index, self.ballot, entry, since, polka))
+        made = self._judge.signed(Proposal(self.me, self.index, self.ballot, entry, since, polka))
         self.add_proposal(made)
         self.news.append(made)
         return True
@@ -255,7 +255,7 @@ class Consensus:
         return self.votes.get((kind, self.ballot), {}).get(self.me)
 
     def _vote(self, kind: int, value: bytes) -> bool:
-        vote = self._judge.sign_vote(Vote(self.me, self.index, self.ballot, kind, value))
+        vote = self._judge.signed(Vote(self.me, self.index, self.ballot, kind, value))
         self.add_vote(vote)
         self.news.append(vote)
         if kind == PREVOTE:

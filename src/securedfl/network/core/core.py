@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.conduct import Conduct
-from securedfl.network.core.consensus import Consensus
+from securedfl.network.core.consensus import Consensus, Said
 from securedfl.network.core.entries import Abandon, Admit, Ask, Entry, Remove, Start
 from securedfl.network.core.messages import (
     MOST_PROPOSALS,
@@ -287,13 +287,9 @@ class Core:
         """Return what a vote for an entry names."""
         return self._proofs.value(entry)
 
-    def sign_vote(self, vote: Vote) -> Vote:
-        """Return the vote with this peer's signature."""
-        return replace(vote, signature=self._proofs.signature(vote))
-
-    def sign_proposal(self, proposal: Proposal) -> Proposal:
-        """Return the proposal with this peer's signature."""
-        return replace(proposal, signature=self._proofs.signature(proposal))
+    def signed(self, item: Said) -> Said:
+        """Return a vote or a proposal with this peer's signature."""
+        return replace(item, signature=self._proofs.signature(item))
 
     def _renew_status(self) -> None:
         """Say about this peer what is true now; that its log is longer is no news."""
