@@ -123,7 +123,7 @@ def _check_noise(plan: Plan, certificate: Certificate) -> None:
             'with less noise in them; choose settings that tell only the total, or noise = "local"'
         )
     if drowned := words.useless(plan):
-        _log.warning("%s", drowned.strip())
+        _log.warning("%s", drowned.strip().removeprefix("But "))
 
 
 def save_certificate(folder: Path, promises: tuple[Promise, ...]) -> None:

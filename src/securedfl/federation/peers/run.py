@@ -29,7 +29,7 @@ from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import PHASES, log_to
-from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
+from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, forget_update, save_update
 from securedfl.federation.run_folder.data import Data, write_data
 from securedfl.federation.run_folder.files import DESIGN, METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
@@ -105,6 +105,8 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
             _leave_model(member, learner)
             peer.linger(peer.progress.state.settings.absent, unless=lambda now: now.todo is not None)
             if peer.progress.todo is None:
+                if peer.progress.done:
+                    forget_update(member.site.config.out)
                 return
     except RunEndedError as end:
         if isinstance(end, BudgetSpentError):
