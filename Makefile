@@ -59,5 +59,5 @@ $(VENV)-adapters/.ready: pyproject.toml constraints.txt
 # Flower asks for other versions than constraints.txt has, and its adapter needs no PyTorch
 $(VENV)-flower/.ready: pyproject.toml tests/adapters/flower-constraints.txt
 	test -x $(VENV)-flower/bin/python || $(PYTHON) -m venv $(VENV)-flower
-	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/adapters/flower-constraints.txt --editable '.[flower]' pytest safetensors
+	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/adapters/flower-constraints.txt --editable '.[flower]' hypothesis pytest safetensors
 	touch $@

@@ -52,12 +52,12 @@ def rows(text: str, head: str = "key") -> dict[str, str]:
 
 
 class TestConfiguration:
-    PAGE = "docs/configuration.md"
+    PAGE = "docs/reference/configuration.md"
 
     def test_methods_and_protocols(self):
         assert rows(section(self.PAGE, "### Methods"), "method").keys() == METHODS.keys()
         assert rows(section(self.PAGE, "### Protocols"), "protocol").keys() == BUILT_IN.keys()
-        assert rows(PAGES["docs/protocols.md"], "protocol").keys() == BUILT_IN.keys()
+        assert rows(PAGES["docs/concepts/protocols.md"], "protocol").keys() == BUILT_IN.keys()
 
     def test_settings_of_differential_privacy_and_their_defaults(self):
         found = rows(section(self.PAGE, "### Differential privacy"), "privacy")
@@ -92,12 +92,12 @@ class TestConfiguration:
         assert set(re.findall(r"`(\w+)`", left_out)) == NOT_SHARED
 
     def test_data_sets_and_models(self):
-        assert rows(PAGES["docs/data.md"].split("\n## ")[0], "name").keys() == SOURCES.keys()
-        assert rows(section("docs/data.md", "## Models"), "name").keys() == MODELS.keys()
+        assert rows(PAGES["docs/guides/data.md"].split("\n## ")[0], "name").keys() == SOURCES.keys()
+        assert rows(section("docs/guides/data.md", "## Models"), "name").keys() == MODELS.keys()
 
 
 def test_exit_codes():
-    documented = dict(re.findall(r"^\| (\d+) \| `(\w+)`", PAGES["docs/errors.md"], re.MULTILINE))
+    documented = dict(re.findall(r"^\| (\d+) \| `(\w+)`", PAGES["docs/reference/errors.md"], re.MULTILINE))
     codes = {
         str(kind.exit_code): name
         for name, kind in vars(errors).items()
@@ -152,7 +152,7 @@ def test_pages_that_the_source_names_exist():
     files = [path for room in ("src", "benchmarks", "examples") for path in (ROOT / room).rglob("*.*")]
     for path in files:
         if path.suffix in (".py", ".toml", ".html"):
-            for name in re.findall(r"docs/[\w/]+\.md", path.read_text(encoding="utf-8")):
+            for name in re.findall(r"docs/[\w/-]+\.md", path.read_text(encoding="utf-8")):
                 assert name in PAGES, f"{path} names {name}"
 
 

@@ -16,7 +16,7 @@ from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_sett
 from securedfl.cli.progress import progress_on
 from securedfl.cli.report import report_of
 from securedfl.cli.watch import Watch, watching
-from securedfl.errors import ConfigError, needing
+from securedfl.errors import AppError, ConfigError, needing
 from securedfl.federation.results import default_folder
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.reporting.units import data_size, percent
@@ -36,14 +36,14 @@ def train(
 ) -> None:
     """Train a federation on this machine and compare methods, as the paper's evaluation does.
 
-    Every option is also a key of the TOML file (docs/configuration.md).
+    Every option is also a key of the TOML file (docs/reference/configuration.md).
 
     **Examples**
 
     - `securedfl train` : digits, 9 peers, 20 rounds, Local-Only, FedAvg and SecureD-FL
     - `securedfl train --peers 15 --dealing dirichlet --alpha 0.3 --out runs/uneven`
-    - `securedfl train --entry app:make --peers 9` : your own model, data and update (docs/own-models.md)
-    - `securedfl train --dataset ./wine --label cultivar` : a folder of CSV, parquet or images (docs/data.md)
+    - `securedfl train --entry app:make --peers 9` : your own model, data and update (docs/guides/own-models.md)
+    - `securedfl train --dataset ./wine --label cultivar` : a folder of CSV, parquet or images (docs/guides/data.md)
     - `securedfl train my.toml --seed 1 --json > summary.json`
     - `securedfl train --resume runs/uneven --rounds 50` : 30 rounds more
     """
@@ -69,7 +69,7 @@ def train(
                 else:
                     values.pop("out", None)
                     summary = go_on(resume, changes=values, observer=progress)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, AppError):
             if progress.folder is not None:
                 console.print(f"Continue with: securedfl train --resume {progress.folder}", soft_wrap=True)
             raise

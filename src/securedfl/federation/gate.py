@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.designs import Design
-from securedfl.errors import PrivacyError
+from securedfl.errors import PrivacyError, SecuredFLError
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging, drawing, private
+from securedfl.federation.methods import averaging, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
@@ -24,7 +24,7 @@ from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
 from securedfl.privacy.ledger import Attempt, Ledger
-from securedfl.protocols.protocol import Averaging
+from securedfl.protocols.protocol import SHARES, Averaging
 from securedfl.storage import write_text
 
 _log = logging.getLogger("securedfl")
@@ -34,8 +34,42 @@ EVERYBODY = Absence(policy="wait")
 """A simulation averages over all peers in every round."""
 
 
+SECURED = "secured"
+"""The method whose protocol is a setting."""
+
 Plans = Mapping[str, Plan]
 """What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""
+
+
+def settle(config: TrainConfig) -> tuple[TrainConfig, Design]:
+    """Return the settings with a protocol that protects the peers, and the design that they meet in.
+
+    Where nobody chose a protocol, and the default one does not withstand the colluders among so many peers, shares take
+    its place if they do; that is told. What was chosen stays, and `pass_gate` judges it.
+    """
+    design = choose_design(config)
+    chosen = config.model_fields_set & {"protocol", "iterations", "allow_exposure"}
+    if chosen or not config.collusion or SECURED not in config.methods or _withstands(config, design):
+        return config, design
+    other = config.model_copy(update={"protocol": SHARES.name})
+    try:
+        other_design = choose_design(other)
+        if not _withstands(other, other_design):
+            return config, design
+    except SecuredFLError:
+        return config, design
+    _log.warning(
+        "%s, the default protocol, cannot protect %d peers against %d of them; this run averages with protocol = %s",
+        config.protocol,
+        config.members,
+        config.collusion,
+        SHARES.name,
+    )
+    return other, other_design
+
+
+def _withstands(config: TrainConfig, design: Design) -> bool:
+    return _certified(config, design, SECURED).meets(config.collusion, promise=DEFAULT_PROMISE)
 
 
 def pass_gate(

@@ -15,13 +15,12 @@ from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import keys_of, planned
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.gate import Plans, pass_gate, save_certificate
+from securedfl.federation.gate import Plans, pass_gate, save_certificate, settle
 from securedfl.federation.methods import (
     averages_differences,
     averaging,
     bringing,
     check_settings,
-    choose_design,
     members,
     private,
 )
@@ -29,6 +28,7 @@ from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
 from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.checkpoint import Checkpoint
+from securedfl.federation.run_folder.correctness import CorrectKeeper
 from securedfl.federation.run_folder.files import read_config, updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.live import simulated
@@ -71,8 +71,8 @@ def train(
         Without, a known data set is trained. Worker processes, and a later `resume`, import the function by its name;
         one that cannot be imported, such as one of a notebook's own, is trained in one process.
     **settings
-        Everything that decides the run, one by one (docs/configuration.md). ``protocol`` may be a `Protocol` of your
-        own.
+        Everything that decides the run, one by one (docs/reference/configuration.md). ``protocol`` may be a `Protocol`
+        of your own.
     observer
         Told about progress.
 
@@ -105,7 +105,7 @@ def train(
         find_device(config.device)
     check_settings(config)
     check_privacy(config)
-    design = choose_design(config)
+    config, design = settle(config)
     for method in config.methods:
         # options that make no average are an error before anything is read or written
         averaging(config, method, design)
@@ -171,8 +171,7 @@ def resume(
     2
     """
     folder = RunFolder.open(Path(path), changes)
-    with ExitStack() as stack:
-        stack.callback(folder.close)
+    with closing(folder):
         if folder.config.privacy is not None and folder.config.rounds != read_config(folder.path).rounds:
             raise ConfigError(
                 "a run with [privacy] cannot be extended: the noise of its rounds was settled for the number of rounds "
@@ -199,10 +198,8 @@ def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Sum
                 if not task.movable and config.workers not in ("auto", 1):
                     observer.preparing("The app cannot be imported by its name, so one process trains it (workers = 1)")
                 save_certificate(folder.path, config, folder.design, plans)
-                with (
-                    simulated(folder.path, config, observer) as told,
-                    make_team(task, config.workers, updates=left) as team,
-                ):
+                made = make_team(task, config.workers, updates=left)
+                with made as team, simulated(folder.path, config, observer) as told:
                     counts.begin(task, team)
                     told.started(folder.path, config, team.workers)
                     for method in config.methods:
@@ -244,8 +241,10 @@ def _train_method(
         if aggregation is not None:
             aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
     observer.method_started(method, after)
+    before = [] if point is None else [row for row in folder.rows() if row.method == method]
+    correct = CorrectKeeper(folder.path, method, task.tested(), before)
     with ExitStack() as stack:
-        save = stack.enter_context(checkpoints.in_background(folder.save))
+        save = stack.enter_context(checkpoints.in_background(correct.before(folder.save)))
         track = stack.enter_context(trackers(folder.path, config, method, 0 if after is None else after + 1))
         for outcome in algorithm3(peers, rounds=rounds, after=after):
             who = members(config, outcome.number)
@@ -270,6 +269,7 @@ def _train_method(
             if row.round == rounds and (aggregation is None or config.local):
                 row = replace(row, all_accuracy=_on_all(team, task))
             folder.append(row)
+            correct.see(row, peers.right)
             if row.round % config.checkpoint_every == 0 or row.round == rounds:
                 saved = checkpoints.snapshot(team.parameters)
                 save(

@@ -29,12 +29,11 @@ from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.results import leave_results
-from securedfl.federation.run_folder.data import joined, read_data
 from securedfl.federation.run_folder.files import FEDERATION
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, Row
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
-from securedfl.federation.run_folder.summary import Samples, Summary
+from securedfl.federation.run_folder.summary import Samples, Summary, joined, read_data
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.task import task_of
 from securedfl.privacy.absence import Absence
@@ -43,6 +42,8 @@ from securedfl.protocols.protocol import by_name
 
 COMMAND = "from securedfl.cli import main; main()"
 STOP_SECONDS = 10.0
+ERROR = "error: "
+"""How the command line begins what it tells of an error."""
 
 
 @dataclass
@@ -130,17 +131,17 @@ def up(
         save_certificate(path, config, design, plans, absence)
         files = prepare(path / FEDERATION, config, deadlines)
         peers = [_start(file) for file in files]
-        while any(peer.process.poll() is None for peer in peers):
+        while any(peer.process.poll() is None for peer in peers) and not any(map(_failed, peers)):
             show(peers)
             time.sleep(0.25)
         show(peers)
     except BaseException:  # Ctrl-C too
         _end(folder, peers, absence, plans, observer)
         raise
+    broken = next(filter(_failed, peers), None)
     summary = _end(folder, peers, absence, plans, observer)
-    failed = [peer for peer in peers if peer.process.returncode]
-    if len(failed) == len(peers) or summary is None:
-        raise _FailedError((failed or peers)[0])
+    if broken is not None or summary is None or all(peer.process.returncode for peer in peers):
+        raise _FailedError(broken or peers[0], None if summary is None else path)
     return summary
 
 
@@ -163,11 +164,20 @@ def _end(
         folder.close()
 
 
-class _FailedError(PeerLostError):
-    """All peers ended with an error; carries the first one's text and exit code."""
+def _failed(peer: LocalPeer) -> bool:
+    """Tell whether a peer ended by an error of its own, which nobody here mends; one that was killed may come back."""
+    return (peer.process.poll() or 0) > 0
 
-    def __init__(self, peer: LocalPeer) -> None:
-        super().__init__(peer.error.removeprefix("error: ") or f"{peer.name} ended without a word")
+
+class _FailedError(PeerLostError):
+    """A peer ended with an error, or all of them ended; carries its text and exit code."""
+
+    def __init__(self, peer: LocalPeer, folder: Path | None) -> None:
+        text = peer.error.removeprefix(ERROR) or "ended without a word"
+        text = text if peer.name in text else f"{peer.name}: {text}"
+        if folder is not None:
+            text += f"\nThe run goes on with `securedfl peer` for every {folder / 'federation' / 'peer-*.toml'}"
+        super().__init__(text)
         self.exit_code = peer.process.returncode if peer.process.returncode > 0 else SecuredFLError.exit_code
 
 
@@ -209,8 +219,12 @@ def _read_events(peer: LocalPeer) -> None:
 
 
 def _read_errors(peer: LocalPeer) -> None:
+    """Keep our error with all its lines, or else the last line that there is."""
     for line in peer.process.stderr or ():
-        peer.error = line.strip() or peer.error
+        if peer.error.startswith(ERROR) and not line.startswith(ERROR):
+            peer.error += f"\n{line.rstrip()}" if line.strip() else ""
+        else:
+            peer.error = line.strip() or peer.error
 
 
 def _stop(peers: list[LocalPeer]) -> None:

@@ -99,7 +99,7 @@ def table_arrays(tables: Sequence[tuple[Path, pyarrow.Table]], columns: Columns,
         if not (labels == np.rint(labels)).all():
             raise InvalidInputError(
                 f"the label column {label!r} holds numbers with fractions; a class is a text or a whole number. To "
-                "predict numbers, write an app (docs/own-models.md)"
+                "predict numbers, write an app (docs/guides/own-models.md)"
             )
         labels = labels.astype(np.int64)
     if len(np.unique(labels)) > max(FEW_CLASSES, len(labels) // 2):
@@ -184,7 +184,7 @@ def _numbers(table: pyarrow.Table, names: list[str], training: Array) -> Array:
             if len(texts) > MOST_TEXTS:
                 raise InvalidInputError(
                     f"the column {name!r} has {len(texts)} different texts; columns with more than {MOST_TEXTS} are no "
-                    "features. Name the others with --features, or write an app for text (docs/own-models.md)"
+                    "features. Name the others with --features, or write an app for text (docs/guides/own-models.md)"
                 )
             parts.append(number.reshape(-1, 1) == np.arange(len(texts)))
     return np.concatenate([part.astype(np.float32) for part in parts], axis=1)
