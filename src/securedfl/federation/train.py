@@ -171,8 +171,7 @@ def resume(
     2
     """
     folder = RunFolder.open(Path(path), changes)
-    with ExitStack() as stack:
-        stack.callback(folder.close)
+    with closing(folder):
         if folder.config.privacy is not None and folder.config.rounds != read_config(folder.path).rounds:
             raise ConfigError(
                 "a run with [privacy] cannot be extended: the noise of its rounds was settled for the number of rounds "
@@ -198,10 +197,8 @@ def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Sum
             if left:
                 if not task.movable and config.workers not in ("auto", 1):
                     observer.preparing("The app cannot be imported by its name, so one process trains it (workers = 1)")
-                with (
-                    simulated(folder.path, config, observer) as told,
-                    make_team(task, config.workers, updates=left) as team,
-                ):
+                made = make_team(task, config.workers, updates=left)
+                with made as team, simulated(folder.path, config, observer) as told:
                     counts.begin(task, team)
                     told.started(folder.path, config, team.workers)
                     for method in config.methods:

@@ -29,12 +29,11 @@ from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.results import leave_results
-from securedfl.federation.run_folder.data import joined, read_data
 from securedfl.federation.run_folder.files import FEDERATION
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, Row
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
-from securedfl.federation.run_folder.summary import Samples, Summary
+from securedfl.federation.run_folder.summary import Samples, Summary, joined, read_data
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.task import task_of
 from securedfl.privacy.absence import Absence

@@ -30,16 +30,17 @@ from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, m
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import PHASES, log_to
 from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, forget_update, save_update
-from securedfl.federation.run_folder.data import Data, write_data
 from securedfl.federation.run_folder.files import DESIGN, METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
 from securedfl.federation.run_folder.model import MODEL, About, save_model
 from securedfl.federation.run_folder.summary import (
+    Data,
     DesignSummary,
     MethodSummary,
     Samples,
     Summary,
     versions,
+    write_data,
     write_summary,
 )
 from securedfl.learning.training.task import Score

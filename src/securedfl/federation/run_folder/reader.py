@@ -14,9 +14,8 @@ from securedfl.designs import Design
 from securedfl.errors import DesignError, RunFolderError
 from securedfl.federation.methods import label, ordered
 from securedfl.federation.run_folder import files
-from securedfl.federation.run_folder.data import Data, read_data
 from securedfl.federation.run_folder.metrics import Row, finite, read_rows
-from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, parse_summary
+from securedfl.federation.run_folder.summary import Data, MethodSummary, Samples, Summary, parse_summary, read_data
 
 NAN = math.nan
 

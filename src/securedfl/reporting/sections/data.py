@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from securedfl.federation.run_folder.data import Data
 from securedfl.federation.run_folder.reader import Run
+from securedfl.federation.run_folder.summary import Data
 from securedfl.reporting.sections.drawing import ACCENT, LINE, SOFT, WIDTH, box, picture, text, ticks
 
 MOST_COLUMNS = 170
