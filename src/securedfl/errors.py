@@ -1,4 +1,4 @@
-"""Errors that a user can act on; each kind has a stable exit code (docs/errors.md)."""
+"""Errors that a user can act on; each kind has a stable exit code (docs/reference/errors.md)."""
 
 from __future__ import annotations
 

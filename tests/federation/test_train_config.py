@@ -12,7 +12,7 @@ from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.settings import RhoSchedule, read_toml
 from securedfl.protocols import DEFAULT_RHO, Schedule
 
-DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 
 def test_defaults_are_the_demonstration():
@@ -94,6 +94,8 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
         ({"rho": -1.0}, "rho's start must be a positive finite number"),
         ({"rho": float("nan")}, "rho = nan .* must be a finite number"),
         ({"rho": {"start": 0}}, "rho.start = 0 .* greater than 0"),
+        ({"integers": "maximum"}, 'a maximum is no sum.* Use "own" .* or "average"'),
+        ({"integers": 1}, r"unknown value of integers '1' \(known: average, own\)"),
         ({"workers": 0}, "workers = 0 .* must be 'auto' or greater than or equal to 1"),
         ({"dealing": "odd"}, "dealing = 'odd' .* must be 'even', 'natural' or 'dirichlet'"),
         ({"partition": "even"}, "'partition' in the settings is called 'dealing' now; rename it"),
@@ -175,9 +177,8 @@ def test_where_grouped_is_too_weak_shares_take_its_place_and_that_is_told(peers,
     config, design = settle(TrainConfig.resolve({"peers": peers, "methods": methods}))
     assert config.protocol == "shares"
     assert f"cannot protect {peers} peers against 1 of them" in caplog.text
-    certificate = pass_gate(config, design)
-    certificate = certificate.get("secured", certificate)
-    assert (certificate["protocol"], certificate["verdict"]) == ("shares", "only the total")
+    certificate = next(promise.certificate for promise in pass_gate(config, design) if promise.method == "secured")
+    assert (certificate.protocol, certificate.verdict) == ("shares", "only the total")
 
 
 @pytest.mark.parametrize(

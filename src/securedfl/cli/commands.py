@@ -33,6 +33,7 @@ COMMANDS = (
     "budget",
     "attack",
     "report",
+    "watch",
     "data",
     "reproduce",
 )
@@ -67,7 +68,7 @@ app = typer.Typer(
     name="securedfl",
     cls=_Commands,
     help="Federated learning without a server: peers average their models in small groups.",
-    epilog="Exit codes are explained in docs/errors.md.",
+    epilog="Exit codes are explained in docs/reference/errors.md.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

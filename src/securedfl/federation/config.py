@@ -31,7 +31,7 @@ from securedfl.learning.data.tables import Columns
 from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
 from securedfl.learning.training.rates import Schedule as Rate
 from securedfl.learning.training.task import Initial, Precision, TrainingOptions
-from securedfl.parameters import Integers
+from securedfl.parameters import Integers, check_integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
 FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard", "wandb", "mlflow"})
@@ -196,6 +196,7 @@ class TrainConfig(Settings):
         rho = values.get("rho")
         if isinstance(rho, Mapping):
             check_keys(rho, RhoSchedule.model_fields, f"rho in {where}")
+        check_integers(values.get("integers", "own"))
         if values.get("entry") is not None:
             own = ("dataset", "label", "user", "features", "held_back", "data_dir", "model", "width", "fraction")
             for key in own:

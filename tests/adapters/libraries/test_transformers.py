@@ -63,7 +63,7 @@ def trainers(folder, make=gpt, count=16, **arguments):
 
 
 def fit(training, peer, **options):
-    """Train in a federation: three lines, as in docs/frameworks.md."""
+    """Train in a federation: three lines, as in docs/guides/frameworks.md."""
     training.add_callback(callback := FederatedCallback(peer, **options))
     training.train()
     return flat(training.model), peer.round, callback.loop.ended

@@ -14,7 +14,7 @@ from securedfl.errors import InvalidInputError
 from securedfl.federation.apps.app import App
 from securedfl.federation.apps.failures import Where
 from securedfl.learning.training.common_optimizer import buffers_of
-from securedfl.learning.training.task import Recipe, Score
+from securedfl.learning.training.task import Held, Recipe, Score
 from securedfl.parameters import Array, Integers, Schema
 
 
@@ -26,6 +26,7 @@ class Learner(Protocol):
     samples: int
     recipe: Recipe | None
     common: Mapping[str, Any]
+    held: Held
 
     def initial(self) -> Array:
         """Return w^0 of this peer."""
@@ -70,6 +71,7 @@ class AppLearner:
         self.recipe: Recipe | None = None
         self.samples = app.size
         self.common: Mapping[str, Any] = app.common
+        self.held = Held(self.samples)
 
     def initial(self) -> Array:
         """Return the model's own first parameters."""

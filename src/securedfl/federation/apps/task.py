@@ -170,8 +170,16 @@ class AppTask:
         """Only the app knows how to build its model."""
         return
 
+    def held(self) -> None:
+        """Return None: what a peer holds is known when its app has been made."""
+        return
+
     def all_tests(self) -> None:
         """Return None: every app has its own test data."""
+        return
+
+    def tested(self) -> None:
+        """Return nothing: samples are the app's business."""
         return
 
     def part(self, peers: Iterable[int]) -> AppPart:

@@ -22,6 +22,7 @@ from securedfl.network.shell import CLOCK_SLACK
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.values import Event, LinkUp, Message, Reach
 from securedfl.network.words import ways_in_words
+from securedfl.privacy.promise import told
 
 PATIENCE = 5.0
 """Seconds that another site has to answer."""
@@ -159,4 +160,4 @@ def _look(subject: str, work: Callable[[], str]) -> Finding:
 
 def _promise(federation: FederationConfig, design: Design) -> str:
     check_privacy(federation.training, real=True)
-    return str(pass_gate(federation.training, design, federation.missing).get("sentence", "certified"))
+    return told(pass_gate(federation.training, design, federation.missing)) or "certified"

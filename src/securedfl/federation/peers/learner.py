@@ -38,7 +38,8 @@ class KnownLearner:
         self._private = any(plan.unit == "record" for plan in plans.values())
         self._trainer = task.part([self._me]).trainer()
         self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
-        self.samples = task.samples[self._me]
+        self.held = task.held()[self._me]
+        self.samples = self.held.train
         self.recipe: Recipe | None = task.recipe
         self.common: Mapping[str, Any] = {}
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,18 @@ from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.founding.files import Place, found, free_ports
-from securedfl.federation.gate import pass_gate
+from securedfl.federation.gate import pass_gate, save_certificate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.results import leave_results
+from securedfl.federation.run_folder.files import FEDERATION
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
+from securedfl.federation.run_folder.metrics import PeerRow, Row
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
-from securedfl.federation.run_folder.summary import Samples, Summary
+from securedfl.federation.run_folder.summary import Samples, Summary, joined, read_data
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.task import chosen_by, task_of
 from securedfl.privacy.absence import Absence
@@ -124,13 +125,14 @@ def up(
         # a mistake in the app is told before anything is written
         config = chosen_by(task_of(config), config)
     config, plans = _with_records(config, design)
-    pass_gate(config, design, absence, plans)
+    promises = pass_gate(config, design, absence, plans)
     folder = RunFolder.create(path, config, design)
     if observer is not None:
         observer.folder = path
     peers: list[LocalPeer] = []
     try:
-        files = prepare(path / "federation", config, deadlines)
+        save_certificate(path, promises)
+        files = prepare(path / FEDERATION, config, deadlines)
         peers = [_start(file) for file in files]
         while any(peer.process.poll() is None for peer in peers) and not any(map(_failed, peers)):
             show(peers)
@@ -271,15 +273,18 @@ def _finish(
     pool: list[Row] = []
     for round in rounds:
         rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
-        pool.append(pooled(round, rows, before))
+        pool.append(Row.of_peers(round, rows, before))
         folder.append(pool[-1])
         before |= {name: row.bytes_out for name, row in rows.items()}
     _leave_model(folder)
     planned_rounds = min([last_round(plan, folder.config.rounds) for plan in plans.values()] or [folder.config.rounds])
     finished = bool(rounds) and rounds[-1] >= planned_rounds
     last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
-    samples = Samples(train=sum(row.samples for row in last), test=sum(row.count or 0 for row in last))
-    summary = leave_results(folder, samples, finished=finished, absence=absence, plans=plans)
+    # accuracy is of those that were there at the end
+    tests = sum(peer.rows[rounds[-1]].count or 0 for peer in peers if rounds and rounds[-1] in peer.rows)
+    samples = Samples(train=sum(row.samples for row in last), test=tests)
+    data = joined(found for peer in peers if (found := read_data(folder.path / FEDERATION / peer.name)) is not None)
+    summary = leave_results(folder, samples, data, finished=finished, absence=absence, plans=plans)
     with trackers(folder.path, folder.config, METHOD, 0) as track:
         for row in pool:
             track(row)
@@ -288,43 +293,9 @@ def _finish(
 
 def _leave_model(folder: RunFolder) -> None:
     """Put the model that the peers have in common into the run folder; after a stop, there may be none."""
-    files = sorted((folder.path / "federation").glob(f"peer-*/{MODEL}"))
+    files = sorted((folder.path / FEDERATION).glob(f"peer-*/{MODEL}"))
     if len(files) == folder.config.peers:
         models, abouts = zip(*map(read_model, files), strict=True)
         common, personal = common_parts([{k: to_numpy(v) for k, v in model.items()} for model in models])
         if len({about.round for about in abouts}) == 1:
             save_model(folder.path / MODEL, common, replace(abouts[0], personal=personal))
-
-
-def pooled(round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -> Row:
-    """Return one row of the whole federation; the true mean is nobody's to know, so errors stay unknown.
-
-    Parameters
-    ----------
-    round, rows
-        What each peer, by name, did in the round.
-    before
-        How many bytes each had sent before it.
-    """
-    values = list(rows.values())
-    scores = [row.score for row in values if row.score is not None]
-    losses = [(row.train_loss, row.samples) for row in values if row.train_loss is not None]
-    sent = sum(row.bytes_out - before.get(name, 0) for name, row in rows.items())
-    return replace(
-        Row.pooled("secured", round, scores, losses, [row.common for row in values if row.common is not None]),
-        bytes_per_peer=sent / len(rows),
-        train_seconds=max(row.train_seconds for row in values),
-        average_seconds=max(row.average_seconds for row in values),
-        epsilon=max((row.epsilon for row in values if row.epsilon is not None), default=None),
-        tried=_tried(values),
-    )
-
-
-def _tried(rows: Iterable[PeerRow]) -> tuple[Tried, ...]:
-    """Pool what the peers know about the attempts of a round; any of them may have missed some."""
-    found: dict[tuple[int, int], Tried] = {}
-    for row in rows:
-        for tried in row.tried:
-            key = (tried.epoch, tried.attempt)
-            found[key] = replace(tried, opened=tried.opened or found.get(key, tried).opened)
-    return tuple(found[key] for key in sorted(found))

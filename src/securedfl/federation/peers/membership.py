@@ -18,7 +18,8 @@ from securedfl.federation.methods import averaging, bringing, check_settings, ch
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
-from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
+from securedfl.federation.peers.telemetry import live_of, peer_metrics, serve_metrics
+from securedfl.federation.run_folder.live import beating
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
 from securedfl.network.data.averages import Averaged, check_own
@@ -28,6 +29,7 @@ from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.promise import Promise
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.storage import make_folder
@@ -52,7 +54,7 @@ class Site:
     me: int
     files: KeyFiles
     design: Design
-    certificate: Mapping[str, Any]
+    promises: tuple[Promise, ...]
     plan: Plan | None = None
 
     @classmethod
@@ -93,7 +95,7 @@ class Site:
         assert chosen is not None  # noqa: S101 - the method of real peers communicates
         plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
         made = replace(self, plan=plan)
-        return replace(made, certificate=pass_gate(config, self.design, self.federation.missing, made.plans))
+        return replace(made, promises=pass_gate(config, self.design, self.federation.missing, made.plans))
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,7 @@ def membership(
             server = serve_metrics(config.metrics, lambda: peer_metrics(peer), lambda: peer.trouble)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
+        stack.enter_context(beating(config.out, lambda: live_of(peer)))
         how = bringing(federation.training, METHOD, site.design, schema.dtype, site.plan)
         yield Membership(site, peer, how, optimizer)
 

@@ -21,32 +21,39 @@ from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import BudgetSpentError, check_budget
-from securedfl.federation.gate import save_account
+from securedfl.federation.gate import save_account, save_certificate
 from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
-from securedfl.federation.peers.telemetry import log_to
+from securedfl.federation.peers.telemetry import PHASES, log_to
 from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, forget_update, save_update
-from securedfl.federation.run_folder.files import METRICS
+from securedfl.federation.run_folder.files import DESIGN, METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
 from securedfl.federation.run_folder.model import MODEL, About, save_model
-from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, versions, write_summary
+from securedfl.federation.run_folder.summary import (
+    Data,
+    DesignSummary,
+    MethodSummary,
+    Samples,
+    Summary,
+    versions,
+    write_data,
+    write_summary,
+)
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.promise import to_plain, told
 from securedfl.protocols.steps import Draw
-from securedfl.storage import Lines, make_folder, write_arrays
+from securedfl.storage import Lines, make_folder, replacing, write_arrays
 
 log = logging.getLogger("securedfl.peer")
-
-PHASES = {"idle": "training", "begun": "sharing", "committed": "finishing"}
-"""What peers do while the log is in a phase."""
 
 
 def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int], Draw] | None = None) -> Path:
@@ -72,7 +79,9 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         site = Site.of(config)
         learner = make_learner(site.federation, config, path.resolve().parent)
         site = site.chosen_by(learner.common).planned(learner.schema, learner.samples)
-        say(Certified(str(site.certificate.get("sentence", ""))))
+        write_data(out, data_of(learner, config.name))
+        save_certificate(out, site.promises)
+        say(Certified(told(site.promises)))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
@@ -245,6 +254,15 @@ def _spent(plan: Plan, peer: Peer, round: int) -> float:
     return max(epsilon_by_round(plan, opened).values(), default=0.0)
 
 
+def data_of(learner: Learner, name: str, last: PeerRow | None = None) -> Data:
+    """Return what a site holds, in numbers; how many samples an app tests on is known when it has scored."""
+    held = replace(learner.held, name=name)
+    if last is not None and held.test is None:
+        held = replace(held, test=last.count)
+    common = None if last is None or last.common is None else last.common.count
+    return Data(peers=(held,), common=common, averaged=learner.schema.size)
+
+
 def _save_account(member: Membership, learner: Learner) -> None:
     """Leave certificate, ledger of all attempts that the log tells of, and summary, also when the run ends early."""
     site, state, attempts = member.site, member.peer.progress.state, member.peer.attempts
@@ -261,19 +279,25 @@ def _save_account(member: Membership, learner: Learner) -> None:
         ]
         save_account(site.config.out, config, design, rows, site.federation.missing, site.plans)
         done = read_rows(site.config.out, Row)
+        last = next(reversed(read_rows(site.config.out, PeerRow)), None)
+        write_data(site.config.out, data_of(learner, site.config.name, last))
+        with replacing(site.config.out / DESIGN) as temporary:
+            design.save(temporary)
         summary = Summary(
             finished=state.round >= state.settings.rounds,
             dataset=site.federation.entry or config.dataset,
             peers=len(state.roster),
             rounds=state.settings.rounds - 1,
             seed=config.seed,
-            samples=Samples(train=learner.samples),
+            samples=Samples(train=learner.samples, test=0 if last is None else last.count or 0),
+            design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
             methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
-            certificate=dict(site.certificate),
+            certificate=to_plain(site.promises),
             run_dir=str(site.config.out),
             versions=versions(),
             config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},
             site=site.config.name,
+            roster={str(peer.number): peer.name for peer in state.roster},
         )
         write_summary(site.config.out, summary)
     except SecuredFLError as error:  # must not hide why the run ended

@@ -32,16 +32,10 @@ AGAIN = "free some space, then start this peer again"
 
 @dataclass(frozen=True)
 class Update:
-    """What a peer brings to the average of a round, and its optimiser's state.
+    """What a peer brings to the average of a round, its optimiser's state, and the mean loss of training.
 
-    Attributes
-    ----------
-    round, vector
-        When, and what: just what is averaged, so that a retry brings the very same.
-    state, loss
-        Of the optimiser, and the mean loss of training.
-    residual, clipped
-        See `securedfl.federation.bringing.Brought`.
+    ``vector`` is just what is averaged, so that a retry brings the very same; ``residual`` and ``clipped`` as in
+    `securedfl.federation.bringing.Brought`.
     """
 
     round: int

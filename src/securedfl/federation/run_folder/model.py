@@ -21,7 +21,7 @@ from securedfl.errors import ConfigError, RunFolderError, needing, unknown
 from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.files import CONFIG, RESUME, read_config
 from securedfl.learning.training.task import Recipe
-from securedfl.parameters import Array
+from securedfl.parameters import Array, Named
 from securedfl.storage import damaged, replacing
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def personal_parts(homes: Sequence[Mapping[str, Array]]) -> tuple[str, ...]:
     )
 
 
-def common_parts(models: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def common_parts(models: Sequence[Mapping[str, Any]]) -> tuple[Named, tuple[str, ...]]:
     """Return what whole models of several peers have in common, and the names of what is personal."""
     personal = personal_parts(models)
     return {name: value for name, value in models[0].items() if name not in personal}, personal

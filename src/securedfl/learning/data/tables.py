@@ -172,7 +172,7 @@ def _labels(column: pyarrow.ChunkedArray, label: str, rows: Rows) -> Array:
         if not (labels == np.rint(labels)).all():
             raise InvalidInputError(
                 f"the label column {label!r} holds numbers with fractions; a class is a text or a whole number. To "
-                "predict numbers, write an app (docs/own-models.md)"
+                "predict numbers, write an app (docs/guides/own-models.md)"
             )
         labels = labels.astype(np.int64)
     if len(np.unique(labels)) > max(FEW_CLASSES, len(labels) // 2):
@@ -249,7 +249,9 @@ def _numbers(table: pyarrow.Table, names: list[str], training: Array, rows: Rows
         good = ",".join(name for name in names if name not in bad)
         told = "; ".join(list(bad.values())[:3]) + (f"; and {len(bad) - 3} more columns" if len(bad) > 3 else "")
         advice = f"learn from the other columns: --features {shlex.quote(good)}" if good else "write an app"
-        raise InvalidInputError(f"{told}. Mend that, or {advice} (docs/own-models.md has apps, for text and dates too)")
+        raise InvalidInputError(
+            f"{told}. Mend that, or {advice} (docs/guides/own-models.md has apps, for text and dates too)"
+        )
     return np.concatenate(parts, axis=1)
 
 
