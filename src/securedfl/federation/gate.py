@@ -24,7 +24,7 @@ from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
 from securedfl.privacy.ledger import Attempt, Ledger
-from securedfl.privacy.promise import Promise, only, to_plain
+from securedfl.privacy.run_certificate import RunCertificate, only, to_plain
 from securedfl.protocols.protocol import SHARES, Averaging
 from securedfl.storage import write_text
 
@@ -75,7 +75,7 @@ def _withstands(config: TrainConfig, design: Design) -> bool:
 
 def pass_gate(
     config: TrainConfig, design: Design, absence: Absence | None = None, plans: Plans | None = None
-) -> tuple[Promise, ...]:
+) -> tuple[RunCertificate, ...]:
     """Return what is certified about this federation; called once, before training starts.
 
     Parameters
@@ -92,7 +92,7 @@ def pass_gate(
     Returns
     -------
     tuple
-        One promise for each method that is to be private.
+        One certificate for each method that is to be private.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def pass_gate(
             _log.warning("%s", certificate.sentence)
         if plans and method in plans:
             _check_noise(plans[method], certificate)
-    return _promises(config, design, absence, plans or {}, {})
+    return _certificates(config, design, absence, plans or {}, {})
 
 
 def _check_noise(plan: Plan, certificate: Certificate) -> None:
@@ -133,7 +133,7 @@ def save_account(
     rows: Iterable[Row | PeerRow],
     absence: Absence | None = None,
     plans: Plans | None = None,
-) -> tuple[Promise, ...]:
+) -> tuple[RunCertificate, ...]:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far; return what is certified.
 
     Parameters
@@ -163,11 +163,11 @@ def save_account(
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
-    promises = _promises(config, design, absence, plans or {}, spent)
-    if promises:
-        write_text(folder / CERTIFICATE, readable_json(to_plain(promises)) + "\n")
+    certificates = _certificates(config, design, absence, plans or {}, spent)
+    if certificates:
+        write_text(folder / CERTIFICATE, readable_json(to_plain(certificates)) + "\n")
         write_text(folder / LEDGER, readable_json(only(ledgers)) + "\n")
-    return promises
+    return certificates
 
 
 def _account(plan: Plan, attempts: Iterable[Attempt], n: int) -> tuple[float, dict[str, Any]]:
@@ -212,13 +212,13 @@ def _check_drawing(config: TrainConfig) -> None:
     )
 
 
-def _promises(
+def _certificates(
     config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, float]
-) -> tuple[Promise, ...]:
+) -> tuple[RunCertificate, ...]:
     """Return what is certified for each private method, with what holds over rounds, and what was spent so far."""
     absence = given or drawing(config) or EVERYBODY
     return tuple(
-        Promise(
+        RunCertificate(
             method=method,
             certificate=(certificate := _certified(config, design, method)),
             required_collusion=config.collusion,

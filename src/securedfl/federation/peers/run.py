@@ -48,7 +48,7 @@ from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.promise import to_plain, told
+from securedfl.privacy.run_certificate import to_plain, told
 from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, replacing, write_arrays
 
@@ -82,7 +82,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         learner = make_learner(site.federation, config, path.resolve().parent)
         site = site.planned(learner.schema, learner.samples)
         write_data(out, data_of(learner, config.name))
-        say(Certified(told(site.promises)))
+        say(Certified(told(site.certificates)))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
@@ -291,7 +291,7 @@ def _save_account(member: Membership, learner: Learner) -> None:
             samples=Samples(train=learner.samples, test=0 if last is None else last.count or 0),
             design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
             methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
-            certificate=to_plain(site.promises),
+            certificate=to_plain(site.certificates),
             run_dir=str(site.config.out),
             versions=versions(),
             config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},

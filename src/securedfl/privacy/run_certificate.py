@@ -1,21 +1,19 @@
-"""What a run promises about privacy, for each of its private methods: as a value, in words, and as JSON holds it."""
+"""What a run certifies about each of its private methods: as a value, in words, and as JSON holds it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from securedfl.privacy.budget import words
 from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.certificate import Certificate
 
-V = TypeVar("V")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
-    """What a run promises about one method.
+class RunCertificate:
+    """What a run certifies about one method.
 
     Attributes
     ----------
@@ -69,16 +67,16 @@ class Promise:
         return values
 
 
-def told(promises: Sequence[Promise]) -> str:
-    """Return the sentence of the only promise; nothing if there are none, or several."""
-    return promises[0].sentence if len(promises) == 1 else ""
+def told(certificates: Sequence[RunCertificate]) -> str:
+    """Return the sentence of the only certificate; nothing if there are none, or several."""
+    return certificates[0].sentence if len(certificates) == 1 else ""
 
 
-def to_plain(promises: Sequence[Promise]) -> dict[str, Any]:
+def to_plain(certificates: Sequence[RunCertificate]) -> dict[str, Any]:
     """Return one certificate, or one per method if several methods are private, as JSON holds them."""
-    return dict(only({promise.method: promise.to_dict() for promise in promises}))
+    return dict(only({one.method: one.to_dict() for one in certificates}))
 
 
-def only(by_method: Mapping[str, Mapping[str, V]]) -> Mapping[str, Any]:
+def only(by_method: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return what a file holds: the entry itself if there is one, else all by method."""
     return next(iter(by_method.values())) if len(by_method) == 1 else by_method
