@@ -123,7 +123,13 @@ def _check_noise(plan: Plan, certificate: Certificate) -> None:
             'with less noise in them; choose settings that tell only the total, or noise = "local"'
         )
     if drowned := words.useless(plan):
-        _log.warning("%s", drowned.strip())
+        _log.warning("%s", drowned.strip().removeprefix("But "))
+
+
+def save_certificate(folder: Path, certificates: tuple[RunCertificate, ...]) -> None:
+    """Write certificate.json; before a run begins for whoever watches it, later with what was spent."""
+    if certificates:
+        write_text(folder / CERTIFICATE, readable_json(to_plain(certificates)) + "\n")
 
 
 def save_account(
@@ -164,8 +170,8 @@ def save_account(
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
     certificates = _certificates(config, design, absence, plans or {}, spent)
+    save_certificate(folder, certificates)
     if certificates:
-        write_text(folder / CERTIFICATE, readable_json(to_plain(certificates)) + "\n")
         write_text(folder / LEDGER, readable_json(only(ledgers)) + "\n")
     return certificates
 

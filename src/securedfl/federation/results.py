@@ -15,18 +15,20 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, save_account
 from securedfl.federation.methods import METHODS, members, private
 from securedfl.federation.run_folder.card import write_card
-from securedfl.federation.run_folder.data import Data, read_data, write_data
 from securedfl.federation.run_folder.files import SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, Tried
 from securedfl.federation.run_folder.model import main_method
 from securedfl.federation.run_folder.summary import (
+    Data,
     DesignSummary,
     MethodSummary,
     Samples,
     Summary,
+    read_data,
     read_summary,
     versions,
+    write_data,
 )
 from securedfl.learning.training.task import Held, Score, Task
 from securedfl.parameters import Array

@@ -240,11 +240,11 @@ class Shell:
                 writes.append(action.record)
                 continue
             if writes:
-                self._journal.append(writes)
+                self._journal.append(writes, self._core.log)
                 writes = []
             self._do(action)
         if writes:
-            self._journal.append(writes)
+            self._journal.append(writes, self._core.log)
 
     def _do(self, action: ev.Action) -> None:
         match action:

@@ -101,6 +101,8 @@ class Site:
             incarnation=disk.incarnation,
             now=self.clock,
         )
+        if self.process % 2:
+            disk.rewrite(self.core.log)
         self.process += 1
         self._wake = None
         self._seen = 0 if not self.core.log else len(self.core.log)

@@ -13,7 +13,7 @@ from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import check_own_training
 from securedfl.federation.peers.membership import Membership, Site, membership
-from securedfl.federation.peers.update import Update, carried, find_update, save_update
+from securedfl.federation.peers.update import Update, carried, find_update, forget_update, save_update
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.parameters import Array, Named, Schema
@@ -116,6 +116,8 @@ class Seat:
         if kind is None and self._member is not None:
             with suppress(RunEndedError):
                 self._member.peer.linger(0.0)
+                if self._member.peer.progress.done and not self._member.peer.progress.state.ended:
+                    forget_update(self._member.site.config.out)
         self._left = True
         self._stack.__exit__(kind, error, trace)
 

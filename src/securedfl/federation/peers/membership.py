@@ -17,7 +17,8 @@ from securedfl.federation.methods import averaging, bringing, check_settings, ch
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
-from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
+from securedfl.federation.peers.telemetry import live_of, peer_metrics, serve_metrics
+from securedfl.federation.run_folder.live import beating
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
 from securedfl.network.data.averages import Averaged, check_own
@@ -175,6 +176,7 @@ def membership(
             server = serve_metrics(config.metrics, lambda: peer_metrics(peer), lambda: peer.trouble)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
+        stack.enter_context(beating(config.out, lambda: live_of(peer)))
         how = bringing(federation.training, METHOD, site.design, schema.dtype, site.plan)
         yield Membership(site, peer, how, optimizer)
 

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import PRECOMMIT, PREVOTE, Decided, Promise, Proposal, Vote
+from securedfl.network.core.proofs import Signed
 
 NIL = b""
 MOST_BALLOTS = 16
 """Ballots of which the votes of one peer are kept."""
-
-
-Said = TypeVar("Said", Vote, Proposal)
 
 
 class Judge(Protocol):
@@ -40,8 +38,8 @@ class Judge(Protocol):
     def value(self, entry: Entry) -> bytes:
         """Return what a vote for an entry names: a digest of it and of the state that it follows."""
 
-    def signed(self, item: Said) -> Said:
-        """Return a vote or a proposal with this peer's signature."""
+    def signed(self, item: Signed) -> Signed:
+        """Return an item with this peer's signature."""
 
 
 class Consensus:

@@ -148,6 +148,9 @@ class End(Struct, frozen=True, array_like=True, tag=True):
     reason: Text
 
 
+Voting = Start | Add | Remove | Renew | Admit
+"""Entries that change who votes, or with which key."""
+
 Ask = Add | Remove | Move | Renew | Settings | End
 """What an operator may ask for at any site."""
 
