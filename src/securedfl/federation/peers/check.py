@@ -59,7 +59,8 @@ def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
         config.position(federation)
     except SecuredFLError as error:
         return [Finding("federation.toml", False, str(error)), *findings]
-    shared = dict(federation.told)
+    # an app may choose what concerns the common model, which is known when it runs
+    shared = {key: value for key, value in federation.told.items() if not (federation.entry and ".common_" in key)}
     about = [Finding("federation.toml", True, f"{len(federation.peers)} peers, hash {federation.hash}")]
     try:
         design = choose_design(federation.training)

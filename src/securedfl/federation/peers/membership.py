@@ -10,6 +10,7 @@ from typing import Self
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.federation.apps.settings import with_common
 from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.planning import check_privacy, make_plan
 from securedfl.federation.gate import pass_gate
@@ -67,6 +68,15 @@ class Site:
         check_privacy(federation.training, real=True)
         design = choose_design(federation.training)
         return cls(config, federation, me, files, design, pass_gate(federation.training, design, federation.missing))
+
+    def chosen_by(self, common: Mapping[str, Any]) -> Site:
+        """Return the site with what its app says about the common model; peers compare it when they meet."""
+        if not common:
+            return self
+        with_common(self.federation.training, common)
+        values = self.federation.model_dump(exclude_none=True)
+        values["train"] = {**self.federation.train, **common}
+        return replace(self, federation=FederationConfig.resolve(values))
 
     @property
     def plans(self) -> dict[str, Plan]:

@@ -78,7 +78,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         stack.callback(handler.close)
         site = Site.of(config)
         learner = make_learner(site.federation, config, path.resolve().parent)
-        site = site.planned(learner.schema, learner.samples)
+        site = site.chosen_by(learner.common).planned(learner.schema, learner.samples)
         write_data(out, data_of(learner, config.name))
         save_certificate(out, site.certificates)
         say(Certified(told(site.certificates)))
