@@ -7,7 +7,8 @@ config.toml                  `files`                the resolved settings
 design.json                  `securedfl.designs`    who meets whom
 metrics.jsonl, metrics.csv   `metrics`              one row per method and round
 summary.json                 `summary`              the result
-data.json                    `data`                 what peers hold, and the size of the model
+data.json                    `summary`              what peers hold, and the size of the model
+live.json                    `live`                 what a running process says once a second
 checkpoints/                 `checkpoint`           where each method stands, as safetensors
 model.safetensors            `model`                the trained model by name
 README.md                    `card`                 the model card
