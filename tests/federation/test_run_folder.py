@@ -302,7 +302,31 @@ def tell_another_round(path):
     path.write_bytes(changed)
 
 
-@pytest.mark.parametrize("damage", [damage_header, flip_a_bit, empty, foreign, tell_another_round])
+def _with_checksum(**changes):
+    about = {"format": 2, "method": "local", "round": 1, "peers": 9, "identity": {}, **changes}
+    return json.dumps({**about, "checksum": checkpoint._checksum(about, {"parameters": np.zeros((1, 3))})})
+
+
+def tells(text):
+    """A checkpoint that says anything about itself."""
+    return lambda path: safetensors.numpy.save_file({"parameters": np.zeros((1, 3))}, path, {"securedfl": text})
+
+
+HOSTILE = [
+    tells(text)
+    for text in (
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"format": 2}',
+        _with_checksum(peers=10**12),
+        _with_checksum(peers=float("inf")),
+        _with_checksum(identity=5),
+    )
+]
+
+
+@pytest.mark.parametrize("damage", [damage_header, flip_a_bit, empty, foreign, tell_another_round, *HOSTILE])
 def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
     folder = stopped(tmp_path / "run", "local", 1)
     damage(folder / "checkpoints/local.safetensors")

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from securedfl.errors import needing
-from securedfl.federation.peers.events import Certified, Ended, Event, Resumed, Waiting, to_json
+from securedfl.federation.peers.events import Certified, Ended, Event, Failed, Resumed, Waiting, to_json
 from securedfl.federation.run_folder.metrics import PeerRow
 
 
@@ -57,6 +57,8 @@ def describe(event: Event) -> str:
             return sentence
         case Ended(reason):
             return reason
+        case Failed(reason):
+            return f"warning: {reason}"
         case Resumed(round):
             return f"going on after round {round}"
         case PeerRow():

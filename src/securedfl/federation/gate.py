@@ -10,7 +10,7 @@ from typing import Any
 
 from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
-from securedfl.federation.budget.account import epsilon_by_round
+from securedfl.federation.budget.account import at_the_end, epsilon_by_round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
@@ -39,6 +39,10 @@ SECURED = "secured"
 
 Plans = Mapping[str, Plan]
 """What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""
+
+
+Spent = tuple[float, float]
+"""Epsilon now, and at the end of the run."""
 
 
 def settle(config: TrainConfig) -> tuple[TrainConfig, Design]:
@@ -146,7 +150,7 @@ def save_account(
     absence, plans
         As for `pass_gate`.
     """
-    ledgers, done, spent = {}, list(rows), dict[str, float]()
+    ledgers, done, spent = {}, list(rows), dict[str, Spent]()
     for method in private(config):
         certificate = _certified(config, design, method)
         attempts = [a for row in done if row.method == method for a in _attempts(row, config.peers)]
@@ -157,7 +161,7 @@ def save_account(
             "allow_exposure": config.allow_exposure,
         }
         if plan := (plans or {}).get(method):
-            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config.peers)
+            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config)
         if len(ledgers) == 1:  # the first method's picture
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
@@ -169,16 +173,17 @@ def save_account(
     return certificate_now
 
 
-def _account(plan: Plan, attempts: Iterable[Attempt], n: int) -> tuple[float, dict[str, Any]]:
-    """Return epsilon after what was opened, and the same as a ledger holds it."""
+def _account(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig) -> tuple[Spent, dict[str, Any]]:
+    """Return epsilon after what was opened and at the end, and the same as a ledger holds it."""
     opened: dict[int, list[tuple[int, ...]]] = {}
     for attempt in attempts:
         if attempt.opened:
-            opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(n)))
+            opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(config.peers)))
     epsilons = epsilon_by_round(plan, opened)
     now = max(epsilons.values(), default=0.0)
     by_round = {str(round): epsilon for round, epsilon in epsilons.items()}
-    return now, {**words.to_dict(plan, now), "epsilon_by_round": by_round}
+    end = at_the_end(plan, opened, config.rounds)
+    return (now, end), {**words.to_dict(plan, now, end), "epsilon_by_round": by_round}
 
 
 def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
@@ -212,7 +217,7 @@ def _check_drawing(config: TrainConfig) -> None:
 
 
 def _plain(
-    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, float]
+    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, Spent]
 ) -> dict[str, Any]:
     """Return the certificates as JSON holds them, with what holds over rounds, and what was spent so far."""
     found = {}
@@ -226,11 +231,11 @@ def _plain(
             "over_rounds": over_rounds,
         }
         if method in plans:
-            now = spent.get(method, 0.0)
-            promise = words.sentence(plans[method], now, examined=certificate.exhaustive)
+            now, end = spent.get(method, (0.0, at_the_end(plans[method], {}, config.rounds)))
+            promise = words.sentence(plans[method], now, end, examined=certificate.exhaustive)
             found[method] |= {
                 "sentence": f"{promise} {found[method]['sentence']}",
-                "differential_privacy": {**words.to_dict(plans[method], now), "sentence": promise},
+                "differential_privacy": {**words.to_dict(plans[method], now, end), "sentence": promise},
             }
     return _only(found)
 

@@ -155,7 +155,7 @@ def _squared(each: list[Tensor]) -> Tensor:
     norms = []
     for flat in (numbers.flatten(1) for numbers in each):
         even = flat.shape[1] // BLOCK * BLOCK
-        norms += [torch.linalg.vector_norm(flat[:, :even].unflatten(1, (-1, BLOCK)), dim=2)] if even else []
+        norms += [torch.linalg.vector_norm(flat[:, :even].reshape(len(flat), -1, BLOCK), dim=2)] if even else []
         norms += [torch.linalg.vector_norm(flat[:, even:], dim=1, keepdim=True)]
     return torch.cat(norms, 1).double().square().sum(1)
 
