@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from statistics import stdev
 
 from securedfl.experiments import paper
 from securedfl.experiments.figures import Curve, Panel, panels
-from securedfl.experiments.found_runs import Accuracies, ByPlace, Cell, FoundRun, cells, mean
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Result, Tell, round_records, signed, with_spread
+from securedfl.experiments.results import Check, Finding, Plot, Result, Tell, round_records, with_spread
+from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
+from securedfl.experiments.statistics.judging import Rule, above, unknown
+from securedfl.experiments.statistics.paired import Difference
 from securedfl.federation.run_folder.files import LEDGER, read_object
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE
@@ -36,43 +37,17 @@ class Spent:
     noise_in_mean: float
 
 
-@dataclass(frozen=True)
-class Gap:
-    """A difference of accuracies in points, and its standard error."""
-
-    points: float
-    error: float
-
-    def __str__(self) -> str:
-        return f"{signed(self.points)} (standard error {self.error:.2f})"
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PrivacyCell(Cell):
-    """A cell with the accuracies and the cost of each variant."""
+    """A cell with accuracies and cost of each variant, and how much better distributed noise ends than another."""
 
     variants: Mapping[str, Accuracies]
     spent: Mapping[str, Spent]
+    against: Mapping[str, Difference] = field(default_factory=dict)
 
     def final(self, variant: str) -> float:
         """Return the accuracy after the last round, the one whose model would be used; NaN if it was not run."""
         return mean(self.variants[variant].final) if variant in self.variants else math.nan
-
-    def gap(self, one: str, other: str) -> Gap:
-        """Compare the last models of two variants, seed by seed; NaN if one of them was not run.
-
-        Runs with noise differ more from seed to seed than by their test samples, so both count: the larger one.
-        """
-        first, second = (
-            dict(zip(found.seeds, found.final, strict=True)) if (found := self.variants.get(name)) else {}
-            for name in (one, other)
-        )
-        differences = [100 * (first[seed] - second[seed]) for seed in sorted(first.keys() & second.keys())]
-        if not differences:
-            return Gap(math.nan, math.nan)
-        sampled = self.noise(self.final(other))
-        spread = stdev(differences) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
-        return Gap(mean(differences), max(spread, sampled) if math.isfinite(sampled) else spread)
 
 
 PrivacyData = ByPlace[PrivacyCell]
@@ -84,8 +59,18 @@ def collect(preset: Preset, out: Path, _tell: Tell) -> PrivacyData:
     for cell, runs in cells(preset, out):
         own = Accuracies.by_name(runs, lambda run, _method: run.variant)
         spent = {run.variant: _spent(run) for run in runs}
-        found.append(PrivacyCell(**vars(cell), variants=own, spent=spent))
+        against = {other: _against(runs, other) for other in ("central", "local")}
+        known = {other: difference for other, difference in against.items() if difference is not None}
+        found.append(PrivacyCell(**vars(cell), variants=own, spent=spent, against=known))
     return PrivacyData(found, preset.places)
+
+
+def _against(runs: Sequence[FoundRun], other: str) -> Difference | None:
+    """Return how much more accurate distributed noise ends than another variant, if both have the same seeds."""
+    ours, theirs = ({run.config.seed: run for run in runs if run.variant == name} for name in ("distributed", other))
+    if ours.keys() != theirs.keys():
+        return None
+    return differences([(run, "secured", theirs[seed], "secured") for seed, run in ours.items()], "final")
 
 
 def _spent(run: FoundRun) -> Spent:
@@ -125,8 +110,7 @@ def present(data: PrivacyData) -> Result:
         findings=list(_findings(data.cells)),
         notes=[
             "Final accuracy is that of the model that would be used; the best round is chosen with test data. Delta is "
-            "1e-5, and any 2 of 9 peers may collude. Differences are in percentage points, seed by seed; the standard "
-            "error is that of the spread over seeds, or of the test samples if that is larger.",
+            "1e-5, and any 2 of 9 peers may collude. Differences are in percentage points.",
             "No noise: the same clipped steps with a millionth of the noise. In the mean: the standard deviation of "
             "the noise in each number of the mean gradient, in parts of the clip.",
         ],
@@ -151,23 +135,26 @@ def _panels(data: PrivacyData) -> list[Panel]:
 
 
 def _findings(found: Sequence[PrivacyCell]) -> Iterator[Finding]:
-    yield Finding.of("Distributed noise is as accurate as that of a trusted server", _near(found))
+    claim = f"Distributed noise is less than {paper.ANY_POINTS:g} point below that of a trusted server"
+    yield Finding.of(claim, _near(found))
     yield Finding.of("Distributed noise is more accurate than local noise", _above(found))
     yield Finding.of("In the mean, local noise is sqrt(members - colluders) times distributed noise", _ratio(found))
 
 
 def _near(found: Sequence[PrivacyCell]) -> Iterator[Check]:
-    for cell in found:
-        gap = cell.gap("distributed", "central")
-        if math.isfinite(gap.points):
-            yield Check(f"{cell.place}: {gap}", gap.points >= -gap.error, abs(gap.points) <= 2 * gap.error)
+    yield from _judged(found, "central", partial(above, limit=-paper.ANY_POINTS))
 
 
 def _above(found: Sequence[PrivacyCell]) -> Iterator[Check]:
+    yield from _judged(found, "local", above)
+
+
+def _judged(found: Sequence[PrivacyCell], other: str, rule: Rule) -> Iterator[Check]:
     for cell in found:
-        gap = cell.gap("distributed", "local")
-        if math.isfinite(gap.points):
-            yield Check(f"{cell.place}: {gap}", gap.points > 2 * gap.error, abs(gap.points) <= 2 * gap.error)
+        points = 100 * (cell.final("distributed") - cell.final(other))
+        if math.isfinite(points):
+            difference = cell.against.get(other)
+            yield rule(cell.place, difference) if difference else unknown(cell.place, points)
 
 
 def _ratio(found: Sequence[PrivacyCell]) -> Iterator[Check]:
@@ -175,4 +162,5 @@ def _ratio(found: Sequence[PrivacyCell]) -> Iterator[Check]:
         if {"local", "distributed"} <= cell.spent.keys():
             ratio = cell.spent["local"].noise_in_mean / cell.spent["distributed"].noise_in_mean
             wanted = math.sqrt(cell.peers - 2)
-            yield Check(f"{cell.place}: {ratio:.2f}, sqrt {wanted:.2f}", abs(ratio / wanted - 1) < 0.05)
+            told = f"{cell.place}: {ratio:.2f}, sqrt {wanted:.2f}"
+            yield Check.of(told, holds=abs(ratio / wanted - 1) < 0.05)

@@ -80,7 +80,8 @@ AUTHORS = {
     6: Schedule(start=100.0, decay=7e-6, period=3),
     7: Schedule(start=100.0, decay=7e-6, period=4),
 }
-"""The schedules of the paper's authors by number of iterations; the paper itself states none."""
+"""The schedules of the authors' published code by number of iterations (github.com/beomyeol/SecureD-FL,
+calculate_admm_error.py); the paper itself states none."""
 
 
 def paper(

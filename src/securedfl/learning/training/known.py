@@ -11,7 +11,7 @@ import numpy as np
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import Held, PeerData, Recipe, TrainingOptions
+from securedfl.learning.training.task import Held, PeerData, Recipe, ScoredOn, TrainingOptions
 from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
@@ -97,8 +97,14 @@ class KnownTask:
 
     def all_tests(self) -> tuple[Array, Array]:
         """Return the test data of all peers together."""
-        at = np.concatenate([dealt.test for dealt in self.dealt])
+        at = self.tested().samples
         return self.dataset.x[at], self.dataset.y[at]
+
+    def tested(self) -> ScoredOn:
+        """Return which samples those are."""
+        at = np.concatenate([dealt.test for dealt in self.dealt])
+        users = at if self.dataset.users is None else self.dataset.users[at]
+        return ScoredOn(at.astype(np.int32), users.astype(np.int32))
 
     def part(self, peers: Iterable[int]) -> KnownPart:
         """Return the samples of some peers, and how to train."""

@@ -111,12 +111,14 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Score:
-    """How a model does on one peer's test data; sums, so that scores of peers can be pooled."""
+class ScoredOn:
+    """The test samples of all peers, in the order of the peers: which they are in the data set, and whom each is from.
 
-    correct: int
-    loss: float
-    count: int
+    Where users are unknown, every sample counts as one of its own.
+    """
+
+    samples: Array
+    users: Array
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,15 @@ class Recipe:
     shape: tuple[int, ...]
     classes: int
     width: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on one peer's test data; sums, so that scores of peers can be pooled."""
+
+    correct: int
+    loss: float
+    count: int
 
 
 class Trainer(Protocol):
@@ -207,6 +218,9 @@ class Task(Protocol):
 
     def all_tests(self) -> tuple[Array, Array] | None:
         """Return the test data of all peers together, if this process may have them."""
+
+    def tested(self) -> ScoredOn | None:
+        """Return which samples those are, if they are known one by one."""
 
     def part(self, peers: Iterable[int]) -> Part:
         """Return what is needed to train some of the peers."""
