@@ -10,7 +10,7 @@ from typing import Any
 
 from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
-from securedfl.federation.budget.account import epsilon_by_round
+from securedfl.federation.budget.account import at_the_end, epsilon_by_round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
@@ -40,6 +40,10 @@ SECURED = "secured"
 
 Plans = Mapping[str, Plan]
 """What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""
+
+
+Spent = tuple[float, float]
+"""Epsilon now, and at the end of the run."""
 
 
 def settle(config: TrainConfig) -> tuple[TrainConfig, Design]:
@@ -153,7 +157,7 @@ def save_account(
     absence, plans
         As for `pass_gate`.
     """
-    ledgers, done, spent = dict[str, dict[str, Any]](), list(rows), dict[str, float]()
+    ledgers, done, spent = dict[str, dict[str, Any]](), list(rows), dict[str, Spent]()
     for method in private(config):
         certificate = _certified(config, design, method)
         attempts = [a for row in done if row.method == method for a in _attempts(row, config.peers)]
@@ -164,7 +168,7 @@ def save_account(
             "allow_exposure": config.allow_exposure,
         }
         if plan := (plans or {}).get(method):
-            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config.peers)
+            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config)
         if len(ledgers) == 1:  # the first method's picture
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
@@ -176,16 +180,17 @@ def save_account(
     return certificates
 
 
-def _account(plan: Plan, attempts: Iterable[Attempt], n: int) -> tuple[float, dict[str, Any]]:
-    """Return epsilon after what was opened, and the same as a ledger holds it."""
+def _account(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig) -> tuple[Spent, dict[str, Any]]:
+    """Return epsilon after what was opened and at the end, and the same as a ledger holds it."""
     opened: dict[int, list[tuple[int, ...]]] = {}
     for attempt in attempts:
         if attempt.opened:
-            opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(n)))
+            opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(config.peers)))
     epsilons = epsilon_by_round(plan, opened)
     now = max(epsilons.values(), default=0.0)
     by_round = {str(round): epsilon for round, epsilon in epsilons.items()}
-    return now, {**words.to_dict(plan, now), "epsilon_by_round": by_round}
+    end = at_the_end(plan, opened, config.rounds)
+    return (now, end), {**words.to_dict(plan, now, end), "epsilon_by_round": by_round}
 
 
 def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
@@ -219,7 +224,7 @@ def _check_drawing(config: TrainConfig) -> None:
 
 
 def _certificates(
-    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, float]
+    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, Spent]
 ) -> tuple[RunCertificate, ...]:
     """Return what is certified for each private method, with what holds over rounds, and what was spent so far."""
     absence = given or drawing(config) or EVERYBODY
@@ -233,7 +238,8 @@ def _certificates(
             remark=_remark(config),
             over_rounds=_over_rounds(config, certificate, absence),
             plan=plans.get(method),
-            epsilon=spent.get(method, 0.0),
+            epsilon=spent[method][0] if method in spent else 0.0,
+            end=spent[method][1] if method in spent else None,
         )
         for method in private(config)
     )

@@ -25,8 +25,9 @@ class RunCertificate:
         What was asked for, and what the reader must know about this run.
     over_rounds
         What holds over rounds, in words.
-    plan, epsilon
-        Of differential privacy, if there is any: what is spent, and how much was so far.
+    plan, epsilon, end
+        Of differential privacy, if there is any: what is spent, how much was so far, and how much will be at the end
+        (None: as planned).
     """
 
     method: str
@@ -38,6 +39,7 @@ class RunCertificate:
     over_rounds: str
     plan: Plan | None = None
     epsilon: float = 0.0
+    end: float | None = None
 
     @property
     def sentence(self) -> str:
@@ -48,7 +50,7 @@ class RunCertificate:
     def _budget(self) -> str:
         if self.plan is None:
             return ""
-        return words.sentence(self.plan, self.epsilon, examined=self.certificate.exhaustive)
+        return words.sentence(self.plan, self.epsilon, self.end, examined=self.certificate.exhaustive)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON holds them; what does not apply is left out."""
@@ -63,7 +65,10 @@ class RunCertificate:
             "over_rounds": self.over_rounds,
         }
         if self.plan is not None:
-            values["differential_privacy"] = {**words.to_dict(self.plan, self.epsilon), "sentence": self._budget}
+            values["differential_privacy"] = {
+                **words.to_dict(self.plan, self.epsilon, self.end),
+                "sentence": self._budget,
+            }
         return values
 
 
