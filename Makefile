@@ -37,13 +37,13 @@ notebooks: $(VENV)-docs/.ready  ## run the notebooks again and store what they p
 	$(VENV)-docs/bin/python docs/run_notebooks.py
 
 dist: $(VENV)-docs/.ready  ## make wheel and source distribution in dist/, and check them
-	rm -rf dist
+	rm -rf dist build/lib
 	$(VENV)-docs/bin/python -m build --no-isolation --outdir dist .
 	$(VENV)-docs/bin/python -m twine check --strict dist/*
 
-sbom: $(VENV)-sbom/.ready  ## list what a site installs, as CycloneDX, in build/sbom.json
+sbom: $(VENV)-sbom/.ready $(VENV)-site/.ready  ## list what a site installs, as CycloneDX, in build/sbom.json
 	mkdir -p build
-	$(VENV)-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --validate --output-file build/sbom.json $(BIN)/python
+	$(VENV)-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --validate --output-file build/sbom.json $(VENV)-site/bin/python
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
@@ -60,7 +60,7 @@ campaign: $(READY)  ## kill, stop, cut and fill the disks of real processes: ARG
 	$(BIN)/python -m tests.network.campaign $(ARGS)
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower $(VENV)-docs $(VENV)-sbom build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower $(VENV)-docs $(VENV)-sbom $(VENV)-site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -88,7 +88,15 @@ $(VENV)-docs/.ready: pyproject.toml constraints.txt
 	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,dp,docs]'
 	touch $@
 
-$(VENV)-sbom/.ready: constraints.txt $(READY)
+# what a site has, and nothing for tests
+$(VENV)-site/.ready: pyproject.toml constraints.txt
+	test -x $(VENV)-site/bin/python || $(PYTHON) -m venv $(VENV)-site
+	$(VENV)-site/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(VENV)-site/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[learn,data,dp]'
+	$(VENV)-site/bin/python -m pip uninstall --quiet --yes pip
+	touch $@
+
+$(VENV)-sbom/.ready: constraints.txt
 	test -x $(VENV)-sbom/bin/python || $(PYTHON) -m venv $(VENV)-sbom
 	$(VENV)-sbom/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt cyclonedx-bom
 	touch $@

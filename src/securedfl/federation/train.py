@@ -111,9 +111,9 @@ def train(
     made = task_of(config, app, observer.preparing)
     config = chosen_by(made, config)
     task, plans = planned(config, made, design)
-    promises = pass_gate(config, design, plans=plans)
+    certificates = pass_gate(config, design, plans=plans)
     folder = RunFolder.create(config.out or default_folder(config), config, design)
-    save_certificate(folder.path, promises)
+    save_certificate(folder.path, certificates)
     return _run(folder, task, plans, observer)
 
 

@@ -25,8 +25,8 @@ class Learner(Protocol):
     buffers: tuple[slice, ...]
     samples: int
     recipe: Recipe | None
-    common: Mapping[str, Any]
     held: Held
+    common: Mapping[str, Any]
 
     def initial(self) -> Array:
         """Return w^0 of this peer."""
@@ -70,8 +70,8 @@ class AppLearner:
         self.buffers = buffers_of(self.schema, self._model)
         self.recipe: Recipe | None = None
         self.samples = app.size
-        self.common: Mapping[str, Any] = app.common
         self.held = Held(self.samples)
+        self.common: Mapping[str, Any] = app.common
 
     def initial(self) -> Array:
         """Return the model's own first parameters."""

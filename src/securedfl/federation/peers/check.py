@@ -22,7 +22,7 @@ from securedfl.network.shell import CLOCK_SLACK
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.values import Event, LinkUp, Message, Reach
 from securedfl.network.words import ways_in_words
-from securedfl.privacy.promise import told
+from securedfl.privacy.run_certificate import told
 
 PATIENCE = 5.0
 """Seconds that another site has to answer."""

@@ -125,13 +125,13 @@ def up(
         # a mistake in the app is told before anything is written
         config = chosen_by(task_of(config), config)
     config, plans = _with_records(config, design)
-    promises = pass_gate(config, design, absence, plans)
+    certificates = pass_gate(config, design, absence, plans)
     folder = RunFolder.create(path, config, design)
     if observer is not None:
         observer.folder = path
     peers: list[LocalPeer] = []
     try:
-        save_certificate(path, promises)
+        save_certificate(path, certificates)
         files = prepare(path / FEDERATION, config, deadlines)
         peers = [_start(file) for file in files]
         while any(peer.process.poll() is None for peer in peers) and not any(map(_failed, peers)):

@@ -29,7 +29,7 @@ from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.promise import Promise
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.storage import make_folder
@@ -54,7 +54,7 @@ class Site:
     me: int
     files: KeyFiles
     design: Design
-    promises: tuple[Promise, ...]
+    certificates: tuple[RunCertificate, ...]
     plan: Plan | None = None
 
     @classmethod
@@ -95,7 +95,7 @@ class Site:
         assert chosen is not None  # noqa: S101 - the method of real peers communicates
         plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
         made = replace(self, plan=plan)
-        return replace(made, promises=pass_gate(config, self.design, self.federation.missing, made.plans))
+        return replace(made, certificates=pass_gate(config, self.design, self.federation.missing, made.plans))
 
 
 @dataclass(frozen=True)
