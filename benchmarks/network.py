@@ -29,26 +29,23 @@ OPTIONS = {
 }  # for nine peers, both are two shares per peer
 
 
-def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
-    """Run one peer: an average with every partition first, to warm up, then as many as asked for."""
+def peer_settings(folder: Path, me: int, job: dict[str, Any]) -> tuple[Any, int]:
+    """Return what one peer is, and how many partitions its design has."""
     from securedfl.designs import best
     from securedfl.network.core.entries import Peer as Line
     from securedfl.network.core.entries import Settings
     from securedfl.network.core.state import Rules, State
     from securedfl.network.data.averages import Averages
     from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
-    from securedfl.network.data.memory import share_one_heap
-    from securedfl.network.peer import Peer
     from securedfl.network.progress import PeerSettings
     from securedfl.network.wire.keys import KeyFiles
     from securedfl.protocols import by_name
 
-    share_one_heap()
     n, size, protocol = job["peers"], job["size"], job["protocol"]
     design = best(n, 3, 0)
     # two shares per peer need two partitions
     design = design if design.gap >= 2 else best(n, 2, 0)
-    averaging = by_name(protocol).on(design, **OPTIONS.get(protocol, {}))
+    averaging = by_name(protocol).on(design, **job.get("options", OPTIONS.get(protocol, {})))
     row, turn = averaging.protocol, lru_cache(averaging.at)
     keys, last = folder / "keys", design.gap + job["repeat"]
     settings = PeerSettings(
@@ -76,20 +73,31 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
         listen=f"127.0.0.1:{job['roster'][me][2]}",
         proxy=f"http://127.0.0.1:{job['proxies'][me]}" if "proxies" in job else None,
     )
+    return settings, design.gap
+
+
+def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
+    """Run one peer: an average with every partition first, to warm up, then as many as asked for."""
+    from securedfl.network.data.memory import share_one_heap
+    from securedfl.network.peer import Peer
+
+    share_one_heap()
+    settings, partitions = peer_settings(folder, me, job)
+    size, last = job["size"], partitions + job["repeat"]
     vector = np.random.default_rng(me).standard_normal(size, dtype=np.float32)
     vector *= 0.05
     with Peer(settings) as running:
         running.begin()
         before, spans = resident() - vector.nbytes, []
         for round in range(last):
-            if round == design.gap:
+            if round == partitions:
                 (got, sent), wire, processor = running.links.traffic, loopback_bytes(), time.process_time()
             time.sleep(job.get("train", 0.0))
             began = time.monotonic()
             running.average(vector, round)
             spans.append((began, time.monotonic()))
         result = {
-            "spans": spans[design.gap :],
+            "spans": spans[partitions:],
             "sent": running.links.traffic[1] - sent,
             "received": running.links.traffic[0] - got,
             "wire": (wire, loopback_bytes()),
@@ -151,20 +159,24 @@ def loopback_bytes() -> int:
     return 0
 
 
+def make_roster(folder: Path, peers: int) -> list[tuple[str, str, int, str]]:
+    """Make everybody's keys; return who listens where, and by which key they are known."""
+    from securedfl.federation.founding.files import free_ports
+    from securedfl.network.wire import keys as certificates
+
+    certificates.create_authority(folder / "keys")
+    files = [certificates.issue(folder / "keys", f"p{k}") for k in range(peers)]
+    prints = [certificates.describe(file.certificate).fingerprint for file in files]
+    return [(f"p{k}", "127.0.0.1", port, prints[k]) for k, port in enumerate(free_ports(peers))]
+
+
 def run(
     role: str, job: dict[str, Any], on_ports: Callable[[list[int]], None] = lambda _ports: None
 ) -> list[dict[str, Any]]:
     """Start all processes of one measurement and collect what they report; ``on_ports`` is told where they listen."""
-    from securedfl.federation.founding.files import free_ports
-    from securedfl.network.wire import keys as certificates
-
-    peers = job["peers"]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        certificates.create_authority(folder / "keys")
-        files = [certificates.issue(folder / "keys", f"p{k}") for k in range(peers)]
-        prints = [certificates.describe(file.certificate).fingerprint for file in files]
-        roster = [(f"p{k}", "127.0.0.1", port, prints[k]) for k, port in enumerate(free_ports(peers))]
+        folder, peers = Path(name), job["peers"]
+        roster = make_roster(folder, peers)
         on_ports([port for _, _, port, _ in roster])
         (folder / "job.json").write_text(json.dumps({**job, "roster": roster}))
         command = [sys.executable, __file__, "--role", role, "--folder", name]

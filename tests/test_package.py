@@ -60,7 +60,7 @@ def test_what_users_import_is_there_and_documented():
         if not isinstance(found, type):
             assert all(f"{section}\n" in text for section in ("Parameters", "Returns", "Raises")), name
         if not name.endswith("Error") and name != "TrainConfig":
-            # its fields have descriptions, which are checked against docs/configuration.md
+            # its fields have descriptions, which are checked against docs/reference/configuration.md
             parameters = set(inspect.signature(found).parameters)
             documented = set(re.findall(r"\w+", " ".join(re.findall(r"^ {4,8}(\w+(?:, \*{0,2}\w+)*)$", text, re.M))))
             documented |= set(re.findall(r"^ {4}\*\*(\w+)$", text, re.M))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from securedfl.designs import Design, best_design
 from securedfl.errors import (
+    AppError,
     ConfigError,
     DesignError,
     InvalidInputError,
@@ -29,7 +30,7 @@ from securedfl.simulation.average import average, average_
 if TYPE_CHECKING:
     from securedfl.federation.apps.app import App
     from securedfl.federation.config import TrainConfig
-    from securedfl.federation.peers.join import join
+    from securedfl.federation.joining.join import join
     from securedfl.federation.run_folder.model import load
     from securedfl.federation.train import resume, train
     from securedfl.learning.data.folder import read_folder
@@ -42,7 +43,7 @@ _LOADED_WHEN_USED = {
     "Portion": "securedfl.learning.data.portions",
     "TrainConfig": "securedfl.federation.config",
     "deal": "securedfl.learning.data.portions",
-    "join": "securedfl.federation.peers.join",
+    "join": "securedfl.federation.joining.join",
     "read_folder": "securedfl.learning.data.folder",
     "load": "securedfl.federation.run_folder.model",
     "resume": "securedfl.federation.train",
@@ -59,6 +60,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "App",
+    "AppError",
     "Certificate",
     "ConfigError",
     "Design",

@@ -54,10 +54,23 @@ def dtype_name(name: str, value: Any) -> str:
     return kind
 
 
+def gathered(value: Any) -> Any:
+    """Return an array or tensor; one that is spread over processes (a DTensor) as a whole, in all of them together."""
+    return value.full_tensor() if is_tensor(value) and hasattr(value, "full_tensor") else value
+
+
+def spread(value: Any, like: Any) -> Any:
+    """Return a whole tensor that all processes hold, spread over them as another one is, if it is."""
+    if not (is_tensor(like) and hasattr(like, "full_tensor")) or hasattr(value, "full_tensor"):
+        return value
+    distribute = sys.modules["torch.distributed.tensor"].distribute_tensor
+    return distribute(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
 def to_numpy(value: Any) -> Array:
     """Return an array or tensor as numpy has it; bfloat16, which numpy has not, as float32."""
     if is_tensor(value):
-        cpu = value.detach().cpu()
+        cpu = gathered(value.detach()).cpu()
         return np.asarray((cpu.float() if str(cpu.dtype) == "torch.bfloat16" else cpu).numpy())
     return np.asarray(value)
 
@@ -67,13 +80,14 @@ def made_like(array: Array, template: Any) -> Any:
     if is_tensor(template):
         # loaded, because a tensor exists
         torch = sys.modules["torch"]
-        return torch.from_numpy(np.array(array)).to(dtype=template.dtype, device=template.device)
+        return spread(torch.from_numpy(np.array(array)).to(dtype=template.dtype, device=template.device), template)
     return np.asarray(array).astype(template.dtype)
 
 
 def place(value: Any) -> Hashable | None:
     """Return where and how an array lies in memory, None if it is empty or no array."""
     if is_tensor(value):
+        value = value.to_local() if hasattr(value, "to_local") else value
         address = value.data_ptr() if value.numel() else 0
         return (str(value.device), address, tuple(value.shape), value.stride(), str(value.dtype)) if address else None
     if isinstance(value, np.ndarray) and value.size:

@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from securedfl.arrays import is_tensor
+from securedfl.arrays import gathered, is_tensor, spread
 from securedfl.errors import InvalidInputError
-from securedfl.parameters import Array, Integers, Schema, Tree, frozen_in
+from securedfl.parameters import Array, Integers, Named, Schema, Tree, frozen_in
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Container:
         a list of its ``param_groups``, the parameters that it trains, and nothing of its state; a dict its arrays; a
         list, or anything else to go through once, its arrays or pairs of a name and an array.
         """
+        given = _unwrapped(given)
         if isinstance(given, np.ndarray) or is_tensor(given):
             return cls(given, given)
         if hasattr(given, "peft_config") and hasattr(given, "named_parameters"):
@@ -85,9 +86,10 @@ class Container:
         """Return what is averaged as a vector that may share memory with the container."""
         return schema.flatten(self.tree)
 
-    def at_home(self, schema: Schema) -> dict[str, Any]:
+    def at_home(self, schema: Schema) -> Named:
         """Return what is not averaged, by name."""
-        return schema.at_home(self.tree) if isinstance(self.tree, Mapping) else {}
+        home = schema.at_home(self.tree) if isinstance(self.tree, Mapping) else {}
+        return {name: gathered(value) for name, value in home.items()}
 
     def made(self, schema: Schema, vector: Array) -> Tree:
         """Return a vector as new arrays: named if the container's are, a list for an optimiser or a list."""
@@ -106,6 +108,7 @@ class Container:
 
     def replace(self, arrays: Mapping[str, Any]) -> None:
         """Replace some arrays, in place."""
+        arrays = {name: spread(value, self.tree[name]) for name, value in arrays.items()}
         if self.whole:
             self.given.load_state_dict({**self.tree, **arrays})
             return
@@ -114,6 +117,16 @@ class Container:
                 _write(self.tree[name], value)
             else:
                 self.tree[name] = value
+
+    def check_fits(self, schema: Schema) -> None:
+        """Raise `InvalidInputError` if it lacks what is averaged, as one process of a site may."""
+        arrays = {str(k): v for k, v in self.tree.items()} if isinstance(self.tree, Mapping) else {"": self.tree}
+        for leaf in schema.leaves:
+            if leaf.name not in arrays or _shape(arrays[leaf.name]) != leaf.shape:
+                raise InvalidInputError(
+                    f"{_called(leaf.name)} is missing here or has another shape than in the first process of this "
+                    "site; all its processes must hold the same model"
+                )
 
     def check_in_place(self, schema: Schema) -> None:
         """Raise `InvalidInputError` if what is averaged cannot be changed in place; before work is lost."""
@@ -144,7 +157,15 @@ def flatten_all(
     return schemas[0], [one.flatten(schema) for schema, one in zip(schemas, containers, strict=True)]
 
 
-def _adapter(model: Any) -> dict[str, Any]:
+def _unwrapped(given: Any) -> Any:
+    """Return the module inside those that change its parameters' names: DDP's, and that of torch.compile."""
+    inner = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+    while hasattr(given, "state_dict") and (name := inner.get(type(given).__name__)):
+        given = getattr(given, name)
+    return given
+
+
+def _adapter(model: Any) -> Named:
     """Return those parameters of a PEFT model that are trained: its active adapter, and what is saved with it."""
     found = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not found:
@@ -155,14 +176,18 @@ def _adapter(model: Any) -> dict[str, Any]:
     return found
 
 
-def _grouped(groups: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _grouped(groups: Iterable[Mapping[str, Any]]) -> Named:
     """Return the parameters of an optimiser by their names, if it knows them, or else by group and place."""
-    found: dict[str, Any] = {}
+    found: Named = {}
     for number, group in enumerate(groups):
         parameters = list(group["params"])
         names = group.get("param_names") or [f"{number}.{place}" for place in range(len(parameters))]
         found |= dict(zip(names, parameters, strict=True))
     return found
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    return tuple(value.shape if is_tensor(value) else np.shape(value))
 
 
 def _is_array(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Errors that a user can act on; each kind has a stable exit code (docs/errors.md)."""
+"""Errors that a user can act on; each kind has a stable exit code (docs/reference/errors.md)."""
 
 from __future__ import annotations
 
@@ -71,6 +71,12 @@ class MissingDependencyError(SecuredFLError, ImportError):
     """An optional package is needed; the text gives the command that installs it."""
 
     exit_code = 9
+
+
+class AppError(SecuredFLError):
+    """A function of the user's own app raised something; the text names it, the peer and the lines of the app."""
+
+    exit_code = 13
 
 
 EXTRAS = {

@@ -13,20 +13,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from securedfl.arrays import Array as Array
 from securedfl.arrays import as_array, dtype_name, holds_floats, made_like, place, to_numpy
-from securedfl.errors import InvalidInputError, unknown
+from securedfl.errors import ConfigError, InvalidInputError, unknown
 
 Integers = Literal["own", "average"]
 """What becomes of whole-number arrays beside floats: every peer keeps its own, or they are averaged and rounded."""
 
 Tree = Any
 """An array, a torch tensor, or a mapping of names to them."""
+
+Named = dict[str, Any]
+"""Arrays or torch tensors by name; torch is not imported here, so any value will do."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,7 @@ class Schema:
         """
         if dtype not in (None, "float32", "float64"):
             raise InvalidInputError(f"the flat vector can be float32 or float64, not {dtype}")
-        if integers not in ("own", "average"):
-            raise unknown("value of integers", integers, ("own", "average"))
+        check_integers(integers)
         items = _items(tree)
         ties = _ties(items)
         home = _matching(local, [name for name, _ in items]).union(frozen)
@@ -128,6 +130,18 @@ class Schema:
         """Short content hash that peers compare before they average."""
         content = [self.dtype, *([leaf.name, leaf.shape, leaf.dtype] for leaf in self.leaves)]
         return hashlib.sha256(b"securedfl schema 1\0" + json.dumps(content).encode()).hexdigest()[:16]
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The schema as plain values, for another process; see `of_told`."""
+        leaves = [[leaf.name, list(leaf.shape), leaf.dtype] for leaf in self.leaves]
+        return {"leaves": leaves, "dtype": self.dtype, "ties": dict(self.ties)}
+
+    @classmethod
+    def of_told(cls, told: Mapping[str, Any]) -> Schema:
+        """Return the schema that another process told."""
+        leaves = tuple(Leaf(name, tuple(shape), dtype) for name, shape, dtype in told["leaves"])
+        return cls(leaves, told["dtype"], told["ties"])
 
     def __str__(self) -> str:
         return f"{self.size} values in {len(self.leaves)} arrays, {self.hash[:8]}"
@@ -183,10 +197,21 @@ class Schema:
             found[name] = found[first]
         return dict(zip(like, found.values(), strict=True)) if isinstance(like, Mapping) else found[""]
 
-    def at_home(self, tree: Mapping[str, Any]) -> dict[str, Any]:
+    def at_home(self, tree: Mapping[str, Any]) -> Named:
         """Return those arrays of a model that are not averaged, by name."""
         travelling = {leaf.name for leaf in self.leaves} | self.ties.keys()
         return {name: value for name, value in tree.items() if str(name) not in travelling}
+
+
+def check_integers(integers: Any) -> None:
+    """Refuse what is no choice for whole-number arrays, by a `ConfigError`."""
+    if integers == "maximum":
+        raise ConfigError(
+            'integers = "maximum" is not possible: peers add up behind masks, and a maximum is no sum, so everybody '
+            'would have to tell its own numbers. Use "own" (each keeps its numbers) or "average" (averaged and rounded)'
+        )
+    if integers not in get_args(Integers):
+        raise unknown("value of integers", str(integers), get_args(Integers))
 
 
 def frozen_in(model: Any) -> frozenset[str]:

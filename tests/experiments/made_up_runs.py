@@ -2,11 +2,15 @@
 
 import json
 
+import numpy as np
 from typer.testing import CliRunner
 
 from securedfl.cli import app
 from securedfl.experiments.presets import read_preset
-from securedfl.experiments.training import needed_runs
+from securedfl.experiments.runs.training import needed_runs
+from securedfl.federation.run_folder.correctness import CorrectKeeper
+from securedfl.federation.run_folder.metrics import Row
+from securedfl.learning.training.task import ScoredOn
 
 
 def curve(rounds, best):
@@ -15,10 +19,11 @@ def curve(rounds, best):
     return [0.1, *rising, best - 0.0005] if rounds > 1 else [0.1, best]
 
 
-def write_run(cell, best, *, done=None, test=10_000):
+def write_run(cell, best, *, done=None, test=10_000, kept=True):
     """Write what `securedfl train` would leave of a run in which methods reach these accuracies.
 
-    ``done`` is the last round, if the run was stopped; it then has no summary.
+    ``done`` is the last round, if the run was stopped; it then has no summary. What a better model gets right is what
+    a worse one does, and more; without ``kept`` that is not known.
     """
     rounds, folder = cell.config.rounds, cell.folder
     folder.mkdir(parents=True)
@@ -36,16 +41,23 @@ def write_run(cell, best, *, done=None, test=10_000):
         for number, value in enumerate(curve(rounds, best[method])[: None if done is None else done + 1])
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for method in best if kept else ():
+        values = curve(rounds, best[method])
+        keeper = CorrectKeeper(folder, method, ScoredOn(*[np.arange(test, dtype=np.int32)] * 2))
+        for number in (values.index(max(values)), rounds):
+            right = np.arange(test) < round(values[number] * test)
+            keeper.see(Row(method=method, round=number, accuracy=values[number]), [right])
+        keeper.before(lambda _: None)(None)
     if done is None:
         summary = {"finished": True, "peers": cell.config.peers, "rounds": rounds, "samples": {"test": test}}
         (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
 
-def write_runs(out, experiment, best, **options):
+def write_runs(out, experiment, best, *, test=10_000, kept=True, **options):
     """Write all runs of an experiment; ``best`` gives the accuracies by method for each run's settings."""
     for cell in needed_runs(read_preset(experiment), out, **options):
-        write_run(cell, best(cell.config) if callable(best) else best)
+        write_run(cell, best(cell.config) if callable(best) else best, test=test, kept=kept)
     return out
 
 

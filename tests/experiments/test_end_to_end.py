@@ -150,6 +150,20 @@ def test_a_stopped_experiment_goes_on_with_resume_and_ends_with_the_same_numbers
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+def test_an_estimate_measures_and_trains_nothing(reproduce, tmp_path):
+    result = reproduce(
+        "table", *TINY, "--rounds", 4, "--datasets", "femnist", "--out", tmp_path, "--estimate", "--json"
+    )
+    told = json.loads(result.stdout)
+    (run,) = told["runs"]
+    assert run["round"]["averages"].keys() == {"local", "fedavg", "paper", "secured", "shares"}
+    one = run["round"]["train"] + run["round"]["score"]
+    expected = 4 * (5 * one + sum(run["round"]["averages"].values()))
+    assert told["seconds"] == run["seconds"] == pytest.approx(expected)
+    assert run["round"]["train"] > 0
+    assert not any(tmp_path.iterdir())
+
+
 def test_groups_counts_partitions(reproduce, tmp_path):
     result = reproduce("groups", "--most", 12, "--seeds", "0-2", "--out", tmp_path, "--json")
     record = json.loads(result.stdout)
@@ -175,8 +189,18 @@ def test_groups_counts_partitions(reproduce, tmp_path):
 
 def test_partitions_that_fall_are_told():
     rows = [Counted(3, n, [gap], best=1, bound=2) for n, gap in ((6, 5), (9, 4), (12, 3))]
-    result = groups.present(groups.GroupsData(rows, seeds=[0], most=12))
+    result = groups.present(groups.GroupsData(rows, seeds=[0], most=60))
     assert [finding.verdict for finding in result.findings] == ["differs", "holds", "differs"]
+
+
+def test_no_verdict_changes_with_the_number_of_peers_asked_for():
+    growing = [Counted(3, n, [n // 3, n // 3 + 1], best=n, bound=n) for n in range(6, 61, 3)]
+    beyond = [Counted(3, n, [1, 1], best=0, bound=n) for n in range(63, 151, 3)]
+    told = [
+        [finding.verdict for finding in groups.present(groups.GroupsData(rows, seeds=[0, 1], most=most)).findings]
+        for rows, most in ((growing, 60), (growing + beyond, 150), (growing[:3], 12))
+    ]
+    assert told == [["holds", "holds", "holds"]] * 2 + [["not measured", "holds", "not measured"]]
 
 
 def test_all_shows_what_is_there_without_training(reproduce, tmp_path, monkeypatch):

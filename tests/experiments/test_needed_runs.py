@@ -7,9 +7,11 @@ import pytest
 from securedfl.errors import ConfigError
 from securedfl.experiments import paper
 from securedfl.experiments.presets import NAMES, Scale, names, read_preset, scaled_in_words, whole_numbers
-from securedfl.experiments.training import needed_runs
+from securedfl.experiments.runs.estimate import RoundTime, estimate
+from securedfl.experiments.runs.training import examine, needed_runs
 from securedfl.federation.config import TrainConfig
 from securedfl.protocols.admm import AUTHORS
+from tests.experiments.made_up_runs import write_run
 
 OUT = Path("out")
 
@@ -30,7 +32,7 @@ def test_presets_have_the_papers_settings(name):
             "cifar10": ("resnet18", "rmsprop"),
         }
         assert (config.model, config.optimizer) == expected[config.dataset]
-        assert config.dealing == "natural"
+        assert (config.dealing, config.initial) == ("natural", "common")
 
 
 def test_curves_need_no_runs_of_their_own():
@@ -64,10 +66,16 @@ def test_full_size_folders_have_plain_names_and_the_settings_of_an_ordinary_trai
             "seed": 0,
             "workers": 2,
             "data_dir": "elsewhere",
-            "initial": "own",
         }
     )
     assert trained.changed_from(cell.config) == []
+
+
+def test_own_starts_have_runs_of_their_own():
+    cells = needed_runs(read_preset("table"), OUT, datasets=["femnist"], peers=[9], initial="own", rounds=5)
+    assert folders(cells) == ["femnist-9-seed0-own-rounds0.1"]
+    assert cells[0].config.initial == "own"
+    assert cells[0].about == "femnist, 9 peers, seed 0, own starts (scaled: 5 of 50 rounds)"
 
 
 def test_scaled_folders_say_so():
@@ -125,6 +133,24 @@ def test_lists_of_numbers_and_names():
             whole_numbers(bad, "--seeds")
     with pytest.raises(ConfigError, match="--datasets"):
         names("femnist,femnist", "--datasets")
+
+
+def test_an_estimate_counts_what_is_left_and_measures_each_kind_once(tmp_path):
+    runs = needed_runs(read_preset("table"), tmp_path, datasets=["femnist"], peers=[9], seeds=[0, 1, 2], rounds=10)
+    write_run(runs[0], dict.fromkeys(runs[0].config.methods, 0.9))
+    write_run(runs[1], {"local": 0.9, "fedavg": 0.9}, done=4)
+    states = {run.folder: examine(run) for run in runs}
+    asked = []
+
+    def measure(config):
+        asked.append(config.seed)
+        return RoundTime(train=2.0, score=1.0, averages=dict.fromkeys(config.methods, 0.5) | {"local": 0.0})
+
+    found = estimate(runs, states, lambda _: None, measure)
+    assert asked == [1]
+    assert [one.state for one in found] == ["finished", "unfinished", "absent"]
+    whole = 10 * (5 * 3.0 + 4 * 0.5)
+    assert [one.seconds for one in found] == [0, whole - 4 * (2 * 3.0 + 0.5), whole]
 
 
 def test_unknown_data_set_and_impossible_peers_are_refused_before_anything_runs():

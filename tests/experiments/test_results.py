@@ -9,10 +9,10 @@ import pytest
 
 from securedfl.errors import RunFolderError
 from securedfl.experiments import paper, table
-from securedfl.experiments.found_runs import Cell, find, mean, spread
 from securedfl.experiments.presets import Scale, read_preset
 from securedfl.experiments.result_files import EXPERIMENTS, csv_text, make_record, markdown
-from securedfl.experiments.training import examine, forecast, needed_runs, train_missing
+from securedfl.experiments.runs.found import find, mean, spread
+from securedfl.experiments.runs.training import examine, forecast, needed_runs, train_missing
 from tests.experiments.made_up_runs import curve, invoke, write_run, write_runs
 
 TABLE = read_preset("table")
@@ -38,9 +38,17 @@ def verdicts(result):
 
 
 def test_the_papers_own_accuracies_satisfy_every_claim(tmp_path):
-    out = write_runs(tmp_path, "table", as_published)
+    out = write_runs(tmp_path, "table", as_published, test=200_000, datasets=["femnist", "cifar10"])
+    write_runs(tmp_path, "table", as_published, datasets=["shakespeare"])
     result = shown("table", out)
-    assert set(verdicts(result).values()) == {"holds"}
+    few = {finding.claim for finding in result.findings if finding.verdict == "not decided"}
+    # 10,000 samples are too few for these
+    assert few == {
+        "SecureD-FL as published is within 0.02 points of FedAvg on Shakespeare",
+        "SecureD-FL exact is within 0.02 points of FedAvg on Shakespeare",
+        "More peers hurt Local-Only on Shakespeare",
+    }
+    assert set(verdicts(result).values()) == {"holds", "not decided"}
     assert result.scaled == []
     assert result.table.rows[0] == [
         "9",
@@ -53,6 +61,7 @@ def test_the_papers_own_accuracies_satisfy_every_claim(tmp_path):
         "99.53 %",
         "99.53 %",
         "99.52 %",
+        "common",
         "full",
     ]
     assert result.compact.rows[5] == [
@@ -94,17 +103,11 @@ def test_mean_and_spread_of_few():
     assert math.isnan(mean([]))
 
 
-def test_noise_is_that_of_the_test_set():
-    cell = Cell("femnist", 9, "", 50, 1.0, 1.0, seeds=[0, 1], predictions=5_000)
-    assert cell.noise(0.5) == pytest.approx(100 * math.sqrt(0.5 / 10_000))
-    assert math.isnan(replace(cell, predictions=None).noise(0.5))
-
-
 def test_what_was_not_run_is_missing_and_not_invented(tmp_path):
     write_runs(tmp_path, "table", OURS, datasets=["femnist"], peers=[9])
     result = shown("table", tmp_path)
     assert len(result.table.rows) == 6
-    assert result.table.rows[1][2:] == ["50.54 %", "–", "52.70 %", "–", "52.71 %", "–", "–", "–", "–"]
+    assert result.table.rows[1][2:] == ["50.54 %", "–", "52.70 %", "–", "52.71 %", "–", "–", "–", "–", "–"]
     found = verdicts(result)
     assert found["SecureD-FL as published is within 0.6 points of FedAvg on CIFAR-10"] == "not measured"
     assert found["More peers hurt Local-Only on FEMNIST"] == "not measured"
@@ -132,7 +135,6 @@ def test_methods_of_an_unfinished_run_count_once_they_have_all_rounds(tmp_path):
         file.write(json.dumps({"method": "local", "round": 4, "accuracy": 0.93}) + "\n")
     run = find(TABLE, tmp_path)[0]
     assert run.curves == {"local": [*curve(4, 0.9)[:4], 0.93]}
-    assert run.predictions is None
     result = shown("table", tmp_path)
     assert result.table.rows[0][2:6] == ["99.01 %", "93.00 %", "99.52 %", "–"]
 
@@ -186,21 +188,67 @@ def test_damaged_metrics_of_a_run_are_an_error_and_not_a_gap(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fedavg", "ours", "verdict"),
-    [(0.99, 0.9902, "holds"), (0.99, 0.9895, "within noise"), (0.99, 0.98, "differs")],
+    ("ours", "test", "verdict"),
+    [
+        (0.9901, 10_000, "not decided"),
+        (0.9901, 200_000, "holds"),
+        (0.98, 10_000, "differs"),
+        (0.9904, 10_000, "not decided"),
+        (0.9904, 200_000, "differs"),
+    ],
 )
-def test_a_difference_is_judged_against_the_claim_and_the_noise_of_the_test_set(tmp_path, fedavg, ours, verdict):
-    best = {**OURS, "fedavg": fedavg, "paper": ours}
-    write_runs(tmp_path, "table", best, datasets=["femnist"], peers=[9])
+def test_a_claim_holds_or_differs_only_with_its_whole_interval(tmp_path, ours, test, verdict):
+    write_runs(tmp_path, "table", {**OURS, "paper": ours}, datasets=["femnist"], peers=[9], test=test)
+    claim = "SecureD-FL as published is within 0.02 points of FedAvg on FEMNIST"
+    (found,) = [finding for finding in shown("table", tmp_path).findings if finding.claim == claim]
+    assert found.verdict == verdict
+    assert ("would decide" in found.numbers) == (verdict == "not decided")
+    assert "one seed" in found.numbers
+
+
+def test_without_the_samples_that_were_right_nothing_is_decided(tmp_path):
+    write_runs(tmp_path, "table", {**OURS, "paper": 0.9}, datasets=["femnist"], peers=[9], kept=False)
     found = verdicts(shown("table", tmp_path))
-    assert found["SecureD-FL as published is within 0.02 points of FedAvg on FEMNIST"] == verdict
+    assert set(found.values()) == {"not decided", "not measured"}
+    assert found["SecureD-FL as published is within 0.02 points of FedAvg on FEMNIST"] == "not decided"
+
+
+def test_own_starts_are_a_row_that_is_not_judged(tmp_path):
+    write_runs(tmp_path, "table", OURS, datasets=["femnist"], peers=[9])
+    common = verdicts(shown("table", tmp_path))
+    write_runs(tmp_path, "table", {**OURS, "fedavg": 0.5}, datasets=["femnist"], peers=[9], initial="own")
+    assert (tmp_path / "runs" / "femnist-9-seed0-own").is_dir()
+    data = collected("table", tmp_path)
+    record, result = make_record("table", data, command="c", chosen={})
+    assert [row[-2] for row in result.table.rows if row[1] == "FEMNIST"] == ["common", "own", "–"]
+    assert result.compact.rows[1][0] == "FEMNIST, 9 peers, own starts"
+    assert record.commands[1] == "securedfl reproduce table --datasets femnist --peers 9 --seeds 0 --initial own"
+    assert verdicts(result) == common
+
+
+def test_several_seeds_say_more_than_one(tmp_path):
+    worse = {0: 0.9899, 1: 0.9896, 2: 0.9894}
+    write_runs(
+        tmp_path,
+        "table",
+        lambda config: {**OURS, "paper": worse[config.seed]},
+        datasets=["femnist"],
+        peers=[9],
+        seeds=[0, 1, 2],
+    )
+    cell = collected("table", tmp_path).cells[0]
+    difference = cell.against["paper"]
+    assert (difference.seeds, difference.predictions, difference.users) == (3, 30_000, 30_000)
+    assert (difference.only_first, difference.only_second) == (0, 11)
+    assert difference.points == pytest.approx(-11 / 300)
+    assert difference.low < -0.0633 < difference.high  # two of three seeds are enough to be so unlucky
 
 
 def test_local_only_that_is_not_below_differs(tmp_path):
     best = {9: {**OURS, "local": 0.995}, 15: {**OURS, "local": 0.999}}
     write_runs(tmp_path, "table", lambda config: best[config.peers], datasets=["femnist"])
     found = verdicts(shown("table", tmp_path))
-    assert found["Local-Only is clearly below FedAvg"] == "differs"
+    assert found["Local-Only is below FedAvg"] == "differs"
     assert found["More peers hurt Local-Only on FEMNIST"] == "differs"
 
 
@@ -221,7 +269,7 @@ def test_accuracy_by_iterations(tmp_path):
 def test_accuracy_that_depends_on_the_iterations_differs(tmp_path):
     write_runs(tmp_path, "accuracy", lambda c: {"paper": 0.9 + 0.01 * c.iterations, "secured": 0.9})
     found = verdicts(shown("accuracy", tmp_path))
-    assert found["More than one iteration makes no difference to the best accuracy (two standard errors)"] == "differs"
+    assert found["More than two iterations are within 1 point of two in best accuracy"] == "differs"
 
 
 def test_a_finished_run_is_reused_and_an_unfinished_one_needs_resume(tmp_path):

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, DesignError
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.gate import pass_gate, settle
 from securedfl.federation.methods import averaging, choose_design, method, protocol_of
 from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.settings import RhoSchedule, read_toml
 from securedfl.protocols import DEFAULT_RHO, Schedule
 
-DOCS = Path(__file__).parents[2] / "docs" / "configuration.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 
 def test_defaults_are_the_demonstration():
@@ -82,7 +83,7 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
         ({"qqqq": 9}, "unknown key 'qqqq' .* known: allow_exposure"),
         ({"peers": "9"}, "peers = '9' .* must be a whole number"),
         ({"peers": True}, "peers = True .* must be a whole number"),
-        ({"peers": 1}, "peers = 1 .* must be greater than or equal to 2"),
+        ({"peers": 1}, "peers = 1 .* at least 3 peers"),
         ({"rounds": 0}, "rounds = 0"),
         ({"rounds": 2.5}, "rounds = 2.5"),
         ({"seed": -1}, "seed = -1"),
@@ -93,6 +94,8 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
         ({"rho": -1.0}, "rho's start must be a positive finite number"),
         ({"rho": float("nan")}, "rho = nan .* must be a finite number"),
         ({"rho": {"start": 0}}, "rho.start = 0 .* greater than 0"),
+        ({"integers": "maximum"}, 'a maximum is no sum.* Use "own" .* or "average"'),
+        ({"integers": 1}, r"unknown value of integers '1' \(known: average, own\)"),
         ({"workers": 0}, "workers = 0 .* must be 'auto' or greater than or equal to 1"),
         ({"dealing": "odd"}, "dealing = 'odd' .* must be 'even', 'natural' or 'dirichlet'"),
         ({"partition": "even"}, "'partition' in the settings is called 'dealing' now; rename it"),
@@ -165,6 +168,41 @@ def test_designs_by_name_by_file_and_not_at_all(tmp_path):
 )
 def test_auto_takes_the_group_size_that_protects_best(peers, settings, size):
     assert choose_design(TrainConfig.resolve({"peers": peers, **settings})).group_size == size
+
+
+@pytest.mark.parametrize("methods", ["secured", "paper,secured,shares"])
+@pytest.mark.parametrize("peers", [3, 5])
+def test_where_grouped_is_too_weak_shares_take_its_place_and_that_is_told(peers, methods, caplog):
+    """No design has two partitions of five peers that protect them; what is certified is what runs."""
+    config, design = settle(TrainConfig.resolve({"peers": peers, "methods": methods}))
+    assert config.protocol == "shares"
+    assert f"cannot protect {peers} peers against 1 of them" in caplog.text
+    certificate = next(promise.certificate for promise in pass_gate(config, design) if promise.method == "secured")
+    assert (certificate.protocol, certificate.verdict) == ("shares", "only the total")
+
+
+@pytest.mark.parametrize(
+    ("settings", "protocol"),
+    [
+        ({"peers": 9}, "grouped"),
+        ({"peers": 9, "collusion": 2}, "shares"),
+        # what was chosen stays, and is refused
+        ({"peers": 5, "protocol": "grouped"}, "grouped"),
+        ({"peers": 5, "iterations": 2}, "grouped"),
+        ({"peers": 5, "allow_exposure": True}, "grouped"),
+        ({"peers": 5, "group_size": 3}, "grouped"),
+        ({"peers": 5, "methods": "local,fedavg"}, "grouped"),
+    ],
+)
+def test_another_protocol_only_where_it_helps(settings, protocol):
+    assert settle(TrainConfig.resolve(settings))[0].protocol == protocol
+
+
+def test_too_few_peers_are_told_how_many_it_takes():
+    with pytest.raises(ConfigError, match="peers = 1 in the settings: a private average needs at least 3 peers"):
+        TrainConfig.resolve({"peers": 1})
+    with pytest.raises(DesignError, match=r"2 peers are too few.*at least 3 peers, or compare without privacy"):
+        settle(TrainConfig.resolve({"peers": 2}))
 
 
 def test_every_key_is_documented():

@@ -298,7 +298,7 @@ class TestAnyProtocol:
 
 
 def test_the_documented_snippet_works_as_written(capsys):
-    text = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "guides" / "privacy.md").read_text(encoding="utf-8")
     snippet = text.split("```python\n")[1].split("```")[0]
-    exec(compile(snippet, "docs/privacy.md", "exec"), {})  # noqa: S102
+    exec(compile(snippet, "docs/guides/privacy.md", "exec"), {})  # noqa: S102
     assert "private parameters of 7 other peers" in capsys.readouterr().out

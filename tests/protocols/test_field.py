@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import securedfl
 from securedfl.designs import best
-from securedfl.protocols import FieldPoint, grouped, secret_uniform
+from securedfl.protocols import FieldPoint, InsecureSeededDraw, by_name, grouped, secret_uniform
 from securedfl.protocols import field as fields
-from securedfl.protocols.field import PRIMES, PrimeWords
+from securedfl.protocols.field import PRIMES, PrimeWords, once
 from securedfl.protocols.fixedpoint import Symbols
 from securedfl.protocols.shares.shares import shares
 from securedfl.simulation import run
@@ -157,3 +157,53 @@ def test_values_beyond_the_range_get_one_that_fits_unless_one_was_chosen():
 def test_one_iteration_is_refused_with_what_to_do():
     with pytest.raises(securedfl.ConfigError, match='the protocol "paper" takes one'):
         securedfl.average([np.ones(2)] * 9, iterations=1)
+
+
+def test_what_many_peers_compute_of_the_very_same_arrays_is_computed_once():
+    field, made = PrimeWords(32), []
+
+    def sealed(*values):
+        array = np.array(values, dtype=np.uint32)
+        array.flags.writeable = False
+        return array
+
+    def make():
+        made.append(field.add(a, b))
+        return made[-1]
+
+    a, b = sealed(1, 2), sealed(3, 4)
+    first = once("sum", make, a, b)
+    assert once("sum", make, a, b) is first
+    assert len(made) == 1
+    with pytest.raises(ValueError, match="read-only"):
+        first += 1
+    # another question, other memory, and memory that may still change: computed anew
+    for what, arrays in (("other", (a, b)), ("sum", (b, a)), ("sum", (sealed(1, 2), b)), ("sum", (a.copy(), b))):
+        assert once(what, make, *arrays) is not first
+    once("sum", make, a[:], b)
+    assert len(made) == 6
+
+
+def test_peers_that_compute_everything_themselves_get_the_same_bits():
+    """As real peers do, whose messages are in memory of their own."""
+    design = best(9, 3, 0)
+    vectors = list(np.random.default_rng(1).normal(0, 1, (9, 50)).astype(np.float32))
+
+    def alone(me, w, *, draw):
+        steps, received = grouped(me, w, design, draw=draw), None
+        while True:
+            try:
+                outbox = steps.send(received)
+            except StopIteration as stop:
+                return stop.value
+            received = {peer: array.copy() for peer, array in (yield outbox).items()}
+
+    def draws(peer, offset):
+        return InsecureSeededDraw(3, peer=peer, offset=offset)
+
+    together = run(by_name("grouped").on(design), vectors, draws=draws, record=True)
+    apart = run(alone, vectors, draws=draws, record=True)
+    assert together.average.tobytes() == apart.average.tobytes()
+    for one, other in zip(together.transcript, apart.transcript, strict=True):
+        assert (one.step, one.sender, one.receiver) == (other.step, other.sender, other.receiver)
+        assert one.array.tobytes() == other.array.tobytes()

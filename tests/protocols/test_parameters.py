@@ -132,6 +132,7 @@ def test_patterns_keep_parameters_at_home_where_shapes_may_differ():
         ({"local": ["*"]}, InvalidInputError, "nothing is left to average: .* name fewer in local"),
         ({"local": ["head", "body"]}, InvalidInputError, "nothing is left to average"),
         ({"integers": "max"}, ConfigError, r"unknown value of integers 'max' \(known: average, own\)"),
+        ({"integers": "maximum"}, ConfigError, 'a maximum is no sum.* Use "own" .* or "average"'),
     ],
 )
 def test_choices_that_leave_nothing_or_mean_nothing(options, error, message):

@@ -74,8 +74,8 @@ def test_shows_result_table_figures_and_how_to_repeat(make_run: MakeRun) -> None
     folder = make_run()
     page = page_of(folder)
     assert write_report(folder) == folder / "report.html"
-    told = "With 9 peers on digits, SecureD-FL reached 95.79 % test accuracy in 6 rounds"
-    assert f"{told}: the same as FedAvg, 15.96 points above Local-Only." in page.words
+    told = "With 9 peers on digits, SecureD-FL ended at 95.79 % on the test data of all peers after round 6"
+    assert f"{told}: the same as FedAvg." in page.words
     for shown in ("Local-Only", "3.2 × 10⁻¹⁵", "480 kB", "6.00 s", "1.75 s", "finished", "demo"):
         assert shown in page.words
     for shown in ("securedfl train config.toml", "Seed 17", "numpy 2.0.0", 'finish = "exact"'):
@@ -172,7 +172,7 @@ def test_unfinished_run_is_labelled_and_readable(make_run: MakeRun) -> None:
     assert "unfinished: 2 of 6 rounds" in page.words
     assert "Rounds done, of 6: Local-Only 2, FedAvg 2, SecureD-FL 2." in page.words
     assert "--resume" in page.words
-    assert "SecureD-FL reached" in page.words
+    assert "SecureD-FL stands at" in page.words
 
 
 @pytest.mark.parametrize("before", ["round 0", "empty", "missing"])
@@ -214,7 +214,7 @@ def test_certificate_is_shown_with_its_sentence(make_run: MakeRun) -> None:
     (folder / "certificate.json").write_text(json.dumps(CERTIFICATE))
     (folder / "ledger.json").write_text(json.dumps({"rounds": 6, "most_meetings_of_a_pair": 3}))
     page = page_of(folder)
-    assert "Only the total can be learned" in page.words
+    assert "Only the total exactly, but messages tell more" in page.words
     assert "A single participant learns the average and nothing else." in page.words
     assert "Most meetings of a pair 3" in page.words
     assert "Exposure was allowed" not in page.words
@@ -264,15 +264,16 @@ def test_the_exposure_picture_names_its_method(make_run: MakeRun) -> None:
     both = {"secured": CERTIFICATE, "shares": CERTIFICATE}
     (folder / "certificate.json").write_text(json.dumps(both))
     (folder / "exposure.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    assert "Exposure with SecureD-FL Computed" in page_of(folder).words
+    assert "Exposure with SecureD-FL, SecureD-FL shares Computed" in page_of(folder).words
 
 
 def test_certificates_of_several_methods(make_run: MakeRun) -> None:
     folder = make_run()
-    both = {"secured": CERTIFICATE, "shares": CERTIFICATE | {"verdict": "exposed"}}
+    perfect = CERTIFICATE | {"kind": "perfect"}
+    both = {"secured": perfect, "shares": CERTIFICATE | {"verdict": "exposed"}}
     (folder / "certificate.json").write_text(json.dumps(both))
     words = page_of(folder).words
-    assert "Only the total can be learned" in words
+    assert "Only the total can be learned perfect masks" in words
     assert "SecureD-FL shares ✗ Parameters can be exposed" in words
 
 

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from securedfl.adapters.loop import Loop
-from securedfl.federation.peers.join import JoinedPeer
+from securedfl.federation.joining.join import JoinedPeer
 
 
 class FederatedSGD:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import ConfigError, needing
-from securedfl.federation.peers.join import join
+from securedfl.federation.joining.join import join
 
 log = logging.getLogger("securedfl.peer")
 

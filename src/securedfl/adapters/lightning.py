@@ -7,7 +7,7 @@ from typing import Any
 
 from securedfl.adapters.loop import Loop, Part, every, samples_of
 from securedfl.errors import needing
-from securedfl.federation.peers.join import JoinedPeer
+from securedfl.federation.joining.join import JoinedPeer
 
 if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
     # the same under its older name

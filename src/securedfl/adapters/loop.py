@@ -7,13 +7,13 @@ that a loop ends with are the last average.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Sized
 from typing import Any
 
 from securedfl.errors import ConfigError, unknown
-from securedfl.federation.peers.join import JoinedPeer
+from securedfl.federation.joining.join import JoinedPeer
 from securedfl.network.data.averages import RunEndedError
+from securedfl.parameters import Named
 
 log = logging.getLogger("securedfl.peer")
 
@@ -60,7 +60,6 @@ class Loop:
 
         At the very beginning these are the average of what the sites begin with; after a restart, the last average.
         """
-        refuse_several_processes()
         self.ended, self._since = "", 0
         if self._weight is None and self.peer.weighted:
             if samples is None:
@@ -129,19 +128,7 @@ def samples_of(loader: Any) -> int | None:
     return len(dataset) if isinstance(dataset, Sized) else None
 
 
-def refuse_several_processes() -> None:
-    """Raise `ConfigError` where a site trains in several processes: each would average, under one name."""
-    distributed = getattr(sys.modules.get("torch"), "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        count = distributed.get_world_size()
-        if count > 1:
-            raise ConfigError(
-                f"this site trains in {count} processes, and adapters average in one; train in one process, or write "
-                "a loop in which rank 0 calls peer.average_ and broadcasts (docs/frameworks.md)"
-            )
-
-
-def adapter_of(model: Any, name: str) -> dict[str, Any]:
+def adapter_of(model: Any, name: str) -> Named:
     """Return the trained parameters of one adapter of a PEFT model, by name."""
     known = getattr(model, "peft_config", None)
     if not known:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from securedfl.adapters.loop import Loop, refuse_several_processes
+from securedfl.adapters.loop import Loop
 from securedfl.errors import ConfigError, needing
-from securedfl.federation.peers.join import JoinedPeer
+from securedfl.federation.joining.join import JoinedPeer
 
 with needing("securedfl.adapters.torch_averager"):
     from torch.distributed.algorithms.model_averaging.averagers import ModelAverager
@@ -50,7 +50,6 @@ class FederatedAverager(ModelAverager):
 
     def average_parameters(self, params: Any) -> None:
         """Average parameters, or an optimiser's parameter groups, if it is time."""
-        refuse_several_processes()
         late = self.step - self.warmup_steps
         if late >= 0 and late % self.period == 0:
             self.peer.average_(params, self._weight)

@@ -6,7 +6,7 @@ from typing import Any
 
 from securedfl.adapters.loop import Loop, adapter_of, every, samples_of
 from securedfl.errors import needing
-from securedfl.federation.peers.join import JoinedPeer
+from securedfl.federation.joining.join import JoinedPeer
 
 with needing("securedfl.adapters.transformers", "transformers"):
     from transformers import TrainerCallback

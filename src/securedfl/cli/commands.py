@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 from importlib.metadata import version as installed_version
 from typing import Annotated, Any
 
@@ -32,6 +33,7 @@ COMMANDS = (
     "budget",
     "attack",
     "report",
+    "watch",
     "data",
     "reproduce",
 )
@@ -55,11 +57,18 @@ class _Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
 
 
+class _Warnings(logging.Handler):
+    """Says what the package warns of; a peer's log has a file of its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(f"{record.levelname.lower()}: {record.getMessage()}", err=True)
+
+
 app = typer.Typer(
     name="securedfl",
     cls=_Commands,
     help="Federated learning without a server: peers average their models in small groups.",
-    epilog="Exit codes are explained in docs/errors.md.",
+    epilog="Exit codes are explained in docs/reference/errors.md.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -75,6 +84,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def options(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -82,6 +92,9 @@ def options(
 ) -> None:
     """Federated learning without a server: peers average their models in small groups."""
     del version, debug
+    logger = logging.getLogger("securedfl")
+    if ctx.invoked_subcommand != "peer" and not any(isinstance(handler, _Warnings) for handler in logger.handlers):
+        logger.addHandler(_Warnings(logging.WARNING))
 
 
 def _register() -> None:

@@ -58,10 +58,13 @@ def design(
     * `securedfl design 9 --method randomized --seed 7 --out design.json` saves one of the paper's
     """
     chosen, reason = _build(peers, group_size, collusion, method, seed)
+    picture = "" if svg is None else design_svg(chosen)
+    if svg is not None and not picture:
+        raise DesignError(f"{chosen.n} peers are too many for a drawing; use --out, which has every group")
     if out is not None:
         write(out, chain(chosen.json_pieces(), "\n"), DesignError)
     if svg is not None:
-        write(svg, [design_svg(chosen), "\n"], DesignError)
+        write(svg, [picture, "\n"], DesignError)
     if as_json:
         for piece in chosen.json_pieces():
             typer.echo(piece, nl=False)

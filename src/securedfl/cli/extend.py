@@ -9,7 +9,7 @@ import typer
 from securedfl.cli.stop import PeerFile, Wait, wanted
 from securedfl.errors import ConfigError
 
-Seconds = Annotated[float | None, typer.Option(min=0.001, help="Seconds; see docs/configuration.md.")]
+Seconds = Annotated[float | None, typer.Option(min=0.001, help="Seconds; see docs/reference/configuration.md.")]
 
 
 def extend(

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from securedfl.cli.progress import progress_on
+from securedfl.cli.tables import show
+from securedfl.errors import unknown
 from securedfl.experiments.presets import NAMES, Preset, Scale, names, read_preset, whole_numbers
-from securedfl.experiments.results import Result
-from securedfl.experiments.training import RUNS, NeededRun, Turn, examine_all, needed_runs, train_missing
+from securedfl.experiments.runs.training import RUNS, NeededRun, Turn, examine_all, needed_runs, train_missing
 from securedfl.federation.observer import Observer
+from securedfl.learning.training.task import Initial
 from securedfl.reporting.units import data_size, duration
 
 reproduce = typer.Typer(
@@ -30,6 +32,7 @@ reproduce = typer.Typer(
 )
 
 OUT = Path("runs/reproduce")
+STARTS = get_args(Initial)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +46,13 @@ class Wish:
     datasets: str | None = None
     peers: str | None = None
     rounds: int | None = None
+    initial: str | None = None
     most: int | None = None
     data_dir: Path | None = None
     workers: str | None = None
     resume: bool = False
     no_train: bool = False
+    estimate: bool = False
     as_json: bool = False
     tidy: bool = False
 
@@ -69,13 +74,20 @@ class Wish:
             datasets=names(self.datasets, "--datasets") if self.datasets is not None else None,
             peers=whole_numbers(self.peers, "--peers") if self.peers is not None else None,
             rounds=self.rounds,
+            initial=self._initial,
             machine=machine,
         )
 
     @property
+    def _initial(self) -> Initial | None:
+        if self.initial is None or self.initial in STARTS:
+            return cast("Initial | None", self.initial)
+        raise unknown("--initial", self.initial, STARTS)
+
+    @property
     def chosen(self) -> dict[str, object]:
         """What was chosen instead of the preset's settings."""
-        keys = ("scale", "seeds", "datasets", "peers", "rounds", "most")
+        keys = ("scale", "seeds", "datasets", "peers", "rounds", "initial", "most")
         return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
 
     def command(self, name: str) -> str:
@@ -101,11 +113,19 @@ OPTIONS: dict[str, Any] = {
     "datasets": typer.Option(metavar="NAME,...", help="Only these data sets."),
     "peers": typer.Option(metavar="9,15", help="Only these numbers of peers."),
     "rounds": typer.Option(min=1, help="Rounds instead of 50; labelled as scaled."),
+    "initial": typer.Option(
+        metavar="common|own",
+        help="How peers begin: with one model for all, or each with its own.",
+        show_default="common",
+    ),
     "most": typer.Option(metavar="N", help="The largest number of peers.", show_default="60"),
     "data_dir": typer.Option(metavar="DIR", help="Folder that holds the data sets; or SECUREDFL_DATA_DIR."),
     "workers": typer.Option(metavar="auto|NUMBER", help="Processes that train peers."),
     "resume": typer.Option("--resume", help="Continue runs that were stopped."),
     "no_train": typer.Option("--no-train", help="Train nothing: show what is there, and what is missing."),
+    "estimate": typer.Option(
+        "--estimate", help="Train nothing: measure a round of each run, and say how long all of them will take."
+    ),
     "as_json": typer.Option("--json", help="Print the result as JSON, and progress to stderr."),
     "tidy": typer.Option("--tidy", help="Delete the kept parameters of all peers once they are measured."),
 }
@@ -116,7 +136,8 @@ HELP = {
 
     **Examples**
 
-    - `securedfl reproduce table --data-dir data` : all of it, which takes a day on two cores
+    - `securedfl reproduce table --data-dir data --estimate` : how long all of it takes here; on two cores, a week
+    - `securedfl reproduce table --data-dir data`
     - `securedfl reproduce table --data-dir data --datasets femnist --peers 9 --seeds 0-2`
     - `securedfl reproduce table --data-dir data --scale 0.1` : a tenth of rounds, users and width
     - `securedfl reproduce table --datasets cifar10 --scale rounds=0.2,users=0.1,width=0.25 --resume`
@@ -160,6 +181,7 @@ HELP = {
 
     **Examples**
 
+    - `securedfl reproduce all --data-dir data --estimate` : how long it takes, before it starts
     - `securedfl reproduce all --data-dir data --scale 0.1`
     - `securedfl reproduce all --data-dir data --resume` : continue after Ctrl-C
     """,
@@ -168,8 +190,9 @@ HELP = {
 
 WITHOUT = {
     "iterations": {"most"},
+    "privacy": {"most", "tidy", "initial"},
     "groups": OPTIONS.keys() - {"out", "most", "seeds", "as_json"},
-    "all": {"datasets", "peers", "rounds", "most"},
+    "all": {"datasets", "peers", "rounds", "initial", "most"},
 }
 """Options that a command has no use for; those that are not named here train, and keep no parameters."""
 
@@ -219,6 +242,9 @@ def _run(wish: Wish) -> None:
     chosen = NAMES if wish.name == "all" else (wish.name,)
     # Hours of training must not end in an error that was there from the start.
     needed = [run for name in chosen if name != "groups" for run in wish.runs(name)]
+    if wish.estimate:
+        _estimate(needed, wish)
+        return
     if not wish.no_train:
         examine_all(needed, resume=wish.resume)
     # The seeds of all are those of the trainings.
@@ -273,6 +299,33 @@ def _train(runs: list[NeededRun], wish: Wish, console: Console) -> None:
         console.print(f"Reused {finished} in {wish.out / RUNS}", markup=False, soft_wrap=True)
 
 
+def _estimate(runs: list[NeededRun], wish: Wish) -> None:
+    """Measure a round of each kind of run, and say how long everything will take."""
+    from securedfl.experiments.runs.estimate import estimate
+
+    console = Console(stderr=wish.as_json, highlight=False)
+    # experiments share runs
+    each = list({run.folder: run for run in runs}.values())
+    states = examine_all(each, resume=True)
+    found = estimate(each, states, lambda text: console.print(text, markup=False, soft_wrap=True))
+    total = sum(one.seconds for one in found)
+    if wish.as_json:
+        typer.echo(json.dumps({"runs": [one.to_dict() for one in found], "seconds": total}, indent=2))
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for column in ("Run", "State", "Train", "Score", "Averages of all methods", "Left"):
+        table.add_column(column, justify="left" if column in ("Run", "State") else "right")
+    for one in found:
+        parts = () if one.round is None else (one.round.train, one.round.score, sum(one.round.averages.values()))
+        told = map(duration, parts) if parts else ("", "", "")
+        table.add_row(one.run.about, one.state, *told, duration(one.seconds))
+    console.print(table)
+    console.print("Train and score are of one round of one method, as measured now; a busy machine makes them longer.")
+    if hasattr(os, "getloadavg"):
+        console.print(f"The load of this machine is {os.getloadavg()[0]:.1f}, on {os.cpu_count()} cores")
+    console.print(f"Everything that is left takes about {duration(total)}", soft_wrap=True)
+
+
 def _tell_updates(wish: Wish, console: Console) -> None:
     from securedfl.experiments import iterations
 
@@ -282,29 +335,3 @@ def _tell_updates(wish: Wish, console: Console) -> None:
         console.print(f"Deleted {data_size(iterations.tidy(preset, wish.out))} of peers' parameters")
     elif size:
         console.print(f"The peers' parameters take {data_size(size)}; --tidy deletes them, the results stay")
-
-
-def show(title: str, result: Result, console: Console) -> None:
-    """Print the table, the paper's values beside ours, and the claims."""
-    table = result.compact or result.table
-    # The scales are told below the table.
-    shown = len(table.columns) - (table.columns[-1] == "Scale")
-    look: dict[str, Any] = {"title_justify": "left", "box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
-    printed = Table(title=f"{title}, {table.caption}" if table.caption else title, **look)
-    for number, column in enumerate(table.columns[:shown]):
-        printed.add_column(column, justify="right" if number else "left")
-    for row in table.rows:
-        printed.add_row(*row[:shown])
-    console.print(printed)
-    claims = Table(title="Claims", show_header=False, **look)
-    claims.add_column(no_wrap=True)
-    claims.add_column()
-    for finding in result.findings:
-        numbers = f": {finding.numbers}" if finding.numbers else ""
-        claims.add_row(f"[{COLOURS[finding.verdict]}]{finding.verdict}[/]", Text(finding.claim + numbers))
-    console.print(claims)
-    for text in (*(f"Scaled: {text}" for text in result.scaled), *result.notes):
-        console.print(text, markup=False, soft_wrap=True)
-
-
-COLOURS = {"holds": "green", "within noise": "yellow", "differs": "red", "not measured": "dim"}

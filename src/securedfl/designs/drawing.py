@@ -1,47 +1,69 @@
-"""Drawings of designs: the paper's circle of peers, one small picture per partition."""
+"""Drawings of designs: the paper's circle of peers, one small picture per partition; or all pairs in one square."""
 
 from __future__ import annotations
 
 import math
+import struct
+import zlib
+from base64 import b64encode
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from securedfl.designs.design import Design, Group
 
-CIRCLE_UP_TO = 60
-"""Peers up to which circles are readable; beyond, the groups are written out."""
+CIRCLE_UP_TO, MOST_CIRCLES = 60, 12
+"""Peers up to which circles are readable, and how many circles are; beyond, all pairs are one square."""
+
+MATRIX_UP_TO = 1000
+"""Peers up to which pairs are drawn."""
 
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#ee8866", "#777777")
 """Distinguishable also for colour-blind people (Tol)."""
+_SCALE = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
+_COLOURS_MOST = 250
 _CELL, _COLUMNS = 200, 3
 _TEXT = 'font-family="system-ui,sans-serif" fill="#777"'
 
 
-def design_svg(design: Design, max_partitions: int | None = None) -> str:
-    """Return a picture of the design as a self-contained SVG that scales with the page.
+def design_svg(design: Design) -> str:
+    """Return a picture of the whole design as a self-contained SVG that scales with the page; empty if it is too large.
 
-    Up to `CIRCLE_UP_TO` peers, each partition is a circle of peers whose groups are coloured polygons; beyond, a
-    table. Text is mid-grey, to be read on light and dark pages; peers and partitions count from 0, as everywhere.
-
-    Parameters
-    ----------
-    design
-        What to draw.
-    max_partitions
-        Draw only so many and mention the rest; by default all circles, or eight lines of the table.
+    Few peers: each partition is a circle of peers whose groups are coloured polygons. More peers or partitions: one
+    square in which the colour of row a, column b is the partition in which the peers a and b meet. Text is mid-grey, to
+    be read on light and dark pages; peers and partitions count from 0, as everywhere.
     """
-    circles = design.n <= CIRCLE_UP_TO
-    limit = max_partitions if max_partitions is not None else (design.gap if circles else 8)
-    shown = max(1, min(limit, design.gap))
-    return _circles(design, shown) if circles else _table(design, shown)
+    if in_circles(design):
+        return _circles(design)
+    return _matrix(design) if design.n <= MATRIX_UP_TO else ""
 
 
-def _circles(design: Design, shown: int) -> str:
-    columns = 2 if shown in (2, 4) else min(_COLUMNS, shown)
-    rows = -(-shown // columns)
+def in_circles(design: Design) -> bool:
+    """Tell whether a design is drawn as circles."""
+    return design.n <= CIRCLE_UP_TO and design.gap <= MOST_CIRCLES
+
+
+def design_caption(design: Design) -> str:
+    """Say how to read the picture of a design."""
+    if in_circles(design):
+        return "One circle of peers per partition; a polygon joins the peers of a group."
+    if design.n > MATRIX_UP_TO:
+        return f"{design.n} peers are too many for a drawing; design.json has every group."
+    return (
+        f"The colour of a square says in which of the {design.gap} partitions the peers of its row and column meet; "
+        "where it is white, they never do."
+    )
+
+
+def _circles(design: Design) -> str:
+    columns = 2 if design.gap in (2, 4) else min(_COLUMNS, design.gap)
+    rows = -(-design.gap // columns)
     parts = []
-    for i in range(shown):
+    for i in range(design.gap):
         x, y = i % columns * _CELL, i // columns * (_CELL + 20)
         parts.append(f'<g transform="translate({x},{y})">{_partition(design, i)}</g>')
-    return _wrap(columns * _CELL, rows * (_CELL + 20), parts, design, shown)
+    return _wrap(columns * _CELL, rows * (_CELL + 20), parts, design)
 
 
 def _partition(design: Design, i: int) -> str:
@@ -91,38 +113,66 @@ def _polygon(group: Group, places: list[tuple[float, float]], colour: str, *, li
     return f'<polygon points="{points}" {style}/>'
 
 
-def _table(design: Design, shown: int) -> str:
-    lines: list[tuple[str, str]] = []
-    for i in range(shown):
-        text = ""
-        head = str(i)
-        for group in design.partition(i):
-            word = "-".join(str(p) for p in group)
-            if len(text) + len(word) > 62:
-                lines.append((head, text))
-                head, text = "", ""
-            text = f"{text} {word}".strip()
-        lines.append((head, text))
-    parts = []
-    y = 0
-    for head, text in lines:
-        y += 28 if head else 20
-        if head:
-            parts.append(
-                f'<text x="34" y="{y}" font-size="15" font-weight="700" text-anchor="end" {_TEXT}>{head}</text>'
-            )
-        parts.append(f'<text x="46" y="{y}" font-size="14" {_TEXT}>{text}</text>')
-    return _wrap(_CELL * _COLUMNS, y + 10, parts, design, shown)
+def _matrix(design: Design) -> str:
+    """Draw who meets whom when as one pixel per pair, so that hundreds of peers stay a small file."""
+    met = np.full((design.n, design.n), -1, dtype=np.int32)
+    for i, row in enumerate(design.labels):
+        together = row[:, None] == row[None, :]
+        met[together] = i
+    np.fill_diagonal(met, -1)
+    # colours of the scale, then white for those who never meet, then grey for the peer itself
+    shades = [_shade(i, min(design.gap, _COLOURS_MOST)) for i in range(min(design.gap, _COLOURS_MOST))]
+    pixels = np.where(met >= 0, met * len(shades) // design.gap, len(shades)).astype(np.uint8)
+    np.fill_diagonal(pixels, len(shades) + 1)
+    image = _png(pixels, [*shades, (255, 255, 255), (153, 153, 153)])
+    side, left, top = 500, 44, 34
+    parts = [
+        f'<image x="{left}" y="{top}" width="{side}" height="{side}" preserveAspectRatio="none" '
+        f'style="image-rendering:pixelated" href="data:image/png;base64,{b64encode(image).decode("ascii")}"/>',
+        f'<rect x="{left}" y="{top}" width="{side}" height="{side}" fill="none" stroke="#777" stroke-opacity=".4"/>',
+    ]
+    step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if design.n / step <= 12)
+    for peer in range(0, design.n, step):
+        at = (peer + 0.5) * side / design.n
+        parts.append(
+            f'<text x="{left + at:.1f}" y="{top - 8}" font-size="16" text-anchor="middle" {_TEXT}>{peer}</text>'
+        )
+        parts.append(
+            f'<text x="{left - 8}" y="{top + at + 6:.1f}" font-size="16" text-anchor="end" {_TEXT}>{peer}</text>'
+        )
+    band, y = side / design.gap, top + side + 16
+    for i in range(design.gap):
+        colour = "#{:02x}{:02x}{:02x}".format(*_shade(i, design.gap))
+        parts.append(f'<rect x="{left + i * band:.2f}" y="{y}" width="{band + 0.3:.2f}" height="16" fill="{colour}"/>')
+    for x, anchor, words in ((left, "start", "partition 0"), (left + side, "end", str(design.gap - 1))):
+        parts.append(f'<text x="{x}" y="{y + 36}" font-size="16" text-anchor="{anchor}" {_TEXT}>{words}</text>')
+    return _wrap(left + side + 6, y + 46, parts, design)
 
 
-def _wrap(width: int, height: int, parts: list[str], design: Design, shown: int) -> str:
-    if shown < design.gap:
-        height += 26
-        rest = f"and {design.gap - shown} more partitions"
-        parts = [
-            *parts,
-            f'<text x="{width / 2}" y="{height - 8}" font-size="15" text-anchor="middle" {_TEXT}>{rest}</text>',
-        ]
+def _shade(partition: int, gap: int) -> tuple[int, int, int]:
+    """Return a colour of a scale from dark blue to yellow that is even for colour-blind people too (after viridis)."""
+    at = (len(_SCALE) - 1) * partition / max(gap - 1, 1)
+    low = min(int(at), len(_SCALE) - 2)
+    red, green, blue = (round(a + (b - a) * (at - low)) for a, b in zip(_SCALE[low], _SCALE[low + 1], strict=True))
+    return red, green, blue
+
+
+def _png(pixels: npt.NDArray[np.uint8], palette: Sequence[tuple[int, int, int]]) -> bytes:
+    """Return an image of numbers in a palette of colours as the bytes of a PNG file."""
+    height, width = pixels.shape
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    colours = bytes(value for colour in palette for value in colour)
+    # every line begins with the number of its filter: none
+    lines = np.pad(pixels, ((0, 0), (1, 0)))
+    chunks = {b"IHDR": head, b"PLTE": colours, b"IDAT": zlib.compress(lines.tobytes(), 9), b"IEND": b""}
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, content) for kind, content in chunks.items())
+
+
+def _wrap(width: int, height: int, parts: list[str], design: Design) -> str:
     sizes = " and ".join(map(str, design.sizes))
     title = f"Design of {design.n} peers: {design.gap} partitions into groups of {sizes}"
     return (

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from securedfl.experiments import figures, paper
 from securedfl.experiments.figures import Curve, Panel
-from securedfl.experiments.found_runs import NOTHING, Accuracies, ByIterations, ByPlace, Cell, cells, mean
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import (
     Check,
@@ -19,10 +18,22 @@ from securedfl.experiments.results import (
     Result,
     Tell,
     round_records,
-    signed,
     with_spread,
 )
-from securedfl.experiments.table import AVERAGING, COLUMNS
+from securedfl.experiments.runs.found import (
+    NOTHING,
+    Accuracies,
+    ByIterations,
+    ByPlace,
+    Cell,
+    FoundRun,
+    cells,
+    differences,
+    mean,
+)
+from securedfl.experiments.statistics.judging import Rule, below, unknown, within
+from securedfl.experiments.statistics.paired import Difference
+from securedfl.experiments.table import AVERAGING, COLUMNS, against_fedavg
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE, percent
 
@@ -37,22 +48,24 @@ EXACT = "exact"
 """The key of our exact finish beside the numbers of iterations."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MethodsCell(Cell):
-    """A cell with the accuracies of each method."""
+    """A cell with the accuracies of each method, and how much more accurate than FedAvg's their last models are."""
 
     methods: Mapping[str, Accuracies]
+    against: Mapping[str, Difference] = field(default_factory=dict)
 
     def curve(self, method: str) -> list[float]:
         """Return a method's accuracy per round, as the mean over the seeds."""
         return self.methods.get(method, NOTHING).curve
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IterationsCell(Cell):
-    """A cell with the accuracies of each number of iterations."""
+    """A cell with the accuracies of each number of iterations, and how much better their best models are than two's."""
 
     series: Mapping[str, Accuracies]
+    against: Mapping[str, Difference] = field(default_factory=dict)
 
     def best(self, iterations: int) -> float:
         """Return the best accuracy over the seeds; NaN if it has not finished."""
@@ -68,7 +81,7 @@ def collect_by_method(preset: Preset, out: Path, _tell: Tell) -> MethodsData:
     found = []
     for cell, runs in cells(preset, out):
         methods = Accuracies.by_name(runs, lambda _run, method: method, preset.train["methods"])
-        found.append(MethodsCell(**vars(cell), methods=methods))
+        found.append(MethodsCell(**vars(cell), methods=methods, against=against_fedavg(runs, COLUMNS, "final")))
     return MethodsData(found, preset.places)
 
 
@@ -79,8 +92,20 @@ def collect_by_iterations(preset: Preset, out: Path, _tell: Tell) -> IterationsD
         series = Accuracies.by_name(
             runs, lambda run, method: EXACT if method == "secured" else str(run.config.iterations)
         )
-        found.append(IterationsCell(**vars(cell), series=series))
+        found.append(IterationsCell(**vars(cell), series=series, against=_against_two(runs)))
     return IterationsData(found, list(preset.iterations))
+
+
+def _against_two(runs: Sequence[FoundRun]) -> dict[str, Difference]:
+    """Return how much more accurate each number of iterations is than two, as published."""
+    by_seed = {(run.config.iterations, run.config.seed): run for run in runs if "paper" in run.curves}
+    found = {}
+    for count in {count for count, _ in by_seed} - {2}:
+        seeds = [seed for number, seed in by_seed if number == count]
+        if all((2, seed) in by_seed for seed in seeds):
+            pairs = [(by_seed[count, seed], "paper", by_seed[2, seed], "paper") for seed in seeds]
+            found[str(count)] = differences(pairs, "best")
+    return {count: difference for count, difference in found.items() if difference is not None}
 
 
 def present_by_method(data: MethodsData) -> Result:
@@ -90,9 +115,11 @@ def present_by_method(data: MethodsData) -> Result:
     described = "Line charts of test accuracy per round: " + "; ".join(panel.title for panel in drawn) + "."
     make = partial(figures.panels, panels, columns=_columns(data))
     near = "Within 1 point of best from round"
-    limit = f"on average over the rounds within {paper.ANY_POINTS:g} point"
-    follows = [
-        Finding.of(f"{COLUMNS[method]} follows FedAvg, {limit}", _follows(data.cells, method)) for method in AVERAGING
+    judged = [cell for cell in data.cells if cell.initial == "common"]
+    limit, close = paper.ANY_POINTS, partial(within, limit=paper.ANY_POINTS)
+    ends = [
+        Finding.of(f"{COLUMNS[method]} ends within {limit:g} point of FedAvg", _ends(judged, method, close))
+        for method in AVERAGING
     ]
     return Result(
         table=Table(
@@ -100,7 +127,7 @@ def present_by_method(data: MethodsData) -> Result:
             [_row(cell, method) for cell in data.cells for method in cell.methods],
         ),
         records=[row for cell in data.cells for row in round_records(cell, "method", cell.methods)],
-        findings=[*follows, Finding.of("Local-Only ends below FedAvg", _lower(data.cells))],
+        findings=[*ends, Finding.of("Local-Only ends below FedAvg", _ends(judged, "local", below))],
         notes=[READING, ONLY_COURSE],
         cells=data.cells,
         figure=Plot(make, "Test accuracy per round", READING, described) if drawn else None,
@@ -129,13 +156,14 @@ def present_by_iterations(data: IterationsData) -> Result:
         absent = [_key(key) for key in keys if key not in cell.series]
         if absent:
             missing.append(f"Not finished for {cell.place}: {', '.join(absent)} iterations.")
-    same = "More than one iteration makes no difference to the best accuracy (two standard errors)"
+    judged = [cell for cell in data.cells if cell.initial == "common"]
+    same = f"More than two iterations are within {paper.ANY_POINTS:g} point of two in best accuracy"
     return Result(
         table=Table(["Data set", "Iterations", "Best", "Final", "Scale"], rows),
         records=[row for cell in data.cells for row in round_records(cell, "iterations", cell.series)],
         findings=[
-            Finding.of(same, _same(data.cells, data.iterations)),
-            Finding.of("One iteration is worse than two", _one(data.cells)),
+            Finding.of(same, _same(judged, data.iterations)),
+            Finding.of("One iteration is worse than two", _counted(judged, 1, below)),
         ],
         notes=[ONLY_COURSE, *(missing if data.cells else ["Not run."])],
         cells=data.cells,
@@ -151,7 +179,8 @@ def _panels(dataset: str, peers: int, cells: Sequence[MethodsCell]) -> list[Pane
     for cell in cells:
         found = [(name, own.accuracy) for name, own in cell.methods.items() if own.accuracy]
         curves = [Curve(name, COLUMNS[name], accuracy) for name, accuracy in found]
-        panels.append(Panel(title, cell.scaled, curves))
+        apart = ", ".join(filter(None, [cell.scaled, "own starts" if cell.initial == "own" else ""]))
+        panels.append(Panel(title, apart, curves))
     return panels or [Panel(title, "", ())]
 
 
@@ -169,22 +198,14 @@ def _row(cell: MethodsCell, method: str) -> list[str]:
     return [paper.name(cell.dataset), peers, COLUMNS[method], final, percent(best), near, cell.scale]
 
 
-def _follows(cells: Sequence[MethodsCell], method: str) -> Iterator[Check]:
-    """Check that SecureD-FL is never far from FedAvg: on average over the rounds by less than the paper's 1 %."""
+def _ends(cells: Sequence[MethodsCell], method: str, rule: Rule) -> Iterator[Check]:
+    """Judge how far a method's last model is from FedAvg's."""
     for cell in cells:
-        ours, theirs = cell.curve(method)[1:], cell.curve("fedavg")[1:]
+        ours, theirs = cell.curve(method), cell.curve("fedavg")
         if ours and theirs:
-            apart = 100 * mean([abs(a - b) for a, b in zip(ours, theirs, strict=True)])
-            yield Check(f"{cell.place}: {apart:.2f} points", apart < paper.ANY_POINTS)
-
-
-def _lower(cells: Sequence[MethodsCell]) -> Iterator[Check]:
-    """Check that Local-Only ends below FedAvg."""
-    for cell in cells:
-        local, fedavg = cell.curve("local"), cell.curve("fedavg")
-        if local and fedavg:
-            difference = signed(100 * (local[-1] - fedavg[-1]))
-            yield Check(f"{cell.place}: {difference} points", local[-1] < fedavg[-1])
+            difference = cell.against.get(method)
+            points = 100 * (ours[-1] - theirs[-1])
+            yield rule(cell.place, difference) if difference else unknown(cell.place, points)
 
 
 def _key(key: str) -> str:
@@ -205,20 +226,15 @@ def _plot(cell: IterationsCell, keys: Sequence[str]) -> Plot:
 
 def _same(cells: Sequence[IterationsCell], iterations: Sequence[int]) -> Iterator[Check]:
     """Check that from two iterations on their number makes no difference to the best accuracy."""
-    for cell in cells:
-        bests = {n: cell.best(n) for n in iterations if n > 1 and str(n) in cell.series}
-        if len(bests) > 1:
-            low, high = min(bests.values()), max(bests.values())
-            counts = f"{cell.place}, {min(bests)} to {max(bests)} iterations"
-            error = f"(standard error {cell.noise(high):.2f} points)"
-            numbers = f"{counts}: {percent(low)} to {percent(high)} {error}"
-            yield Check(numbers, 100 * (high - low) <= cell.clearly(high))
+    for count in iterations:
+        if count > 2:
+            yield from _counted(cells, count, partial(within, limit=paper.ANY_POINTS))
 
 
-def _one(cells: Sequence[IterationsCell]) -> Iterator[Check]:
-    """Check that one iteration is not enough."""
+def _counted(cells: Sequence[IterationsCell], count: int, rule: Rule) -> Iterator[Check]:
+    """Judge how far a number of iterations is from two."""
     for cell in cells:
-        difference = 100 * (cell.best(1) - cell.best(2))
-        if math.isfinite(difference):
-            numbers = f"{cell.place}: {signed(difference)} points against two iterations"
-            yield Check(numbers, difference < -cell.clearly(cell.best(2)))
+        points = 100 * (cell.best(count) - cell.best(2))
+        if math.isfinite(points):
+            place, difference = f"{cell.place}, {count} against 2", cell.against.get(str(count))
+            yield rule(place, difference) if difference else unknown(place, points)

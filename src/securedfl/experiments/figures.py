@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from securedfl.reporting.figures import GRID, INK, WIDTH, blank, legend, line, rounds_axis, style
+from securedfl.reporting.figures import GRID, INK, WIDTH, blank, legend, line, rounds_axis, style, whole_numbers
 from securedfl.reporting.methods import looks, palette
 from securedfl.reporting.units import power_of_ten
 
@@ -148,6 +148,8 @@ def partitions(rows: Sequence[Counted]) -> Figure:
             entries.append((f"size {size}: {name}", look))
     axes.set_xlabel("peers")
     axes.set_ylabel("partitions")
+    for axis in (axes.xaxis, axes.yaxis):
+        whole_numbers(axis)
     axes.set_ylim(bottom=0)
     axes.margins(x=0.02)
     legend(figure, entries, columns=2)

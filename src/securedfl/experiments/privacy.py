@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from securedfl.experiments import paper
 from securedfl.experiments.figures import Curve, Panel, panels
-from securedfl.experiments.found_runs import Accuracies, ByPlace, Cell, FoundRun, cells, mean
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Result, Tell, round_records, signed, with_spread
+from securedfl.experiments.results import Check, Finding, Plot, Result, Tell, round_records, with_spread
+from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
+from securedfl.experiments.statistics.judging import Rule, above, unknown
+from securedfl.experiments.statistics.paired import Difference
 from securedfl.federation.run_folder.files import LEDGER, read_object
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LABELS = {
     "none": "no noise",
@@ -38,12 +37,13 @@ class Spent:
     noise_in_mean: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PrivacyCell(Cell):
-    """A cell with the accuracies and the cost of each variant."""
+    """A cell with accuracies and cost of each variant, and how much better distributed noise ends than another."""
 
     variants: Mapping[str, Accuracies]
     spent: Mapping[str, Spent]
+    against: Mapping[str, Difference] = field(default_factory=dict)
 
     def final(self, variant: str) -> float:
         """Return the accuracy after the last round, the one whose model would be used; NaN if it was not run."""
@@ -59,8 +59,18 @@ def collect(preset: Preset, out: Path, _tell: Tell) -> PrivacyData:
     for cell, runs in cells(preset, out):
         own = Accuracies.by_name(runs, lambda run, _method: run.variant)
         spent = {run.variant: _spent(run) for run in runs}
-        found.append(PrivacyCell(**vars(cell), variants=own, spent=spent))
+        against = {other: _against(runs, other) for other in ("central", "local")}
+        known = {other: difference for other, difference in against.items() if difference is not None}
+        found.append(PrivacyCell(**vars(cell), variants=own, spent=spent, against=known))
     return PrivacyData(found, preset.places)
+
+
+def _against(runs: Sequence[FoundRun], other: str) -> Difference | None:
+    """Return how much more accurate distributed noise ends than another variant, if both have the same seeds."""
+    ours, theirs = ({run.config.seed: run for run in runs if run.variant == name} for name in ("distributed", other))
+    if ours.keys() != theirs.keys():
+        return None
+    return differences([(run, "secured", theirs[seed], "secured") for seed, run in ours.items()], "final")
 
 
 def _spent(run: FoundRun) -> Spent:
@@ -85,11 +95,14 @@ def present(data: PrivacyData) -> Result:
             values = [epsilon, f"{spent.noise_multiplier:.3g}", noise, with_spread(own.final), with_spread(own.best)]
             rows.append([cell.place, label, *values, cell.scale])
     columns = ["Data set", "Noise", "Epsilon", "Multiplier", "In the mean, clips", "Final", "Best", "Scale"]
+    shown = _panels(data)
+    caption = "The same steps and the same promise; only who adds the noise differs."
+    described = "Test accuracy per round with no noise, central, distributed and local noise."
     figure = Plot(
-        lambda: _figure(data),
+        partial(panels, shown, columns=min(2, max(1, len(shown)))),
         "Accuracy per round at equal epsilon",
-        "The same steps and the same promise; only who adds the noise differs.",
-        "Test accuracy per round with no noise, central, distributed and local noise.",
+        caption,
+        described,
     )
     return Result(
         table=Table(columns, rows),
@@ -103,11 +116,15 @@ def present(data: PrivacyData) -> Result:
         ],
         cells=data.cells,
         figure=figure if data.cells else None,
+        charts=[
+            Plot(partial(panels, [panel], columns=1, titles=False), panel.title, caption, f"{panel.title}: {described}")
+            for panel in shown
+        ],
     )
 
 
-def _figure(data: PrivacyData) -> Figure:
-    shown = [
+def _panels(data: PrivacyData) -> list[Panel]:
+    return [
         Panel(
             paper.name(cell.dataset),
             cell.scaled,
@@ -115,31 +132,29 @@ def _figure(data: PrivacyData) -> Figure:
         )
         for cell in data.cells
     ]
-    return panels(shown, columns=min(2, max(1, len(shown))))
 
 
 def _findings(found: Sequence[PrivacyCell]) -> Iterator[Finding]:
-    yield Finding.of("Distributed noise is as accurate as that of a trusted server", _near(found))
+    claim = f"Distributed noise is less than {paper.ANY_POINTS:g} point below that of a trusted server"
+    yield Finding.of(claim, _near(found))
     yield Finding.of("Distributed noise is more accurate than local noise", _above(found))
     yield Finding.of("In the mean, local noise is sqrt(members - colluders) times distributed noise", _ratio(found))
 
 
 def _near(found: Sequence[PrivacyCell]) -> Iterator[Check]:
-    for cell in found:
-        gap = 100 * (cell.final("distributed") - cell.final("central"))
-        if math.isfinite(gap):
-            error = cell.noise(cell.final("central"))
-            numbers = f"{cell.place}: {signed(gap)} (standard error {error:.2f})"
-            yield Check(numbers, gap >= -error, abs(gap) <= 2 * error)
+    yield from _judged(found, "central", partial(above, limit=-paper.ANY_POINTS))
 
 
 def _above(found: Sequence[PrivacyCell]) -> Iterator[Check]:
+    yield from _judged(found, "local", above)
+
+
+def _judged(found: Sequence[PrivacyCell], other: str, rule: Rule) -> Iterator[Check]:
     for cell in found:
-        gap = 100 * (cell.final("distributed") - cell.final("local"))
-        if math.isfinite(gap):
-            error = cell.noise(cell.final("local"))
-            numbers = f"{cell.place}: {signed(gap)} (standard error {error:.2f})"
-            yield Check(numbers, gap > cell.clearly(cell.final("local")), abs(gap) <= 2 * error)
+        points = 100 * (cell.final("distributed") - cell.final(other))
+        if math.isfinite(points):
+            difference = cell.against.get(other)
+            yield rule(cell.place, difference) if difference else unknown(cell.place, points)
 
 
 def _ratio(found: Sequence[PrivacyCell]) -> Iterator[Check]:
@@ -147,4 +162,5 @@ def _ratio(found: Sequence[PrivacyCell]) -> Iterator[Check]:
         if {"local", "distributed"} <= cell.spent.keys():
             ratio = cell.spent["local"].noise_in_mean / cell.spent["distributed"].noise_in_mean
             wanted = math.sqrt(cell.peers - 2)
-            yield Check(f"{cell.place}: {ratio:.2f}, sqrt {wanted:.2f}", abs(ratio / wanted - 1) < 0.05)
+            told = f"{cell.place}: {ratio:.2f}, sqrt {wanted:.2f}"
+            yield Check.of(told, holds=abs(ratio / wanted - 1) < 0.05)

@@ -15,9 +15,9 @@ from pydantic import TypeAdapter
 
 from securedfl.errors import RunFolderError
 from securedfl.experiments import curves, groups, iterations, privacy, table
-from securedfl.experiments.found_runs import Cell
 from securedfl.experiments.presets import NAMES, Preset, read_preset
 from securedfl.experiments.results import Finding, Plot, Result, Tell, Verdict
+from securedfl.experiments.runs.found import Cell
 from securedfl.federation.run_folder.summary import versions
 from securedfl.reporting.page import Page, inline, render
 from securedfl.reporting.svg import save_figure
@@ -25,7 +25,7 @@ from securedfl.storage import cannot_write, write_text
 
 TILES: dict[Verdict, str] = {
     "holds": "claims hold",
-    "within noise": "claims cannot be told from noise",
+    "not decided": "claims are not decided",
     "differs": "claims differ",
     "not measured": "claims are not measured",
 }
@@ -209,6 +209,7 @@ def _command(preset: Preset, cell: Cell) -> str:
     line = f"securedfl reproduce {preset.name} --datasets {cell.dataset} --peers {cell.peers}"
     line += f" --seeds {','.join(map(str, cell.seeds))}"
     line += f" --rounds {cell.rounds}" if cell.rounds != preset.rounds else ""
+    line += " --initial own" if preset.starts and cell.initial == "own" else ""
     parts = {"users": cell.users, "width": cell.width}
     scale = ",".join(f"{key}={part:g}" for key, part in parts.items() if part != 1)
     return line + (f" --scale {scale}" if scale else "")
@@ -217,8 +218,8 @@ def _command(preset: Preset, cell: Cell) -> str:
 def _sentence(verdicts: Counter[Verdict]) -> str:
     measured = verdicts.total() - verdicts["not measured"]
     told = f"Of {measured} claims that were measured, {verdicts['holds']} hold"
-    if verdicts["within noise"]:
-        told += f", {verdicts['within noise']} cannot be told from noise"
+    if verdicts["not decided"]:
+        told += f", {verdicts['not decided']} are not decided"
     return f"{told} and {verdicts['differs'] or 'none'} differ{'s' * (verdicts['differs'] < 2)}."
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from securedfl.experiments import paper
-from securedfl.experiments.found_runs import Accuracies, Cell, mean, spread
+from securedfl.experiments.runs.found import Accuracies, Cell, mean, spread
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Verdict = Literal["holds", "within noise", "differs", "not measured"]
+Verdict = Literal["holds", "not decided", "differs", "not measured"]
 
 Tell = Callable[[str], None]
 """Told what is being done while it takes its time."""
@@ -23,18 +23,22 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Check:
-    """What one case says about a claim: the numbers, whether it holds, and else whether by no more than noise."""
+    """What one case says about a claim, with its numbers."""
 
     numbers: str
-    holds: bool
-    noise: bool = False
+    verdict: Verdict
+
+    @classmethod
+    def of(cls, numbers: str, *, holds: bool) -> Self:
+        """Judge what needs no interval, such as a count or an error that was computed."""
+        return cls(numbers, "holds" if holds else "differs")
 
 
 @dataclass(frozen=True)
 class Finding:
     """One claim of the paper, or of ours, and what the runs say.
 
-    ``"within noise"`` is not as claimed, but by less than two standard errors of the test set.
+    ``"not decided"`` is a claim that the interval neither lies within nor outside of.
     """
 
     claim: str
@@ -45,8 +49,8 @@ class Finding:
     def of(cls, claim: str, checks: Iterable[Check]) -> Finding:
         """Judge a claim by its least favourable case; without any it is not measured."""
         cases = list(checks)
-        found = {"holds" if case.holds else "within noise" if case.noise else "differs" for case in cases}
-        order: tuple[Verdict, ...] = ("differs", "within noise", "holds")
+        found = {case.verdict for case in cases}
+        order: tuple[Verdict, ...] = ("differs", "not decided", "holds")
         verdict: Verdict = next((verdict for verdict in order if verdict in found), "not measured")
         return cls(claim, verdict, "; ".join(case.numbers for case in cases))
 

@@ -31,7 +31,7 @@ from securedfl.learning.data.tables import Columns
 from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
 from securedfl.learning.training.rates import Schedule as Rate
 from securedfl.learning.training.task import Initial, Precision, TrainingOptions
-from securedfl.parameters import Integers
+from securedfl.parameters import Integers, check_integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
 FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard", "wandb", "mlflow"})
@@ -143,7 +143,9 @@ class TrainConfig(Settings):
         "auto", description="Peers per group; auto is 3 unless another size protects peers better."
     )
     design: str = Field("best", description="best, randomized (the paper's Algorithm 2), or a design file.")
-    protocol: ProtocolOption = Field("grouped", description="Averaging protocol of the method secured.")
+    protocol: ProtocolOption = Field(
+        "grouped", description="Averaging protocol of the method secured; by default shares where grouped is too weak."
+    )
     iterations: int = Field(2, ge=1, description="Iterations of ADMM per average (grouped, paper, classic).")
     finish: Literal["exact", "literal"] = Field(
         "exact", description="Of paper and classic: exact solves for the mean; literal returns the last z."
@@ -186,9 +188,15 @@ class TrainConfig(Settings):
     def resolve(cls, values: Mapping[str, Any], *, where: str = "the settings") -> Self:
         """Check settings and fill in defaults, first those of the data set; `ConfigError` says what is wrong."""
         check_keys(values, cls.model_fields, where)
+        if type(peers := values.get("peers")) is int and peers < 2:
+            raise ConfigError(
+                f"peers = {peers} in {where}: a private average needs at least 3 peers, and local and fedavg, which "
+                "hide nothing, at least 2; take more peers"
+            )
         rho = values.get("rho")
         if isinstance(rho, Mapping):
             check_keys(rho, RhoSchedule.model_fields, f"rho in {where}")
+        check_integers(values.get("integers", "own"))
         if values.get("entry") is not None:
             own = ("dataset", "label", "user", "features", "held_back", "data_dir", "model", "width", "fraction")
             for key in own:

@@ -15,7 +15,7 @@ from securedfl.learning.seeds import stream
 from securedfl.privacy.absence import Drawn
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.admm import AUTHORS
-from securedfl.protocols.protocol import Averaging, Protocol, by_name, design_for
+from securedfl.protocols.protocol import LEAST_PEERS, Averaging, Protocol, by_name, design_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,12 @@ def _rows(config: TrainConfig) -> list[Protocol]:
     return [row for name in config.methods if (row := protocol_of(config, name)) is not None]
 
 
+def _judged(config: TrainConfig) -> list[Protocol]:
+    """Return the protocols by which the design is chosen: what repeats the paper takes what suits the others."""
+    own = [row for name in private(config) if not method(name).as_published and (row := protocol_of(config, name))]
+    return own if any(row.in_groups for row in own) else _rows(config)
+
+
 def check_settings(config: TrainConfig) -> None:
     """Refuse settings of protocols that no method of the run takes: they would do nothing, and say nothing."""
     rows = _rows(config)
@@ -165,12 +171,18 @@ def choose_design(config: TrainConfig) -> Design:
     ``group_size = "auto"`` takes what withstands ``collusion`` peers, or comes nearest; the certificate judges it.
     """
     rows = _rows(config)
+    if config.members < LEAST_PEERS and any(row.in_groups for row in rows):
+        raise DesignError(
+            f"{config.members} peers are too few for a private average: each would subtract its own parameters from "
+            f"the total and have the other's. Take at least {LEAST_PEERS} peers, or compare without privacy (methods = "
+            "local, fedavg)"
+        )
     make = MAKERS.get(config.design)
     if make is None and any(row.in_groups for row in rows):
         design = Design.load(config.design)
     else:
         design = design_for(
-            rows,
+            _judged(config),
             config.members,
             collusion=config.collusion,
             group_size=config.group_size,

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+
+from securedfl.federation.algorithm3 import Round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, save_account
-from securedfl.federation.methods import METHODS, private
+from securedfl.federation.methods import METHODS, members, private
 from securedfl.federation.run_folder.card import write_card
 from securedfl.federation.run_folder.files import SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
+from securedfl.federation.run_folder.metrics import Row, Tried
 from securedfl.federation.run_folder.model import main_method
 from securedfl.federation.run_folder.summary import (
+    Data,
     DesignSummary,
     MethodSummary,
     Samples,
     Summary,
+    read_data,
     read_summary,
     versions,
+    write_data,
 )
-from securedfl.learning.training.task import Score, Task
+from securedfl.learning.training.task import Held, Score, Task
+from securedfl.parameters import Array
 from securedfl.privacy.absence import Absence
+from securedfl.privacy.run_certificate import to_plain
 
 if TYPE_CHECKING:
+    from securedfl.federation.simulated import SimulatedAverage
     from securedfl.learning.training.team import Team
 
 
@@ -37,43 +47,76 @@ class Counts:
     ----------
     train
         The training samples of each peer.
-    samples
-        Those of all peers together.
+    samples, data
+        Those of all peers together, and what each of them holds.
     """
 
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples: Samples, data: Data | None = None) -> None:
         self.train: list[int] = []
-        self.samples = samples
+        self.samples, self.data = samples, data
         self._tests: int | None = None
 
     @classmethod
     def of(cls, folder: RunFolder) -> Self:
         """Begin with what a resumed run has counted before."""
         known = (folder.path / SUMMARY).exists()
-        return cls(read_summary(folder.path).samples if known else Samples())
+        return cls(read_summary(folder.path).samples if known else Samples(), read_data(folder.path))
 
     def begin(self, task: Task, team: Team) -> None:
         """Count before training."""
         self.train, self._tests = team.samples(), task.tests
         self.samples = Samples(train=sum(self.train), test=self._tests or self.samples.test)
+        held = task.held() or [Held(count) for count in self.train]
+        self.data = Data(peers=tuple(held), averaged=team.schema.size)
 
-    def score(self, scores: Iterable[Score]) -> None:
-        """Count what was scored."""
+    def score(self, scores: Sequence[Score | None], common: Sequence[Score]) -> None:
+        """Count what was scored: each peer's own test data, and the common test set, which is the same for all."""
+        if self.data is None:
+            return
+        peers = self.data.peers
         if self._tests is None:
-            self.samples = replace(self.samples, test=sum(score.count for score in scores))
+            self.samples = replace(self.samples, test=sum(score.count for score in scores if score is not None))
+            counted = zip(peers, scores, strict=True)
+            peers = tuple(replace(held, test=None if score is None else score.count) for held, score in counted)
+        self.data = replace(self.data, peers=peers, common=max((score.count for score in common), default=None))
+
+    def stay(self, homes: Sequence[Mapping[str, Array]]) -> None:
+        """Count what of the model stays with each peer."""
+        if self.data is not None:
+            self.data = replace(self.data, at_home=sum(np.size(value) for value in homes[0].values()))
+
+    def row(
+        self, config: TrainConfig, method: str, outcome: Round[SimulatedAverage], common: Sequence[Score] = ()
+    ) -> Row:
+        """Return the row of a round: what peers reached together, and what the average took."""
+        who, average = members(config, outcome.number), outcome.average
+        scores = [score for score in outcome.scores if score is not None]
+        told = zip(outcome.losses, [self.train[peer] for peer in who], strict=False)
+        some = METHODS[method].protocol is not None and len(who) < config.peers
+        return replace(
+            Row.pooled(method, outcome.number, scores, [(loss, n) for loss, n in told if loss is not None], common),
+            error_mse=average.error_mse,
+            error_max=average.error_max,
+            bytes_per_peer=average.bytes_per_peer,
+            clipped=average.clipped,
+            train_seconds=outcome.train_seconds,
+            average_seconds=average.seconds,
+            tried=(Tried(0, 0, who, True),) if some else None,
+        )
 
 
 def leave_results(
     folder: RunFolder,
     samples: Samples,
+    data: Data | None,
     *,
     finished: bool,
     absence: Absence | None = None,
     plans: Plans | None = None,
 ) -> Summary:
-    """Write summary, metrics.csv, certificate and ledger of what a run has reached; return the summary."""
+    """Write summary, metrics.csv, data, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
-    certificate = save_account(folder.path, config, design, rows, absence, plans)
+    certificates = save_account(folder.path, config, design, rows, absence, plans)
     summary = Summary(
         finished=finished,
         dataset=config.subject,
@@ -86,11 +129,13 @@ def leave_results(
             for method in config.methods
         },
         design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-        certificate=certificate,
+        certificate=to_plain(certificates),
         run_dir=str(folder.path),
         versions=versions(),
         config=config.to_dict(),
     )
+    if data is not None:
+        write_data(folder.path, data)
     folder.finish(summary)
     write_card(folder.path, summary, rows, main_method(config.methods, private(config)))
     return summary

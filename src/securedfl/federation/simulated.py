@@ -45,7 +45,8 @@ class SimulatedPeers:
 
     `no_aggregation` leaves every peer on its own (Local-Only). ``report`` hears how many peers have trained in a round,
     and ``members`` tells who trains in it, by default everybody. ``private`` takes steps that are differentially
-    private for each record.
+    private for each record. ``right`` is what the last `evaluate` found: of each peer, which predictions were right,
+    if that is known.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class SimulatedPeers:
     ) -> None:
         self._team, self._aggregation, self._report, self._members = team, aggregation, report, members
         self._private = private
+        self.right: list[Array] | None = None
 
     def initialise(self) -> None:
         """Choose w_k^0."""
@@ -76,7 +78,10 @@ class SimulatedPeers:
 
     def evaluate(self) -> Sequence[Score | None]:
         """Score all peers."""
-        return self._team.evaluate()
+        found = self._team.evaluate_each()
+        known = [right for _, right in found if right is not None]
+        self.right = known if len(known) == len(found) else None
+        return [score for score, _ in found]
 
 
 def no_aggregation(_parameters: Array, round: int) -> SimulatedAverage:

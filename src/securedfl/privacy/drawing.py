@@ -10,9 +10,10 @@ from securedfl.designs.coalition_search import EXPOSED, PARTIAL, Levels
 
 _COLOURS = {0: "#d7e8dc", PARTIAL: "#f2c46d", EXPOSED: "#c8423b"}
 _NAMES = {0: "only the total", PARTIAL: "functions of several peers", EXPOSED: "its parameters"}
-_MOST_LABELS = 40
+_MOST_LABELS = 15
 _MOST_CELLS = 150
-_SIDE = 520
+_SIDE = 300
+"""Units of the map's width: with its labels it is as wide as a phone, so that they can be read there."""
 
 
 def exposure_svg(levels: Levels, title: str = "Who can learn about whom", *, collusion: int = 1) -> str:
@@ -25,14 +26,15 @@ def exposure_svg(levels: Levels, title: str = "Who can learn about whom", *, col
     tile = -(-n // _MOST_CELLS)
     shown = _tiled(levels, tile)
     cell = _SIDE / len(shown)
-    left, top = 64, 76
+    left, top = 52, 66
     gap = 1 if cell > 8 else 0
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + _SIDE + 16} {top + _SIDE + 56}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + _SIDE + 8} {top + _SIDE + 76}" '
         'font-family="system-ui, sans-serif" font-size="12" shape-rendering="crispEdges" '
         f'role="img" aria-label="{escape(title)}">',
-        f'<text x="{left}" y="22" font-size="15" font-weight="600" fill="currentColor">{escape(title)}</text>',
-        f'<text x="{left + _SIDE / 2:g}" y="46" text-anchor="middle" fill="currentColor">about peer</text>',
+        f'<text x="{left + _SIDE}" y="18" text-anchor="end" font-size="13" font-weight="600" fill="currentColor">'
+        f"{escape(title)}</text>",
+        f'<text x="{left + _SIDE / 2:g}" y="42" text-anchor="middle" fill="currentColor">about peer</text>',
         f'<text transform="translate(18 {top + _SIDE / 2:g}) rotate(-90)" text-anchor="middle" fill="currentColor">'
         f"{'curious peer' if collusion == 1 else f'member of a coalition of {collusion}'}</text>",
     ]
@@ -48,21 +50,19 @@ def exposure_svg(levels: Levels, title: str = "Who can learn about whom", *, col
                 + (f"<title>{about}</title>" if gap else "")
                 + "</rect>"
             )
-    step = max(1, -(-len(shown) // _MOST_LABELS))
+    step = next(each for each in (1, 2, 5, 10, 20, 50) if len(shown) <= each * _MOST_LABELS)
     for i in range(0, len(shown), step):
         middle = (i + 0.5) * cell
         parts.append(
-            f'<text x="{left + middle:.1f}" y="{top - 8}" text-anchor="middle" font-size="10" fill="currentColor">'
+            f'<text x="{left + middle:.1f}" y="{top - 8}" text-anchor="middle" font-size="11" fill="currentColor">'
             f"{i * tile}</text>"
-            f'<text x="{left - 8}" y="{top + middle + 3.5:.1f}" text-anchor="end" font-size="10" fill="currentColor">'
+            f'<text x="{left - 8}" y="{top + middle + 3.5:.1f}" text-anchor="end" font-size="11" fill="currentColor">'
             f"{i * tile}</text>"
         )
-    x = float(left)
-    for level, name in _NAMES.items():
-        y = top + _SIDE + 22
-        parts.append(f'<rect x="{x:g}" y="{y}" width="14" height="14" fill="{_COLOURS[level]}"/>')
-        parts.append(f'<text x="{x + 20:g}" y="{y + 11.5}" fill="currentColor">{name}</text>')
-        x += 40 + 7 * len(name)
+    for line, (level, name) in enumerate(_NAMES.items()):
+        y = top + _SIDE + 14 + 20 * line
+        parts.append(f'<rect x="{left}" y="{y}" width="14" height="14" fill="{_COLOURS[level]}"/>')
+        parts.append(f'<text x="{left + 20}" y="{y + 11.5}" fill="currentColor">{name}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

@@ -1,8 +1,8 @@
 """Averaging by ADMM in floats, as published: within groups (Algorithm 3) and all-to-all (Algorithm 1).
 
-For repeating the paper. Float masks are of bounded width and leak (docs/privacy.md); `securedfl.protocols.grouped` is
-the same algorithm behind perfect masks. The names are the paper's: w private parameters, x local variable, y message,
-z consensus, lam dual variable.
+For repeating the paper. Float masks are of bounded width and leak (docs/guides/privacy.md);
+`securedfl.protocols.grouped` is the same algorithm behind perfect masks. The names are the paper's: w private
+parameters, x local variable, y message, z consensus, lam dual variable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from securedfl.protocols.steps import Array, Draw, Options, Outbox, Settled, Ste
 Finish = Literal["exact", "literal"]
 
 DEFAULT_RHO = 0.0625
-"""Masks 16 wide, far wider than a network's parameters, for an error of about 1e-6 in float32 (docs/protocols.md)."""
+"""Masks 16 wide, far wider than parameters, for an error of about 1e-6 in float32 (docs/concepts/protocols.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,8 @@ AUTHORS = {
     6: Schedule(start=100.0, decay=7e-6, period=3),
     7: Schedule(start=100.0, decay=7e-6, period=4),
 }
-"""The schedules of the paper's authors by number of iterations; the paper itself states none."""
+"""The schedules of the authors' published code by number of iterations (github.com/beomyeol/SecureD-FL,
+calculate_admm_error.py); the paper itself states none."""
 
 
 def paper(

@@ -7,7 +7,9 @@ subtraction and a minimum: of s and s - p, the one that did not wrap around is t
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -28,11 +30,11 @@ class Linear(Protocol):
     def uniform(self, draw: Draw, like: Array) -> Array:
         """Return fresh elements, uniform over the whole field."""
 
-    def add(self, a: Array, b: Array) -> Array:
-        """Return a + b."""
+    def add(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        """Return a + b; ``out`` is memory that is not needed any more, which may become the result."""
 
-    def subtract(self, a: Array, b: Array) -> Array:
-        """Return a - b."""
+    def subtract(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        """Return a - b; ``out`` as for `add`."""
 
     def divide(self, a: Array, n: int) -> Array:
         """Return a / n for a small whole number."""
@@ -62,26 +64,31 @@ class PrimeWords:
             drawn[beyond] = draw(drawn[beyond]) & mask
         return drawn
 
-    def add(self, a: Array, b: Array) -> Array:
+    def add(self, a: Array, b: Array, out: Array | None = None) -> Array:
         """Return a + b."""
-        return self._reduced(a + b)
+        return self._reduced(np.add(a, b, out=out))
 
-    def subtract(self, a: Array, b: Array) -> Array:
+    def subtract(self, a: Array, b: Array, out: Array | None = None) -> Array:
         """Return a - b."""
-        result: Array = a - b
+        result: Array = np.subtract(a, b, out=out)
         np.minimum(result, np.add(result, self._p(a), out=_scratch(a, a.dtype)), out=result)
         return result
 
     def total(self, arrays: Sequence[Array]) -> Array:
         """Return the sum."""
+        return once(("total", self), lambda: self._total(arrays), *arrays)
+
+    def _total(self, arrays: Sequence[Array]) -> Array:
         result = arrays[0].copy() if len(arrays) == 1 else self.add(arrays[0], arrays[1])
         for array in arrays[2:]:
-            result += array
-            self._reduced(result)
+            self.add(result, array, out=result)
         return result
 
     def divide(self, a: Array, n: int) -> Array:
         """Return a / n."""
+        return once((n, self), lambda: self._divide(a, n), a)
+
+    def _divide(self, a: Array, n: int) -> Array:
         if n == 2:
             # half of an odd element is half of what is left without its last bit, and (p + 1) / 2
             result: Array = a >> a.dtype.type(1)
@@ -91,7 +98,9 @@ class PrimeWords:
             return result
         if self.bits == 32:
             # times 1/n in words of 64 bits, where 2^31 is 1
-            product = np.multiply(a, np.uint64(pow(n, -1, self.prime)), out=_scratch(a, np.uint64))
+            product = _scratch(a, np.uint64)
+            product[...] = a
+            product *= np.uint64(pow(n, -1, self.prime))
             high = np.right_shift(product, np.uint64(31), out=_scratch(a, np.uint64, 1))
             product &= np.uint64(self.prime)
             product += high
@@ -109,6 +118,40 @@ class PrimeWords:
         """Return what is below 2 p modulo p, in place."""
         np.minimum(total, np.subtract(total, self._p(total), out=_scratch(total, total.dtype)), out=total)
         return total
+
+
+class _Made(threading.local):
+    """What was made of which arrays, as long as somebody holds it; for each thread.
+
+    The latest two are held here: a peer that has ended holds nothing, and the next one ends with the same.
+    """
+
+    def __init__(self) -> None:
+        self.latest: deque[Array] = deque(maxlen=2)
+        self.results: dict[tuple[Hashable, ...], tuple[tuple[weakref.ref[Array], ...], weakref.ref[Array]]] = {}
+
+
+_MADE = _Made()
+
+
+def once(what: Hashable, make: Callable[[], Array], *arrays: Array) -> Array:
+    """Return what ``make`` makes of arrays; what was made before, if it is the same of the very same arrays.
+
+    A driver in one process passes messages by reference, so that many peers compute the same of the same arrays. Those
+    are recognised that nobody can write to any more. Real peers have theirs in other memory, and compute all of it.
+    """
+    if not all(isinstance(a, np.ndarray) and a.flags.owndata and not a.flags.writeable for a in arrays):
+        return make()
+    name = (what, *map(id, arrays))
+    inputs, output = _MADE.results.get(name, ((), None))
+    result = output() if output and all(a() is b for a, b in zip(inputs, arrays, strict=True)) else None
+    if result is None:
+        result = make()
+        result.flags.writeable = False
+        _MADE.results = {key: made for key, made in _MADE.results.items() if made[1]() is not None}
+        _MADE.results[name] = tuple(map(weakref.ref, arrays)), weakref.ref(result)
+        _MADE.latest.append(result)
+    return result
 
 
 class _Scratch(threading.local):
@@ -137,14 +180,14 @@ def _parts(prime: int, n: int, dtype: str) -> Array:
 
 
 class Native:
-    """Arithmetic that the elements' own operators do."""
+    """Arithmetic that the elements' own operators do, in new memory."""
 
-    def add(self, a: Array, b: Array) -> Array:
+    def add(self, a: Array, b: Array, out: Array | None = None) -> Array:  # noqa: ARG002
         """Return a + b."""
         result: Array = a + b
         return result
 
-    def subtract(self, a: Array, b: Array) -> Array:
+    def subtract(self, a: Array, b: Array, out: Array | None = None) -> Array:  # noqa: ARG002
         """Return a - b."""
         result: Array = a - b
         return result

@@ -16,7 +16,7 @@ from securedfl.protocols.steps import Array
 
 DEFAULT_RANGES = {16: 0.25, 32: 8.0, 64: 4096.0}
 """Largest absolute value per width, such that the mean is off by less than 2^-20 for 32 and 2^-40 for 64 bits. 16 bits
-are for differences, which are small (docs/shares.md)."""
+are for differences, which are small (docs/concepts/shares.md)."""
 
 _BLOCK = 1 << 16
 """Values encoded at a time, so that they stay in the cache from one pass to the next."""

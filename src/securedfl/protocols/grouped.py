@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from securedfl.designs.design import Design
 from securedfl.protocols.admm import check_iterations, collect, relay, turns
+from securedfl.protocols.field import once
 from securedfl.protocols.fixedpoint import FieldCodec, FieldPoint, codec_of
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, Options, Settled, Steps
@@ -33,10 +34,8 @@ def grouped(
     ----------
     iterations
         Two give the exact average; more only reveal more.
-    bits, range
-        See `FixedPoint`.
-    codec
-        Another encoding; `Symbols` for audits.
+    bits, range, codec
+        How values become elements of the field: see `FixedPoint`. A codec, such as `Symbols`, replaces both.
     me, w, design, round, draw
         As for every protocol (`securedfl.protocols.steps`).
     """
@@ -50,9 +49,9 @@ def grouped(
 
         # y = x + lam/rho = c (w + lam/rho) + q z, with x from the x minimisation
         y = field.add(x, u)
-        y = field.add(y, y)
+        y = field.add(y, y, out=y)
         if i:
-            y = field.subtract(y, z)
+            y = field.subtract(y, z, out=y)
         received = yield {v: y for v in g if v != me}
         # partial z sum, times n
         sums = {g: field.total([y if v == me else received[v] for v in g])}
@@ -66,8 +65,12 @@ def grouped(
             z = field.divide(sum_z, n)
             # lam + rho (x - z) = rho (y - z)
             u = field.subtract(y, z)
-    # z - mean = q (z_before - mean) is an equality: solve it for n times the mean
-    return code.decode(field.divide(field.add(sum_z, before), 2), n, w)
+
+    def mean() -> Array:
+        # z - mean = q (z_before - mean) is an equality: solve it for n times the mean
+        return code.decode(field.divide(field.add(sum_z, before), 2), n, w)
+
+    return once((code, n, w.dtype), mean, sum_z, before)
 
 
 def settle(_design: Design, options: Options) -> Settled:

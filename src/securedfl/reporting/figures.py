@@ -19,6 +19,7 @@ from securedfl.reporting.units import data_size, duration, power_of_ten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Series = tuple[Sequence[int], Sequence[float]]
@@ -224,11 +225,16 @@ def legend(figure: Figure, entries: Sequence[tuple[str, dict[str, Any]]], *, col
 
 def rounds_axis(axes: Axes, *, ticks: int) -> None:
     """Make the horizontal axis one of rounds."""
-    from matplotlib.ticker import MaxNLocator
-
     axes.set_xlabel("round")
     axes.margins(x=0.02)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    whole_numbers(axes.xaxis, ticks=ticks)
+
+
+def whole_numbers(axis: Axis, *, ticks: int = 8) -> None:
+    """Let an axis of things that are counted have whole numbers only: nobody is half a peer."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=ticks, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
 
 
 def blank(height: float) -> tuple[Figure, Axes]:

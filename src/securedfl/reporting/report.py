@@ -6,19 +6,20 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from securedfl.designs.drawing import design_svg
-from securedfl.federation.run_folder.card import ALL, OWN
-from securedfl.federation.run_folder.reader import Run, read_run
-from securedfl.reporting import comparison, privacy
-from securedfl.reporting.charts import charts
+from securedfl.designs.drawing import design_caption, design_svg
+from securedfl.federation.run_folder.reader import Run, read_run, run_folder
 from securedfl.reporting.page import Page, render
+from securedfl.reporting.sections import accuracy, comparison, data, privacy, timeline
+from securedfl.reporting.sections.charts import charts
 from securedfl.reporting.units import NONE
 from securedfl.storage import write_text
 
-MOST_PEERS_DRAWN, MOST_PARTITIONS_DRAWN, MOST_PARTITIONS_LISTED = 120, 12, 60
+MOST_PARTITIONS_LISTED = 60
 
 _CONTENTS = {
+    "data": "Data",
     "accuracy": "Accuracy",
+    "rounds": "Rounds",
     "averaging": "Averaging",
     "design": "Design",
     "privacy": "Privacy",
@@ -34,7 +35,7 @@ def write_report(run_dir: Path) -> Path:
     Parameters
     ----------
     run_dir
-        What ``securedfl train --out`` or a real peer wrote.
+        What ``securedfl train --out`` or a real peer wrote; of a peer, the folder ``state`` in it will do, too.
 
     Returns
     -------
@@ -49,47 +50,65 @@ def write_report(run_dir: Path) -> Path:
         matplotlib or jinja2 is not installed.
     """
     text = report(read_run(run_dir))
-    path = Path(run_dir) / "report.html"
+    path = run_folder(Path(run_dir)) / "report.html"
     write_text(path, text, "free some space or check the permissions, then use `securedfl report`")
     return path
 
 
 def report(run: Run) -> str:
     """Return the report as text."""
-    site = str(run.summary.get("site") or "")
-    title = f"{run.dataset or 'Training'} with {run.peers} peers" + (f", seen from {site}" if site else "")
+    title = f"{run.dataset or 'Training'} with {run.peers} peers" + (f", seen from {run.site}" if run.site else "")
+    happened = timeline.moments(run)
     page = Page(
         title=title[:1].upper() + title[1:],
         result=comparison.result(run),
         tiles=comparison.key_figures(run),
-        contents=_CONTENTS,
+        contents={anchor: heading for anchor, heading in _CONTENTS.items() if anchor != "rounds" or happened},
         source="this run folder's files",
     )
     elsewhere = f" --out ../{shlex.quote(run.name + '-again')}" if "out" in run.settings else ""
     versions = run.summary.get("versions")
-    drawn = min(run.design.gap, MOST_PARTITIONS_DRAWN) if run.design and run.design.n <= MOST_PEERS_DRAWN else 0
     protocol, finish = run.settings.get("protocol"), run.settings.get("finish")
     exact = protocol == "grouped" or (finish == "exact" and protocol in ("paper", "classic"))
+    shown = accuracy.views(run)
     return render(
         "run.html",
         page,
         run=run,
+        data=data.facts(run),
+        held=data.held_svg(run),
+        held_caption=data.caption(run),
         results=comparison.results_table(run),
         rounds=comparison.rounds_table(run),
         peers=comparison.peers_table(run),
-        views=(OWN, ALL),
+        explained=accuracy.explained(shown),
+        compared=len({view.name for view in shown}) > 1 and run.method("local") is not None,
+        sureness=accuracy.sureness(shown),
         charts=charts(run),
+        moments=happened,
+        happened=timeline.sentence(happened) if happened else "",
+        timeline=timeline.timeline_svg(run, happened),
+        timeline_table=timeline.rounds_table(run, happened),
         exact_finish=exact,
-        drawn=drawn,
-        drawing=design_svg(run.design.first(drawn)) if run.design and drawn else "",
+        drawing=design_svg(run.design) if run.design else "",
+        drawing_caption=design_caption(run.design) if run.design else "",
         listed=range(min(run.design.gap, MOST_PARTITIONS_LISTED)) if run.design else (),
         assurances=privacy.assurances(run),
+        remarks=privacy.remarks(run),
         exposure_allowed=privacy.exposure_allowed(run),
         ledger=privacy.ledger_table(run),
         ledger_facts=privacy.ledger_facts(run),
-        command="securedfl peer peer.toml" if site else f"securedfl train config.toml{elsewhere}",
+        again=_again(run),
+        command=f"securedfl {'up' if run.trial else 'train'} config.toml{elsewhere}" if not run.site else _again(run),
         about={
             "Seed": run.seed if run.seed is not None else NONE,
             **(versions if isinstance(versions, Mapping) else {}),
         },
     )
+
+
+def _again(run: Run) -> str:
+    """Return what continues a run that was stopped."""
+    if run.site:
+        return "securedfl peer peer.toml"
+    return "securedfl peer federation/peer-0.toml" if run.trial else "securedfl train --resume ."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +14,7 @@ from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError, unknown
 from securedfl.parameters import Array, Integers, Schema, Tree, add_weights, remove_weight
 from securedfl.protocols.fixedpoint import UnencodableError
-from securedfl.protocols.protocol import Protocol, averaging, by_name
+from securedfl.protocols.protocol import Averaging, Protocol, averaging, by_name
 from securedfl.simulation.driver import Draws, NotFiniteError, run
 
 
@@ -36,9 +35,10 @@ def average(
     draws: Draws | None = None,
     chunk: int | None = None,
     threads: int | None = None,
+    in_place: bool = False,
     **options: Any,
 ) -> Tree:
-    """Return the average of one model per peer; `average_` replaces the models by it.
+    """Return the average of one model per peer.
 
     Parameters
     ----------
@@ -71,6 +71,8 @@ def average(
         Of the vectors that travel: ``"float32"`` or ``"float64"``; by default float64 if an input has it.
     draws, chunk, threads
         See `securedfl.simulation.run`.
+    in_place
+        Replace the inputs' parameters by the average, and return the inputs; `average_` does.
 
     Returns
     -------
@@ -92,25 +94,35 @@ def average(
     [4.0, 4.0, 4.0, 4.0]
     """
     containers = _one_per_peer(inputs)
-    schema, mean = _mean(
-        containers,
-        weights=weights,
-        protocol=protocol,
-        design=design,
-        group_size=group_size,
-        collusion=collusion,
-        seed=seed,
-        round=round,
-        max_weight=max_weight,
-        integers=integers,
-        local=local,
-        dtype=dtype,
-        draws=draws,
-        chunk=chunk,
-        threads=threads,
-        **options,
-    )
-    return containers[0].made(schema, mean)
+    kind, unit = None if dtype is None else np.dtype(dtype).name, 1.0
+    schema, vectors = flatten_all(containers, dtype=kind, integers=integers, local=local)
+    for one in containers if in_place else ():
+        one.check_in_place(schema)
+    if weights is not None:
+        unit = min(1.0, options.get("range") or 1.0)
+        vectors = add_weights(vectors, weights, max_weight, unit)
+    elif max_weight is not None:
+        raise InvalidInputError("max_weight is given but weights are not; pass one weight per peer")
+    row = by_name(protocol)
+    if collusion is not None and "collusion" not in row.options:
+        # it would promise nothing about them
+        raise unknown(f"option of the protocol {row.name!r}:", "collusion", row.options)
+    together = averaging(
+        row, len(vectors), design=design, group_size=group_size, collusion=collusion, seed=seed, options=options
+    ).at(round)
+    try:
+        mean = _fitted(together, vectors, draws=draws, chunk=chunk, threads=threads)
+    except NotFiniteError as error:
+        raise NotFiniteError(error.peer, error.index, error.value, _name_at(schema, error.index)) from None
+    except UnencodableError as error:
+        raise error.at(name=_name_at(schema, error.index)) from None
+    if weights is not None:
+        mean = remove_weight(mean, unit)
+    if not in_place:
+        return containers[0].made(schema, mean)
+    for one in containers:
+        one.put(schema, mean)
+    return [one.given for one in containers]
 
 
 def average_(inputs: Iterable[Tree], **options: Any) -> list[Any]:
@@ -142,74 +154,23 @@ def average_(inputs: Iterable[Tree], **options: Any) -> list[Any]:
     >>> vectors[8].round(9).tolist()
     [4.0, 4.0]
     """
-    containers = _one_per_peer(inputs)
-    schema, mean = _mean(containers, in_place=True, **options)
-    for one in containers:
-        one.put(schema, mean)
-    return [one.given for one in containers]
+    found: list[Any] = average(inputs, in_place=True, **options)
+    return found
 
 
-def _mean(
-    containers: list[Container],
-    *,
-    in_place: bool = False,
-    weights: Iterable[float] | None = None,
-    protocol: str | Protocol = "grouped",
-    design: Design | None = None,
-    group_size: int | Literal["auto"] = "auto",
-    collusion: int | None = None,
-    seed: int = 0,
-    round: int = 0,
-    max_weight: float | None = None,
-    integers: Integers = "own",
-    local: Iterable[str] = (),
-    dtype: npt.DTypeLike | None = None,
-    draws: Draws | None = None,
-    chunk: int | None = None,
-    threads: int | None = None,
-    **options: Any,
-) -> tuple[Schema, Array]:
-    """Return what is averaged, and its average as one vector."""
-    kind, unit = None if dtype is None else np.dtype(dtype).name, 1.0
-    schema, vectors = flatten_all(containers, dtype=kind, integers=integers, local=local)
-    for one in containers if in_place else ():
-        one.check_in_place(schema)
-    if weights is not None:
-        unit = min(1.0, options.get("range") or 1.0)
-        vectors = add_weights(vectors, weights, max_weight, unit)
-    elif max_weight is not None:
-        raise InvalidInputError("max_weight is given but weights are not; pass one weight per peer")
-    row = by_name(protocol)
-    if collusion is not None and "collusion" not in row.options:
-        # it would promise nothing about them
-        raise unknown(f"option of the protocol {row.name!r}:", "collusion", row.options)
-    put_together = averaging(
-        row,
-        len(vectors),
-        design=design,
-        group_size=group_size,
-        collusion=collusion,
-        seed=seed,
-        options=options,
-    ).at(round)
-    driven = partial(run, vectors=vectors, draws=draws, chunk=chunk, threads=threads)
+def _fitted(together: Averaging, vectors: list[Array], **driving: Any) -> Array:
+    """Return the average; where no range is given and the usual one is too narrow, in one that fits."""
     try:
-        try:
-            outcome = driven(put_together)
-        except UnencodableError as error:
-            if options.get("range") is not None or options.get("codec") is not None:
-                raise
-            fitting = replace(put_together, given={**put_together.given, "range": _fitting(vectors)})
-            try:
-                outcome = driven(fitting)
-            except ConfigError:
-                # no range is wide enough for such values
-                raise error from None
-    except NotFiniteError as error:
-        raise NotFiniteError(error.peer, error.index, error.value, _name_at(schema, error.index)) from None
+        return run(together, vectors, **driving).average
     except UnencodableError as error:
-        raise error.at(name=_name_at(schema, error.index)) from None
-    return schema, outcome.average if weights is None else remove_weight(outcome.average, unit)
+        if together.given.get("range") is not None or together.given.get("codec") is not None:
+            raise
+        given = {**together.given, "range": _fitting(vectors)}
+        try:
+            return run(replace(together, given=given), vectors, **driving).average
+        except ConfigError:
+            # no range is wide enough for such values
+            raise error from None
 
 
 def _fitting(vectors: Iterable[npt.NDArray[Any]]) -> float:

@@ -76,9 +76,9 @@ def run(
     chunk: int | None = None,
     threads: int | None = None,
     record: bool = False,
-    faults: Sequence[Fault] = (),
-    deadline: float = 60.0,
     least_peers: int = LEAST_PEERS,
+    deadline: float = 60.0,
+    faults: Sequence[Fault] = (),
 ) -> Outcome:
     """Average the vectors of all peers and return what peers would hold at the end.
 
@@ -111,13 +111,7 @@ def run(
     draws = draws or (lambda _peer, _offset: secret_uniform)
     vectors = [np.asarray(vector) for vector in vectors]
     size = check_alike(vectors)
-    averaging = protocol if isinstance(protocol, Averaging) else None
-    if averaging is not None and averaging.n != len(vectors):
-        raise DesignError(f"the design is for {averaging.n} peers, but {len(vectors)} take part")
-    if chunk is not None and chunk < 1:
-        raise ConfigError(f"a chunk needs at least 1 parameter, not {chunk}")
-    usual = SLICED_CHUNK if averaging is not None and averaging.protocol.sliced else CHUNK
-    chunk = max(size, 1) if faults else (chunk or usual)
+    chunk = _chunk_size(protocol, len(vectors), max(size, 1) if faults else chunk)
     starts = range(0, max(size, 1), chunk)
     weather = Weather(faults, deadline) if faults else None
     average = np.empty_like(vectors[0])
@@ -136,11 +130,7 @@ def run(
                 )
         except UnencodableError as error:
             raise _first_not_finite(pieces, start) or error.at(start=start) from None
-        mean = whole(next(iter(done.results.values())))
-        if mean.dtype.kind == "f" and not np.isfinite(mean).all():
-            raise _not_finite(pieces, start)
-        _check_agreement(done, mean)
-        average[start : start + chunk] = mean
+        average[start : start + chunk] = _agreed(done, pieces, start)
         # free the memory for the next chunk
         done.results.clear()
         return done
@@ -161,6 +151,16 @@ def run(
         holders=chunks[0].holders,
         attempts=max(done.attempts for done in chunks),
     )
+
+
+def _chunk_size(protocol: PeerProtocol, peers: int, wish: int | None) -> int:
+    """Return how many parameters go through the protocol at a time; a protocol for other peers is an error."""
+    averaging = protocol if isinstance(protocol, Averaging) else None
+    if averaging is not None and averaging.n != peers:
+        raise DesignError(f"the design is for {averaging.n} peers, but {peers} take part")
+    if wish is not None and wish < 1:
+        raise ConfigError(f"a chunk needs at least 1 parameter, not {wish}")
+    return wish or (SLICED_CHUNK if averaging is not None and averaging.protocol.sliced else CHUNK)
 
 
 def _keep_freed_memory() -> None:
@@ -187,12 +187,18 @@ def check_alike(vectors: Sequence[Array]) -> int:
     return len(first)
 
 
-def _check_agreement(done: Chunk, mean: Array) -> None:
-    """Raise if two peers hold different bits: a protocol that lets that happen is broken."""
+def _agreed(done: Chunk, pieces: Sequence[Array], start: int) -> Array:
+    """Return the average of a chunk; raise if it overflows, or if the protocol let two peers hold different bits."""
     first = next(iter(done.results.values()))
+    mean = whole(first)
+    if mean.dtype.kind == "f" and not np.isfinite(mean).all():
+        raise _first_not_finite(pieces, start) or InvalidInputError(
+            f"the average overflows {mean.dtype} near parameter {start}; scale the parameters or use float64"
+        )
     for peer, result in done.results.items():
         if not _same_objects(first, result) and not np.array_equal(whole(result), mean):
             raise RuntimeError(f"the protocol gave peers {min(done.results)} and {peer} different averages")
+    return mean
 
 
 def _same_objects(a: Result, b: Result) -> bool:
@@ -200,12 +206,6 @@ def _same_objects(a: Result, b: Result) -> bool:
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(operator.is_, a, b))
     return a is b
-
-
-def _not_finite(pieces: Sequence[Array], start: int) -> InvalidInputError:
-    return _first_not_finite(pieces, start) or InvalidInputError(
-        f"the average overflows {pieces[0].dtype} near parameter {start}; scale the parameters or use float64"
-    )
 
 
 def _first_not_finite(pieces: Sequence[Array], start: int) -> NotFiniteError | None:

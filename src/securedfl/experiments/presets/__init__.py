@@ -60,6 +60,11 @@ class Preset(BaseModel):
         return int(self.train.get("rounds", 0))
 
     @property
+    def starts(self) -> bool:
+        """Whether peers may begin with their own parameters instead: in the paper's trainings, not in ours."""
+        return self.train.get("initial") == "common"
+
+    @property
     def places(self) -> list[tuple[str, int]]:
         """Data sets and numbers of peers, in the paper's order."""
         return [(dataset, peers) for peers in self.peers for dataset in self.datasets]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.errors import ConfigError
+from securedfl.errors import AppError, ConfigError
+from securedfl.federation.apps.failures import Where
+from securedfl.federation.settings import check_keys
+
+COMMON = {
+    "kind": "common_optimizer",
+    "learning_rate": "common_learning_rate",
+    "momentum": "common_momentum",
+    "adaptivity": "common_adaptivity",
+}
+"""What an app may say about the common model, and the settings that it stands for."""
 
 Make = Callable[[dict[str, Any]], Any]
 """Gets a peer's settings and returns its `App`, or its first fields: (model, data, update[, evaluate])."""
@@ -42,6 +54,9 @@ class App:
         ``evaluate_common(model)`` does the same on test data that is the same for all peers.
     samples
         How many training samples there are; by default ``len(data)``.
+    common_optimizer
+        What the common model does with an average, the same at all peers: ``"adam"``, say, or a table such as
+        ``{"kind": "adam", "learning_rate": 0.03}``. By default what the settings say.
 
     Examples
     --------
@@ -62,6 +77,7 @@ class App:
     evaluate: Callable[[Any, Any], tuple[int, float, int]] | None = None
     evaluate_common: Callable[[Any], tuple[int, float, int]] | None = None
     samples: int | None = None
+    common_optimizer: str | Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, made: Any, where: str) -> App:
@@ -80,7 +96,16 @@ class App:
                 raise ConfigError(f"{name} of {where} must be a function, not a {type(function).__name__}")
         if hasattr(made.update, "state_dict") != hasattr(made.update, "load_state_dict"):
             raise ConfigError(f"the update of {where} needs both state_dict and load_state_dict, or neither")
+        if isinstance(made.common_optimizer, Mapping):
+            check_keys(made.common_optimizer, COMMON, f"common_optimizer of {where}")
         return made
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The settings that it chooses for the common model; none if it leaves that to the run."""
+        given = self.common_optimizer
+        table = given if isinstance(given, Mapping) else {} if given is None else {"kind": given}
+        return {COMMON[key]: value for key, value in table.items()}
 
     @property
     def size(self) -> int:
@@ -131,23 +156,42 @@ class Entry:
     def make(self, settings: Mapping[str, Any], seed: int) -> App:
         """Return a peer's app, made with torch's, numpy's and Python's global generators begun at a seed."""
         function = self.function or find(self.name, self.folder)
-        with seeded(seed):
+        with seeded(seed), self.at(settings).told(re.split("[:.]", self.name)[-1]):
             return App.of(function(dict(settings)), self.name)
+
+    def at(self, settings: Mapping[str, Any]) -> Where:
+        """Return where the app of a peer is, for errors."""
+        return Where(self.name, str(settings.get("name", "")))
 
 
 def find(entry: str, folder: Path) -> Make:
-    """Import ``module:function``, from a folder first."""
+    """Import ``module:function``, from a folder first, then from where the command was started."""
     module_name, _, function = entry.partition(":")
     if not module_name or not function:
         raise ConfigError(f"entry = {entry!r}: must be module:function")
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    for place in (str(Path.cwd()), str(folder)):
+        if place not in sys.path:
+            sys.path.insert(0, place)
     try:
-        found = getattr(importlib.import_module(module_name), function)
-    except (ImportError, AttributeError) as error:
+        with Where(entry).told("import"):
+            module = importlib.import_module(module_name)
+    except AppError as error:
+        # a module that is not there is another mistake than one that cannot be imported
+        missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        if missing is None or not f"{module_name}.".startswith(f"{missing}."):
+            raise
         raise ConfigError(
-            f"cannot load the entry point {entry}: {error}; modules are looked for in {folder} and where Python does"
+            f"cannot load the entry point {entry}: there is no module {missing!r} in {folder}, here, or where "
+            "Python looks for modules"
         ) from None
+    found = getattr(module, function, None)
+    if found is None:
+        known = [name for name, value in vars(module).items() if callable(value)]
+        near = difflib.get_close_matches(function, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "name one that it has"
+        if "<" in function:
+            hint = "a function within another has no name to import it by; hand it over as app="
+        raise ConfigError(f"cannot load the entry point {entry}: {module_name} has no function {function!r}; {hint}")
     if not callable(found):
         raise ConfigError(f"the entry point {entry} must be a function, not a {type(found).__name__}")
     return found  # type: ignore[no-any-return]

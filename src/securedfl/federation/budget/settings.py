@@ -10,7 +10,7 @@ from securedfl.federation.settings import Settings
 
 
 class PrivacySettings(Settings):
-    """What is promised about each record or site, and how; see docs/differential-privacy.md."""
+    """What is promised about each record or site, and how; see docs/guides/differential-privacy.md."""
 
     unit: Literal["record", "site"] = Field(description="What is protected: each record, or a site as a whole.")
     noise: Literal["distributed", "local", "central"] = Field(

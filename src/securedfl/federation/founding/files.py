@@ -21,8 +21,8 @@ from securedfl.storage import make_folder, write_text
 
 FEDERATION, KEYS = "federation.toml", "keys"
 ABOUT = {
-    True: "# The same file at every site; peers compare it when they meet. Every key: docs/configuration.md\n\n",
-    False: "# This site's own settings; paths are relative to this file. Every key: docs/configuration.md\n\n",
+    True: "# The same file at every site; peers compare it when they meet. Keys: docs/reference/configuration.md\n\n",
+    False: "# This site's own settings; paths are relative to this file. Keys: docs/reference/configuration.md\n\n",
 }
 """What stands above the settings: of all sites, and of one."""
 
@@ -31,18 +31,9 @@ ADVICE = "choose another folder"
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One site of a federation that begins.
+    """One site of a federation that begins: its peer's name, and ``HOST:PORT`` where others reach it.
 
-    Attributes
-    ----------
-    name
-        Of its peer.
-    address
-        ``HOST:PORT`` where others reach it.
-    out
-        The folder of its results.
-    own
-        Further settings of its own, such as ``data``.
+    ``out`` is the folder of its results; ``own`` are further settings of its own, such as ``data``.
     """
 
     name: str

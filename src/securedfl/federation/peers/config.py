@@ -91,7 +91,7 @@ class FederationConfig(Settings):
         None, ge=2, description="Fewest peers of an average (shares only); more than half of the roster."
     )
     absence: Literal["blocks", "wait", "go on"] | None = Field(
-        None, description="When peers are missing: leave out their blocks, wait, or go on; see docs/privacy.md."
+        None, description="When peers are missing: leave out their blocks, wait, or go on; see docs/guides/privacy.md."
     )
     window: int = Field(10, ge=1, description="Over how many rounds members change in blocks only.")
     entry: str | None = Field(
@@ -247,10 +247,10 @@ class PeerConfig(Settings):
     name: str
     federation: Path
     out: Path
+    listen: str | Literal[False] | None = Field(None, description="HOST:PORT; by default its address; false: none.")
     key: Path | None = None
     certificate: Path | None = None
     authority: Path | None = None
-    listen: str | Literal[False] | None = Field(None, description="HOST:PORT; by default its address; false: none.")
     proxy: str | None = Field(None, description="http://HOST:PORT of a CONNECT proxy; by default HTTPS_PROXY.")
     data_dir: Path | None = None
     device: Device = Field("cpu", description="Where a known data set's model trains: cpu, cuda, cuda:1, mps.")

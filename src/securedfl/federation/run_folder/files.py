@@ -14,6 +14,7 @@ from securedfl.federation.settings import RENAMED
 
 CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
 METRICS, TABLE = "metrics.jsonl", "metrics.csv"
+DATA, LIVE, FEDERATION = "data.json", "live.json", "federation"
 CERTIFICATE, EXPOSURE, LEDGER = "certificate.json", "exposure.svg", "ledger.json"
 
 RESUME = "free some space, then continue with --resume"

@@ -6,8 +6,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
@@ -19,16 +19,6 @@ from securedfl.learning.training.task import Score
 from securedfl.storage import read_lines, write_text
 
 RoundNumber = Annotated[int, msgspec.Meta(ge=0)]
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One attempt of real peers at an average: when, by whom, and whether sums of it may have been seen."""
-
-    epoch: int
-    attempt: int
-    members: tuple[int, ...]
-    opened: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +45,8 @@ class Row:
         How many values of all peers were beyond the range and were cut, if that is allowed.
     epsilon
         Of differential privacy, after this round; see `securedfl.privacy.budget`.
-    tried
-        All attempts at the average, if real peers made it.
+    tried, void
+        Of real peers: all attempts at the average, and whether the round gave none.
     """
 
     method: str
@@ -77,6 +67,7 @@ class Row:
     common_loss: float | None = None
     epsilon: float | None = None
     tried: tuple[Tried, ...] | None = None
+    void: bool | None = None
 
     @classmethod
     def pooled(
@@ -128,13 +119,42 @@ class Row:
             peer_accuracy=(accuracy,) if score else (),
             peer_loss=(loss,) if score else (),
             train_loss=row.train_loss,
-            # it counts anew when it is started again
-            bytes_per_peer=float(row.bytes_out - before if row.bytes_out >= before else row.bytes_out),
+            bytes_per_peer=float(_since(row.bytes_out, before)),
             clipped=row.clipped,
             epsilon=row.epsilon,
             train_seconds=row.train_seconds,
             average_seconds=row.average_seconds,
+            common_accuracy=row.common.correct / row.common.count if row.common and row.common.count else None,
+            common_loss=row.common.loss / row.common.count if row.common and row.common.count else None,
             tried=row.tried,
+            void=row.void,
+        )
+
+    @classmethod
+    def of_peers(cls, round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -> Self:
+        """Return one row of all real peers; the true mean is nobody's to know, so errors stay unknown.
+
+        Parameters
+        ----------
+        round, rows
+            What each peer, by name, did in the round.
+        before
+            How many bytes each had sent before it.
+        """
+        values = list(rows.values())
+        scores = [row.score for row in values if row.score is not None]
+        losses = [(row.train_loss, row.samples) for row in values if row.train_loss is not None]
+        # a peer counts anew when it is started again
+        sent = sum(_since(row.bytes_out, before.get(name, 0)) for name, row in rows.items())
+        common = [row.common for row in values if row.common is not None]
+        return replace(
+            cls.pooled(values[0].method, round, scores, losses, common),
+            bytes_per_peer=sent / len(rows),
+            train_seconds=max(row.train_seconds for row in values),
+            average_seconds=max(row.average_seconds for row in values),
+            epsilon=max((row.epsilon for row in values if row.epsilon is not None), default=None),
+            tried=_tried(values),
+            void=all(row.void for row in values),
         )
 
 
@@ -195,14 +215,39 @@ class PeerRow:
         return Score(self.correct, self.loss, self.count)
 
 
+@dataclass(frozen=True)
+class Tried:
+    """One attempt of real peers at an average: when, by whom, and whether sums of it may have been seen."""
+
+    epoch: int
+    attempt: int
+    members: tuple[int, ...]
+    opened: bool
+
+
+def _since(sent: int, before: int) -> int:
+    """Return what was sent since; a peer that was started again counts anew."""
+    return sent - before if sent >= before else sent
+
+
+def _tried(rows: Iterable[PeerRow]) -> tuple[Tried, ...]:
+    """Pool what peers know about the attempts of a round; any of them may have missed some."""
+    found: dict[tuple[int, int], Tried] = {}
+    for row in rows:
+        for tried in row.tried:
+            key = (tried.epoch, tried.attempt)
+            found[key] = replace(tried, opened=tried.opened or found.get(key, tried).opened)
+    return tuple(found[key] for key in sorted(found))
+
+
 R = TypeVar("R", Row, PeerRow)
 
 PER_PEER = ("peer_accuracy", "peer_loss", "all_accuracy")
-COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "tried"))
+COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "tried", "void"))
 """The columns of metrics.csv; all but method and round are numbers."""
 
 _LEFT_OUT = (
-    *("tried", "correct", "loss", "count", "clipped", "epsilon"),
+    *("tried", "void", "correct", "loss", "count", "clipped", "epsilon"),
     *("common", "common_accuracy", "common_loss", "all_accuracy"),
 )
 """Keys that are not written where they do not apply."""

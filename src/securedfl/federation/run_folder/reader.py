@@ -15,7 +15,7 @@ from securedfl.errors import DesignError, RunFolderError
 from securedfl.federation.methods import label, ordered
 from securedfl.federation.run_folder import files
 from securedfl.federation.run_folder.metrics import Row, finite, read_rows
-from securedfl.federation.run_folder.summary import MethodSummary, Summary, parse_summary
+from securedfl.federation.run_folder.summary import Data, MethodSummary, Samples, Summary, parse_summary, read_data
 
 NAN = math.nan
 
@@ -52,7 +52,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder's content."""
+    """A run folder's content; ``site`` names the real peer whose own it is, and ``trial`` is that of `securedfl up`."""
 
     name: str
     peers: int
@@ -65,6 +65,11 @@ class Run:
     settings: Mapping[str, Any]
     design: Design | None
     summary: Mapping[str, Any] = field(repr=False)
+    samples: Samples = field(default_factory=Samples)
+    data: Data | None = None
+    site: str = ""
+    trial: bool = False
+    roster: Mapping[str, str] = field(default_factory=dict)
     certificate: Mapping[str, Any] | None = None
     ledger: Mapping[str, Any] | None = None
     exposure_svg: str | None = None
@@ -78,6 +83,12 @@ class Run:
     def started(self) -> bool:
         """Whether any method has finished a round, so that there is something to draw."""
         return any(m.rounds_done for m in self.methods)
+
+    def peer(self, number: int) -> str:
+        """Return a peer's name, or its number if it has none."""
+        known = () if self.data is None or self.site else self.data.peers
+        name = known[number].name if number < len(known) else ""
+        return self.roster.get(str(number)) or name or str(number)
 
     def method(self, name: str) -> MethodResult | None:
         """Return one method's results, or None when it was not run."""
@@ -98,7 +109,7 @@ def read_run(folder: str | Path) -> Run:
     RunFolderError
         A file is missing, unreadable or does not belong to this run.
     """
-    path = Path(folder)
+    path = run_folder(Path(folder))
     if not path.is_dir():
         raise RunFolderError(f"there is no run folder {path}; give the folder that `securedfl train --out` wrote")
     found = files.read_object(path, files.SUMMARY)
@@ -118,10 +129,20 @@ def read_run(folder: str | Path) -> Run:
         settings=summary.config if summary.site else files.read_settings(path),
         design=_design(path, summary),
         summary=found,
+        samples=summary.samples,
+        data=read_data(path),
+        site=summary.site,
+        trial=(path / files.FEDERATION).is_dir(),
+        roster=summary.roster,
         certificate=files.read_object(path, files.CERTIFICATE) if (path / files.CERTIFICATE).exists() else None,
         ledger=files.read_object(path, files.LEDGER) if (path / files.LEDGER).exists() else None,
         exposure_svg=files.read_text(path, files.EXPOSURE) if (path / files.EXPOSURE).exists() else None,
     )
+
+
+def run_folder(path: Path) -> Path:
+    """Return the folder of a run; a real peer's log has a folder of its own in it, which is taken for the same."""
+    return path.parent if path.name == "state" and (path / "journal").exists() else path
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:

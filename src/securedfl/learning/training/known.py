@@ -11,7 +11,7 @@ import numpy as np
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import PeerData, Recipe, TrainingOptions
+from securedfl.learning.training.task import Held, PeerData, Recipe, ScoredOn, TrainingOptions
 from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
@@ -87,10 +87,24 @@ class KnownTask:
         """How to build the model."""
         return Recipe(self.options.model, self.dataset.shape, self.dataset.classes, self.options.width)
 
+    def held(self) -> list[Held]:
+        """Return what each peer holds, in numbers; of sequences, every position has a label."""
+        d = self.dataset
+        labels = [np.bincount(d.y[own.train].reshape(-1), minlength=d.classes).tolist() for own in self.dealt]
+        return [
+            Held(len(own.train), len(own.test), tuple(counts)) for own, counts in zip(self.dealt, labels, strict=True)
+        ]
+
     def all_tests(self) -> tuple[Array, Array]:
         """Return the test data of all peers together."""
-        at = np.concatenate([dealt.test for dealt in self.dealt])
+        at = self.tested().samples
         return self.dataset.x[at], self.dataset.y[at]
+
+    def tested(self) -> ScoredOn:
+        """Return which samples those are."""
+        at = np.concatenate([dealt.test for dealt in self.dealt])
+        users = at if self.dataset.users is None else self.dataset.users[at]
+        return ScoredOn(at.astype(np.int32), users.astype(np.int32))
 
     def part(self, peers: Iterable[int]) -> KnownPart:
         """Return the samples of some peers, and how to train."""

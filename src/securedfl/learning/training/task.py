@@ -24,7 +24,8 @@ Precision = Literal["float32", "bfloat16"]
 class TrainingOptions:
     """How a peer trains: the arguments of Algorithm 3's Update, and what of the model is averaged (`Schema.of`).
 
-    docs/configuration.md tells what each of them means. Options that contradict each other are a `ConfigError`.
+    docs/reference/configuration.md tells what each of them means. Options that contradict each other are
+    a `ConfigError`.
     """
 
     model: str
@@ -90,12 +91,34 @@ class PeerData:
 
 
 @dataclass(frozen=True)
-class Score:
-    """How a model does on one peer's test data; sums, so that scores of peers can be pooled."""
+class Held:
+    """What one peer holds, in numbers.
 
-    correct: int
-    loss: float
-    count: int
+    Attributes
+    ----------
+    train, test
+        Its samples; None where only its scores will tell how many it tests on.
+    classes
+        How many training labels it has of each class; None where labels are nobody's to know but the app's.
+    name
+        Of a real peer.
+    """
+
+    train: int
+    test: int | None = None
+    classes: tuple[int, ...] | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class ScoredOn:
+    """The test samples of all peers, in the order of the peers: which they are in the data set, and whom each is from.
+
+    Where users are unknown, every sample counts as one of its own.
+    """
+
+    samples: Array
+    users: Array
 
 
 @dataclass(frozen=True)
@@ -106,6 +129,15 @@ class Recipe:
     shape: tuple[int, ...]
     classes: int
     width: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on one peer's test data; sums, so that scores of peers can be pooled."""
+
+    correct: int
+    loss: float
+    count: int
 
 
 class Trainer(Protocol):
@@ -181,8 +213,14 @@ class Task(Protocol):
     def recipe(self) -> Recipe | None:
         """How to build the model; None if only its maker knows."""
 
+    def held(self) -> list[Held] | None:
+        """Return what each peer holds, in numbers; None if only its app knows."""
+
     def all_tests(self) -> tuple[Array, Array] | None:
         """Return the test data of all peers together, if this process may have them."""
+
+    def tested(self) -> ScoredOn | None:
+        """Return which samples those are, if they are known one by one."""
 
     def part(self, peers: Iterable[int]) -> Part:
         """Return what is needed to train some of the peers."""

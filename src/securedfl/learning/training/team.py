@@ -54,6 +54,10 @@ class Team(AbstractContextManager["Team"], ABC):
         """Score every peer's own model on its own test data, if it has any."""
         return self._everybody("evaluate")
 
+    def evaluate_each(self) -> list[tuple[Score | None, Array | None]]:
+        """Score the same, and tell of each prediction whether it was right, where that is known."""
+        return self._everybody("evaluate each")
+
     def evaluate_on(self, data: tuple[Array, Array]) -> list[Score]:
         """Score every peer's own model on the same data."""
         return self._everybody("evaluate", data)
@@ -125,6 +129,13 @@ class InProcessTeam(Team):
         return found
 
 
+def _each(trainer: Trainer, peer: int, row: Array) -> tuple[Score | None, Array | None]:
+    """Score a peer and tell of each prediction whether it was right; an app tells only its score."""
+    if isinstance(trainer, LocalTrainer):
+        return trainer.evaluate_each(peer, row)
+    return trainer.evaluate(peer, row), None
+
+
 def _known(trainer: Trainer) -> LocalTrainer:
     """Return the trainer that can take private steps; an app's is refused before it comes to this."""
     assert isinstance(trainer, LocalTrainer)  # noqa: S101 - for the type checker
@@ -137,6 +148,7 @@ COMMANDS: Mapping[str, Callable[[Trainer, int, Array, Any], Any]] = {
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
     "private update": lambda trainer, peer, row, round: _known(trainer).private_update(peer, round, row),
     "evaluate": lambda trainer, peer, row, data: trainer.evaluate(peer, row, data),
+    "evaluate each": lambda trainer, peer, row, _nothing: _each(trainer, peer, row),
     "evaluate_common": lambda trainer, peer, row, _nothing: trainer.evaluate_common(peer, row),
     "whole": lambda trainer, peer, row, _nothing: trainer.whole(peer, row),
     "home": lambda trainer, peer, _row, _nothing: trainer.home(peer),

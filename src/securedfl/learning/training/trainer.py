@@ -223,29 +223,35 @@ class LocalTrainer:
         if data is not None:
             x, y = (canonical(array).to(self._device) for array in data)
         self.load(peer, row)
-        return self._score(x, y)
+        return self._score(x, y)[0]
+
+    def evaluate_each(self, peer: int, row: Array) -> tuple[Score, Array]:
+        """Score the same on the peer's own test data, and tell of each prediction whether it was right."""
+        self.load(peer, row)
+        return self._score(*self._data[peer][2:])
 
     def evaluate_common(self, peer: int, row: Array) -> Score | None:
         """Score the same on the common test set, if there is one."""
         if self._common is None:
             return None
         self.load(peer, row)
-        return self._score(*self._common)
+        return self._score(*self._common)[0]
 
-    def _score(self, x: Tensor, y: Tensor) -> Score:
+    def _score(self, x: Tensor, y: Tensor) -> tuple[Score, Array]:
         module = self.model.module
         module.eval()
-        correct, loss, count = 0, 0.0, 0
+        right: list[Array] = []
+        loss = 0.0
         with torch.inference_mode():
             # equal parts: a small rest would be unlike the others for models that normalise by the batch
             parts = max(1, math.ceil(len(x) / EVALUATION_BATCH))
             for x_batch, y_batch in zip(x.tensor_split(parts), y.tensor_split(parts), strict=True):
                 labels = y_batch.reshape(-1)
                 scores = module(x_batch).reshape(-1, self._classes)
-                correct += int((scores.argmax(dim=1) == labels).sum())
+                right.append(to_numpy(scores.argmax(dim=1) == labels))
                 loss += float(self._total_loss(scores, labels))
-                count += len(labels)
-        return Score(correct, loss, count)
+        each = np.concatenate(right)
+        return Score(int(each.sum()), loss, len(each)), each
 
     def whole(self, peer: int, row: Array) -> State:
         """Return the peer's whole model by name, what stays at home included."""

@@ -28,16 +28,25 @@ def make_team(task: Task, workers: int | str, *, updates: int) -> Team:
         How many times all peers will be trained, for ``"auto"``.
     """
     if workers == "auto":
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = quickest(task.seconds() * updates, min(cores, task.peers))
+        workers = quickest(task.seconds() * updates, min(cores(), task.peers))
     count = min(int(workers), task.peers) if task.movable else 1
     return InProcessTeam(task) if count == 1 else ProcessTeam(task, count)
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def speed(workers: int) -> float:
+    """Return how many times as fast as one so many workers are."""
+    return 1 + EFFICIENCY * (workers - 1)
 
 
 def quickest(seconds: float, most: int) -> int:
     """Return the number of workers that ends soonest, for work that takes one worker so many seconds."""
 
     def duration(workers: int) -> float:
-        return seconds if workers == 1 else START_SECONDS + seconds / (1 + EFFICIENCY * (workers - 1))
+        return seconds if workers == 1 else START_SECONDS + seconds / speed(workers)
 
     return min(range(1, most + 1), key=duration)

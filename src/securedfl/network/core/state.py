@@ -43,13 +43,11 @@ class Rules:
 
     Attributes
     ----------
-    lying
-        How many peers may lie.
     can_lose
         Whether the protocol is in two parts, so that members lost before the commit can be left out. If not, sums
         leave from the beginning: all peers take part, and `Begin` binds like `Commit`.
-    least
-        The fewest members.
+    lying, least
+        How many peers may lie, and the fewest members.
     window, pick, allows
         For how many rounds the state keeps whose sums may have been seen; who of those that could be members are
         them; and whether these may be: hooks for policies about absence.

@@ -1,4 +1,4 @@
-"""Shares with stand-ins: the average is finished also when members are lost after the commit (docs/shares.md).
+"""Shares with stand-ins: the average is finished also when members are lost after the commit (docs/concepts/shares.md).
 
 Every peer gives a copy of the slices that only it has to its *stand-in*, the next member of the same group. After the
 commit the total over all members can then be completed by those left: only whole sums of groups ever leave, and those

@@ -1,0 +1,111 @@
+"""p2pfl: nodes that gossip whole models over gRPC on loopback until everybody has all of them; all in one process.
+
+Rounds are p2pfl's own, with its settings for experiments on one machine: it votes on who trains, gossips every two
+seconds, and repeats until nothing new comes, so that a round takes as long as its timers say. Time is from the last
+vector of a round to the end of the round at the last node.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+
+import numpy as np
+from common import Watch, arguments, largest_error, raise_loopback, tell, vector, versions
+
+ARGS = arguments(__doc__)
+LOCK = threading.Lock()
+TRAINED: dict[int, list[float]] = {}
+ENDED: dict[int, list[float]] = {}
+
+
+def node(peer: int):
+    from datasets import Dataset
+    from p2pfl.learning.dataset.p2pfl_dataset import P2PFLDataset
+    from p2pfl.learning.frameworks.learner import Learner
+    from p2pfl.learning.frameworks.p2pfl_model import P2PFLModel
+    from p2pfl.node import Node
+
+    class Plain(P2PFLModel):
+        def get_parameters(self):
+            return self.model
+
+        def set_parameters(self, params):
+            if isinstance(params, bytes):
+                params, info = self.decode_parameters(params)
+                self.additional_info.update(info)
+            self.model = list(params)
+
+        def get_framework(self):
+            return "pytorch"
+
+    class Site(Learner):
+        def fit(self):
+            self.get_model().set_parameters([vector(peer, ARGS.size)])
+            self.get_model().set_contribution([self.addr], 1)
+            with LOCK:
+                TRAINED.setdefault(peer, []).append(time.perf_counter())
+            return self.get_model()
+
+        def set_model(self, model):
+            super().set_model(model)
+            with LOCK:
+                ENDED.setdefault(peer, []).append(time.perf_counter())
+
+        def interrupt_fit(self):
+            pass
+
+        def evaluate(self):
+            return {}
+
+        def get_framework(self):
+            return "pytorch"
+
+    rows = Dataset.from_dict({"x": [0.0, 1.0]})
+    model = Plain([np.zeros(ARGS.size, dtype=np.float32)])
+    return Node(model, P2PFLDataset(rows), addr="127.0.0.1", learner=Site())
+
+
+def main() -> None:
+    raise_loopback()
+    from p2pfl.management.logger import logger
+    from p2pfl.settings import Settings
+    from p2pfl.utils.utils import set_standalone_settings, wait_convergence, wait_to_finish
+
+    set_standalone_settings()
+    Settings.general.DISABLE_RAY = True
+    Settings.training.AGGREGATION_TIMEOUT = 300
+    logger.set_level("ERROR")
+    nodes = [node(peer) for peer in range(ARGS.peers)]
+    for each in nodes:
+        each.start()
+    for each in nodes[1:]:
+        each.connect(nodes[0].addr)
+    wait_convergence(nodes, ARGS.peers - 1, only_direct=False, wait=60)
+    watch, rounds = Watch(), ARGS.repeat + 1
+    watch.begin()
+    with watch.average():
+        nodes[0].set_start_learning(rounds=rounds, epochs=1, trainset_size=ARGS.peers)
+        wait_to_finish(nodes, timeout=20 * rounds)
+    mean = nodes[-1].learner.get_model().get_parameters()[0]
+    # bytes and processor are of all rounds
+    whole = watch.result(ARGS, largest_error=largest_error(mean, ARGS.peers))
+    spans = [max(ENDED[p][-(rounds - r)] for p in ENDED) - max(t[r] for t in TRAINED.values()) for r in range(rounds)]
+    for key in ("processor_seconds_per_peer", "bytes_per_peer"):
+        whole[key] = None if whole[key] is None else whole[key] / rounds
+    tell(
+        {
+            **whole,
+            "seconds": float(np.median(spans[1:])),
+            "repeat": ARGS.repeat,
+            "versions": versions("p2pfl", "grpcio"),
+        }
+    )
+
+
+if __name__ == "__main__":
+    import os
+
+    os.chdir(tempfile.mkdtemp())
+    main()

@@ -1,0 +1,120 @@
+"""How long runs will take: some batches, a score and an average of each method are measured here, and multiplied."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from securedfl.experiments.runs.training import NeededRun, State
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.run_folder.metrics import Row, read_rows
+
+TESTS = 128
+"""Test samples that are scored to measure what scoring takes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundTime:
+    """Seconds of one round: of training all peers, of scoring them, and of each method's average."""
+
+    train: float
+    score: float
+    averages: Mapping[str, float]
+
+    def of(self, method: str) -> float:
+        """Return the seconds that one method takes for a round."""
+        return self.train + self.score + self.averages[method]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """One run: how far it is, what a round of it takes, and how many seconds are left of it."""
+
+    run: NeededRun
+    state: State
+    round: RoundTime | None
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        told = {"run": self.run.about, "folder": str(self.run.folder), "state": self.state, "seconds": self.seconds}
+        return {**told, "round": None if self.round is None else asdict(self.round)}
+
+
+def estimate(
+    runs: Sequence[NeededRun],
+    states: Mapping[Path, State],
+    tell: Callable[[str], None],
+    measure: Callable[[TrainConfig], RoundTime] | None = None,
+) -> list[Estimate]:
+    """Measure a round of every kind of run that is left, and return what all of them will take.
+
+    Parameters
+    ----------
+    runs, states
+        What an experiment needs, and how far each run is.
+    tell
+        Told what is being measured.
+    measure
+        Gives what a round takes.
+    """
+    known: dict[tuple[object, ...], RoundTime] = {}
+    found = []
+    for run in runs:
+        state, config = states[run.folder], run.config
+        if state == "finished":
+            found.append(Estimate(run=run, state=state, round=None, seconds=0.0))
+            continue
+        # what a round takes depends neither on the seed nor on the start
+        kind = (config.dataset, config.peers, config.fraction, config.width, config.iterations, config.methods)
+        if kind not in known:
+            tell(f"Measuring a round of {run.about}")
+            known[kind] = (measure or measured)(config)
+        done = {row.method: row.round for row in read_rows(run.folder, Row)}
+        left = {method: config.rounds - done.get(method, 0) for method in config.methods}
+        seconds = sum(count * known[kind].of(method) for method, count in left.items())
+        found.append(Estimate(run=run, state=state, round=known[kind], seconds=seconds))
+    return found
+
+
+def measured(config: TrainConfig) -> RoundTime:
+    """Measure a round here, with this data: batches of the largest peer, a score, one average of each method."""
+    # Late, because torch takes seconds.
+    from securedfl.federation.methods import averaging, choose_design
+    from securedfl.federation.task import make_task
+    from securedfl.learning.training.trainer import one_thread
+    from securedfl.learning.training.worker_count import cores, quickest, speed
+    from securedfl.simulation.driver import run
+
+    task, design = make_task(config), choose_design(config)
+    x, y = task.all_tests()
+    with one_thread():
+        trainer = task.part([0]).trainer()
+        row = np.zeros(trainer.schema.size, dtype=trainer.schema.dtype)
+        trainer.initialise(0, row)
+        some = partial(trainer.evaluate, 0, row, (x[:TESTS], y[:TESTS]))
+        score = min(_seconds(some) for _ in range(2))
+    alone = task.seconds()
+    wanted = config.workers
+    workers = quickest(alone * config.rounds, min(cores(), task.peers)) if wanted == "auto" else int(wanted)
+    averages = {}
+    for method in config.methods:
+        protocol = averaging(config, method, design)
+        averages[method] = 0.0 if protocol is None else _seconds(partial(run, protocol.at(1), [row] * config.peers))
+    return RoundTime(
+        train=alone / speed(workers),
+        score=score / min(TESTS, len(x)) * len(x) / speed(workers),
+        averages=averages,
+    )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started

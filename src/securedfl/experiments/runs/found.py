@@ -1,0 +1,259 @@
+"""What the runs of an experiment gave, read from their folders; what is not finished is left out, never guessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from securedfl.errors import RunFolderError
+from securedfl.experiments import paper
+from securedfl.experiments.presets import Preset, scaled_in_words
+from securedfl.experiments.runs.training import RUNS, settings
+from securedfl.experiments.statistics.paired import Difference, Pair, compare
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.run_folder.correctness import Correct, Which, read_correct
+from securedfl.federation.run_folder.files import CONFIG, read_config
+from securedfl.federation.run_folder.metrics import Row, read_rows
+from securedfl.learning.training.task import Initial
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """One run: the accuracies from round 0 on of each method that has finished.
+
+    ``variant`` is which of the preset's it is, if it has any.
+    """
+
+    folder: Path
+    config: TrainConfig
+    scaled: str
+    curves: Mapping[str, list[float]]
+    variant: str = ""
+
+    def correct(self, method: str, which: Which) -> Correct | None:
+        """Return which test predictions a method's model got right; None if that is not known."""
+        curve = self.curves.get(method)
+        if not curve:
+            return None
+        round = len(curve) - 1 if which == "final" else curve.index(max(curve))
+        return read_correct(self.folder, method, which, round)
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """Test accuracies from round 0 on, one list for each seed."""
+
+    seeds: list[int]
+    accuracy: list[list[float]]
+
+    @property
+    def curve(self) -> list[float]:
+        """Accuracy per round, as the mean over the seeds."""
+        return [mean(values) for values in zip(*self.accuracy, strict=True)]
+
+    @property
+    def best(self) -> list[float]:
+        """The best accuracy, for each seed."""
+        return [max(values) for values in self.accuracy]
+
+    @property
+    def best_round(self) -> list[int]:
+        """The round of the best accuracy, for each seed."""
+        return [values.index(max(values)) for values in self.accuracy]
+
+    @property
+    def final(self) -> list[float]:
+        """The accuracy after the last round, for each seed."""
+        return [values[-1] for values in self.accuracy]
+
+    @classmethod
+    def by_name(
+        cls, runs: Iterable[FoundRun], name: Callable[[FoundRun, str], str], known: Iterable[str] = ()
+    ) -> dict[str, Accuracies]:
+        """Return those of runs by the name that a run and a method give them; known names are always there."""
+        found = {key: cls([], []) for key in known}
+        for run in runs:
+            for method, curve in run.curves.items():
+                own = found.setdefault(name(run, method), cls([], []))
+                own.seeds.append(run.config.seed)
+                own.accuracy.append(curve)
+        return found
+
+
+NOTHING = Accuracies([], [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """Runs that differ in nothing but seed (and iterations): a cell of the paper's table.
+
+    Attributes
+    ----------
+    scaled, users, width
+        How they are smaller than the paper's: in words, and the shares of all users and of the model's width.
+    initial
+        Whether all peers began with the same parameters; results that do not say it began with their own.
+    """
+
+    dataset: str
+    peers: int
+    scaled: str
+    rounds: int
+    users: float
+    width: float
+    seeds: list[int]
+    initial: Initial = "own"
+
+    @property
+    def place(self) -> str:
+        """Data set and peers, whether the runs were scaled, and if peers had starts of their own."""
+        return f"{paper.name(self.dataset)}, {self.peers} peers{self.marks}"
+
+    @property
+    def marks(self) -> str:
+        """What sets the runs apart from the paper's."""
+        return (", scaled" if self.scaled else "") + (", own starts" if self.initial == "own" else "")
+
+    @property
+    def scale(self) -> str:
+        """How the runs are smaller than the paper's, for the column "Scale"."""
+        return self.scaled or "full"
+
+    def record(self, **numbers: object) -> dict[str, object]:
+        """Return a row of numbers for CSV."""
+        told = {"dataset": self.dataset, "peers": self.peers, "scaled": self.scaled, "initial": self.initial}
+        return {**told, **numbers}
+
+
+C = TypeVar("C", bound=Cell)
+
+
+@dataclass(frozen=True)
+class ByPlace(Generic[C]):
+    """What was found, and all data sets and numbers of peers that the paper has."""
+
+    cells: list[C]
+    wanted: list[tuple[str, int]]
+
+    @property
+    def places(self) -> dict[tuple[str, int], list[C]]:
+        """The cells of each place that the paper has or somebody ran."""
+        found: dict[tuple[str, int], list[C]] = {place: [] for place in self.wanted}
+        for cell in self.cells:
+            found.setdefault((cell.dataset, cell.peers), []).append(cell)
+        return found
+
+
+@dataclass(frozen=True)
+class ByIterations(Generic[C]):
+    """What was found, and all numbers of iterations that the paper has."""
+
+    cells: list[C]
+    iterations: list[int]
+
+
+def find(preset: Preset, out: Path) -> list[FoundRun]:
+    """Return all runs of an experiment in a folder, of whatever scale, in the preset's order.
+
+    A run belongs to the experiment if its settings are the preset's but for data set, peers, seed, scale and start,
+    whatever its folder is called. Folders whose settings cannot be read are somebody else's and are passed over.
+    """
+    found = []
+    for path in sorted((out / RUNS).glob(f"*/{CONFIG}")):
+        try:
+            config = read_config(path.parent)
+        except RunFolderError:
+            continue
+        for variant in preset.variants or ("",):
+            if _belongs(config, preset, variant):
+                found.append(replace(_read(path.parent, config, preset), variant=variant))
+    return sorted(found, key=lambda run: _order(run, preset))
+
+
+def cells(preset: Preset, out: Path, *, method: str | None = None) -> list[tuple[Cell, list[FoundRun]]]:
+    """Return the cells of an experiment in a folder, each with its runs; only those that have finished a method."""
+    groups: dict[tuple[Any, ...], list[FoundRun]] = {}
+    for run in find(preset, out):
+        config = run.config
+        if method is None or method in run.curves:
+            key = (config.dataset, config.peers, config.initial, config.rounds, config.fraction, config.width)
+            groups.setdefault(key, []).append(run)
+    return [(_cell(group), group) for group in groups.values()]
+
+
+def differences(pairs: Iterable[tuple[FoundRun, str, FoundRun, str]], which: Which) -> Difference | None:
+    """Compare the models of two runs and methods, for each seed; None if it is not known what all of them got right.
+
+    Both must have been scored on the same test samples, as runs with the same data, peers and seed are.
+    """
+    found = []
+    for first_run, first, second_run, second in pairs:
+        one, other = first_run.correct(first, which), second_run.correct(second, which)
+        if one is None or other is None or not np.array_equal(one.tested.samples, other.tested.samples):
+            return None
+        found.append(Pair.of(one.right, other.right, one.tested.users))
+    return compare(found) if found else None
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean over seeds; NaN of nothing."""
+    return fmean(values) if values else math.nan
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return the standard deviation over seeds; NaN of fewer than two."""
+    return stdev(values) if len(values) > 1 else math.nan
+
+
+def _belongs(config: TrainConfig, preset: Preset, variant: str) -> bool:
+    """Tell whether a run's settings are an experiment's, apart from data set, peers, seed, scale and start."""
+    iterations = config.iterations if preset.train_by_iterations else None
+    if iterations is not None and iterations not in preset.iterations:
+        return False
+    values = settings(preset, config.dataset, config.peers, config.seed, iterations, variant)
+    values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width}
+    if preset.starts:
+        values["initial"] = config.initial
+    return not config.changed_from(TrainConfig.resolve(values))
+
+
+def _cell(runs: Sequence[FoundRun]) -> Cell:
+    config = runs[0].config
+    return Cell(
+        dataset=config.dataset,
+        peers=config.peers,
+        scaled=runs[0].scaled,
+        rounds=config.rounds,
+        users=config.fraction,
+        width=config.width,
+        seeds=sorted({run.config.seed for run in runs}),
+        initial=config.initial,
+    )
+
+
+def _read(folder: Path, config: TrainConfig, preset: Preset) -> FoundRun:
+    by_method: dict[str, dict[int, float]] = {}
+    for row in read_rows(folder, Row):
+        by_method.setdefault(row.method, {})[row.round] = row.accuracy
+    every = range(config.rounds + 1)
+    curves = {
+        method: [by_method[method][r] for r in every]
+        for method in config.methods
+        if sorted(by_method.get(method, ())) == list(every)
+    }
+    scaled = scaled_in_words(config, preset.rounds)
+    return FoundRun(folder, config, scaled, curves)
+
+
+def _order(run: FoundRun, preset: Preset) -> tuple[Any, ...]:
+    config = run.config
+    known = config.dataset in preset.datasets
+    place = preset.datasets.index(config.dataset) if known else len(preset.datasets)
+    size = (config.initial, len(run.scaled), run.scaled)
+    return (config.peers, place, config.dataset, *size, config.iterations, config.seed)

@@ -1,0 +1,179 @@
+"""How accurate methods are, on which test data, and how sure that is.
+
+Peers may hold different labels, and a model that knows few of them does well on test data that has no others. So an
+accuracy always says on which test data it was measured: one that all share, where there is one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.reader import MethodResult, Run
+from securedfl.reporting.units import NONE, percent
+
+SURE = 1.959964
+"""Standard deviations that hold 95 % of a normal distribution."""
+
+FEW = 1000
+"""Test samples below which a report says that they are few."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One kind of test data.
+
+    Attributes
+    ----------
+    name, where, told
+        The head of a column, where something was measured, and what it is in a sentence.
+    samples
+        How many there are; 0 if that is not known.
+    """
+
+    name: str
+    where: str
+    told: str
+    samples: int
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best round of a method, by the view that is measured in every round."""
+
+    accuracy: float
+    round: int
+    view: View
+
+
+def views(run: Run) -> list[View]:
+    """Return the kinds of test data on which some method was measured, the most telling one first."""
+    found = [_common(run), _all(run), _own(run)]
+    kept = [view for view in found if any(math.isfinite(reached(run, m, view)) for m in run.methods)]
+    together, own = (next((view for view in kept if view.name == name), None) for name in ("All", "Own"))
+    # where every method has one model for all peers, the two are the same
+    if together and own and all(_one_model(run, m) for m in run.methods):
+        kept.remove(own)
+    return kept
+
+
+def reached(run: Run, method: MethodResult, view: View) -> float:
+    """Return the accuracy of a method after its last round; not a number if it was not measured."""
+    if not method.rounds:
+        return math.nan
+    last = method.rounds[-1]
+    if view.name == "All" and last.all_accuracy:
+        return sum(last.all_accuracy) / len(last.all_accuracy)
+    if view.name == "Own":
+        return method.final_accuracy
+    if view.name == "All":
+        return method.final_accuracy if _one_model(run, method) and not run.site else math.nan
+    return _measured(run, method, last, view)
+
+
+def best(run: Run, method: MethodResult, view: View) -> Best | None:
+    """Return the best round, in the given view if that is measured in every round, else on the peers' own test data."""
+    for each in (view, _own(run)):
+        found = [(_measured(run, method, row, each), -row.round) for row in method.rounds]
+        if finite := [pair for pair in found if math.isfinite(pair[0])]:
+            accuracy, earliest = max(finite)
+            return Best(accuracy, -earliest, each)
+    return None
+
+
+def _measured(run: Run, method: MethodResult, row: Row, view: View) -> float:
+    """Return what a row says in a view."""
+    if view.name == "Common":
+        return math.nan if row.common_accuracy is None else row.common_accuracy
+    if view.name == "All" and (run.site or not _one_model(run, method)):
+        return math.nan
+    return row.accuracy
+
+
+def wilson(share: float, samples: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share of that many samples (Wilson 1927).
+
+    For a mean over several models on the same samples it is, if anything, too wide: what a sample adds lies between 0
+    and 1, and varies most where it is one of the two.
+    """
+    z = SURE * SURE / samples
+    middle = (share + z / 2) / (1 + z)
+    half = math.sqrt(z * (share * (1 - share) + z / 4)) / (1 + z)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def difference(first: float, second: float, samples: int) -> tuple[float, float]:
+    """Return the 95 % interval of a difference of two shares (Newcombe 1998, from two Wilson intervals).
+
+    It takes them for independent. Two models that were scored on the same samples mostly err on the same ones, which
+    makes the true interval narrower.
+    """
+    (low, high), (lower, higher) = wilson(first, samples), wilson(second, samples)
+    between = first - second
+    return (
+        between - math.hypot(first - low, higher - second),
+        between + math.hypot(high - first, second - lower),
+    )
+
+
+def interval(share: float, view: View) -> str:
+    """Return the interval in words, "96.9 to 99.9"; empty where samples were not counted."""
+    if not view.samples or not math.isfinite(share):
+        return ""
+    low, high = wilson(share, view.samples)
+    return f"{100 * low:.1f} to {100 * high:.1f}"
+
+
+def with_interval(share: float, view: View) -> str:
+    """Return an accuracy and its interval."""
+    between = interval(share, view)
+    return percent(share) + (f" ({between})" if between else "") if math.isfinite(share) else NONE
+
+
+def explained(shown: list[View]) -> str:
+    """Say in one sentence what the views are, and why there are several."""
+    if len(shown) == 1:
+        return f"Measured {shown[0].where}."
+    told = "; ".join(f"{view.name} is {view.told}" for view in shown)
+    return f"{told}." if told else ""
+
+
+def sureness(shown: list[View]) -> str:
+    """Say what the intervals are, and that there are few samples where there are."""
+    counted = [view for view in shown if view.samples]
+    if not counted:
+        return ""
+    told = "In brackets: 95 % intervals (Wilson), for the choice of test samples only, not of seeds."
+    if counted[0].samples < FEW:
+        low, high = wilson(0.95, counted[0].samples)
+        told += (
+            f" {counted[0].samples:,} test samples are few: near 95 %, an accuracy of theirs is known to within about "
+            f"{50 * (high - low):.1f} percentage points."
+        )
+    return told
+
+
+def _one_model(run: Run, method: MethodResult) -> bool:
+    """Tell whether all peers hold the same model after an average."""
+    return method.name != "local" and not run.settings.get("local")
+
+
+def _common(run: Run) -> View:
+    counted = 0 if run.data is None else run.data.common or 0
+    return View("Common", "on the common test set", "on test data that no peer holds", counted)
+
+
+def _all(run: Run) -> View:
+    told = "each peer's model on the test data of all peers together, which is what counts if it meets data of others"
+    last = [m.rounds[-1] for m in run.methods if m.rounds]
+    there = max((len(row.peer_accuracy) for row in last), default=0)
+    whose = "all peers" if there in (0, run.peers) else f"the {there} peers that were there"
+    return View("All", f"on the test data of {whose}", told, run.samples.test)
+
+
+def _own(run: Run) -> View:
+    if run.site:
+        return View("Own", f"on {run.site}'s own test data", f"on the test data of {run.site} only", run.samples.test)
+    told = "each peer's model on its own test data, where a model that knows few labels can do well if others are rare"
+    return View("Own", "on the peers' own test data", told, run.samples.test)

@@ -1,0 +1,172 @@
+"""How the methods of a run compare: one sentence, key figures and tables."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from securedfl.federation.run_folder.reader import MethodResult, Run
+from securedfl.reporting.methods import looks
+from securedfl.reporting.page import Table, themed
+from securedfl.reporting.sections.accuracy import (
+    FEW,
+    Best,
+    View,
+    best,
+    difference,
+    interval,
+    reached,
+    views,
+    with_interval,
+)
+from securedfl.reporting.units import NONE, data_size, duration, percent, points, scientific
+
+
+def result(run: Run) -> str:
+    """Return the run's result in a sentence or two: after the last round, on the most telling test data."""
+    lead = _leading(run)
+    if lead is None and run.started:
+        return f"{run.peers} peers have averaged {run.rounds_done} rounds; no test data was there to measure accuracy."
+    if lead is None:
+        return f"No round has finished yet, so there is no result: {run.peers} peers, {run.rounds} rounds planned."
+    view, value = _headline(run, lead)
+    where = f"{run.peers} peers" + (f" on {run.dataset}" if run.dataset else "")
+    told = f"With {where}, {lead.label} {'ended' if run.finished else 'stands'} at {percent(value)} {view.where}"
+    told += f" after round {lead.rounds_done}"
+    for rival in _rivals(run, lead, view):
+        other = reached(run, rival, view)
+        compared = f"{points(value - other)} {'above' if value > other else 'below'} {rival.label}"
+        if abs(value - other) < 5e-5:
+            compared = f"the same as {rival.label}"
+        elif _may_be_chance(value, other, view):
+            compared += ", which may be chance"
+        told += f"{':' if rival.name == 'fedavg' else ';'} {compared}"
+    few = f" Only {view.samples:,} test samples stand behind these numbers." if 0 < view.samples < FEW else ""
+    return f"{told}.{few}"
+
+
+def key_figures(run: Run) -> dict[str, str]:
+    """Return the large figures below the title, by what they are."""
+    lead = _leading(run)
+    if lead is None:
+        return {}
+    view, value = _headline(run, lead)
+    between = interval(value, view)
+    about = f"{lead.label} {view.where}, round {lead.rounds_done}"
+    figures = {about + (f"; 95 % interval {between} %" if between else ""): percent(value)}
+    if found := best(run, lead, view):
+        own = "" if found.view == view else f", {found.view.where}"
+        figures[f"best round: {found.round}, chosen afterwards{own}"] = percent(found.accuracy)
+    if spent := [row.epsilon for row in lead.rounds if row.epsilon is not None]:
+        figures[f"epsilon spent by {lead.label}"] = f"{spent[-1]:.3g}"
+    for rival in _rivals(run, lead, view):
+        between_two = 100 * (value - reached(run, rival, view))
+        sign = "±" if abs(between_two) < 5e-3 else "+" if between_two > 0 else "−"
+        figures[f"percentage points against {rival.label}"] = f"{sign}{abs(between_two):.2f}"
+    if math.isfinite(lead.mean_error):
+        figures["mean squared error of the average"] = scientific(lead.mean_error)
+    if math.isfinite(lead.bytes_per_peer_per_round):
+        figures["sent per peer and round"] = data_size(lead.bytes_per_peer_per_round)
+    busy = lead.train_seconds + lead.average_seconds
+    if math.isfinite(busy) and busy > 0:
+        figures["of the time spent on averaging"] = percent(lead.average_seconds / busy, 1)
+    return figures
+
+
+def results_table(run: Run) -> Table:
+    """Return the methods by their accuracy after the last round, in all views, with the best round and what it cost."""
+    shown, methods = views(run), run.methods
+    columns = {"Method": [m.label for m in methods]}
+    for at, view in enumerate(shown):
+        told = percent if at else partial(with_interval, view=view)
+        columns[view.name] = [told(reached(run, m, view)) for m in methods]
+    if shown:
+        columns["Best round"] = [_best(best(run, m, shown[0]), shown[0]) for m in methods]
+    if any(row.epsilon is not None for m in methods for row in m.rounds):
+        columns["Epsilon"] = [_last(m.series("epsilon")[1]) for m in methods]
+    columns |= {
+        "Mean squared error": [scientific(m.mean_error) for m in methods],
+        "Sent per peer and round": [data_size(m.bytes_per_peer_per_round) for m in methods],
+        "Training": [duration(m.train_seconds) for m in methods],
+        "Averaging": [duration(m.average_seconds) for m in methods],
+    }
+    columns = {name: values for name, values in columns.items() if name == "Method" or set(values) != {NONE}}
+    values = [reached(run, m, shown[0]) if shown else math.nan for m in methods]
+    most = max(filter(math.isfinite, values), default=math.nan)
+    where = f"{run.peers} peers" + (f", {run.dataset}" if run.dataset else "")
+    return Table(
+        list(columns),
+        list(zip(*columns.values(), strict=True)),
+        f"Test accuracy after the last round: {where}",
+        colours=[themed(look.colour) for look in looks(m.name for m in methods).values()],
+        best=[number for number, value in enumerate(values) if value == most],
+    )
+
+
+def _best(found: Best | None, view: View) -> str:
+    if found is None:
+        return NONE
+    where = "" if found.view == view else f", {found.view.name}"
+    return f"{percent(found.accuracy)} (round {found.round}{where})"
+
+
+def _last(values: list[float]) -> str:
+    return f"{values[-1]:.3g}" if values else NONE
+
+
+def peers_table(run: Run) -> Table | None:
+    """Return each peer's accuracy after the last round, where peers hold different models; None if none do."""
+    shown = [m for m in run.methods if m.rounds and m.rounds[-1].peer_accuracy]
+    if not any(m.rounds[-1].all_accuracy for m in shown):
+        return None
+    columns: dict[str, list[float]] = {}
+    for method in shown:
+        last = method.rounds[-1]
+        columns[f"{method.label}, own"] = list(last.peer_accuracy)
+        if last.all_accuracy:
+            columns[f"{method.label}, all"] = list(last.all_accuracy)
+    count = max(map(len, columns.values()))
+    padded = [values + [math.nan] * (count - len(values)) for values in columns.values()]
+    rows = [[str(peer), *(percent(values[peer]) for values in padded)] for peer in range(count)]
+    return Table(["Peer", *columns], rows, "Test accuracy per peer after the last round")
+
+
+def rounds_table(run: Run) -> Table:
+    """Return the accuracy curves as a table, for readers who cannot see or trust a picture."""
+    shown = [(m.label, dict(zip(*m.series("accuracy"), strict=True))) for m in run.methods]
+    curves = [curve for _, curve in shown if curve]
+    rows = [
+        [str(number), *(percent(curve.get(number, math.nan)) for curve in curves)]
+        for number in sorted({number for curve in curves for number in curve})
+    ]
+    return Table(["Round", *(name for name, curve in shown if curve)], rows, "Test accuracy per round")
+
+
+def _leading(run: Run) -> MethodResult | None:
+    """Return the method that the report is about: SecureD-FL where it ran, else the first that is no baseline."""
+    if not run.started:
+        return None
+    measured = {m.name: m for m in run.methods if m.rounds and math.isfinite(m.final_accuracy)}
+    own = [m for m in measured.values() if m.name not in ("local", "fedavg")]
+    preferred = measured.get("secured") or measured.get("shares")
+    return preferred or next(iter(own or measured.values()), None)
+
+
+def _headline(run: Run, lead: MethodResult) -> tuple[View, float]:
+    """Return the view of the headline, and what the leading method reached in it."""
+    found = [(view, reached(run, lead, view)) for view in views(run)]
+    return next((view, value) for view, value in found if math.isfinite(value))
+
+
+def _rivals(run: Run, lead: MethodResult, view: View) -> list[MethodResult]:
+    """Return the methods of the paper that the leading one is compared with: on test data of others, or not at all."""
+    found = [run.method(name) for name in ("fedavg", "local") if name != lead.name and view.name != "Own"]
+    return [method for method in found if method is not None and math.isfinite(reached(run, method, view))]
+
+
+def _may_be_chance(first: float, second: float, view: View) -> bool:
+    """Tell whether other test samples might have turned a difference around."""
+    if not view.samples:
+        return False
+    low, high = difference(first, second, view.samples)
+    return low < 0 < high

@@ -1,0 +1,149 @@
+"""What the peers hold and train: facts, and a picture of samples and classes per peer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from securedfl.federation.run_folder.reader import Run
+from securedfl.federation.run_folder.summary import Data
+from securedfl.reporting.sections.drawing import ACCENT, LINE, SOFT, WIDTH, box, picture, text, ticks
+
+MOST_COLUMNS = 170
+"""Peers beyond which several share a column, with their mean."""
+
+MOST_TITLES = 600
+"""Cells beyond which they have no words of their own."""
+
+_BARS, _LEFT = 70.0, 34.0
+
+
+def facts(run: Run) -> dict[str, str]:
+    """Return where the data comes from, how it was dealt, and what is trained on it."""
+    told = {"Data": run.dataset} if run.dataset else {}
+    if run.samples.train:
+        whose = f"at {run.site}" if run.site else f"at {run.peers} peers"
+        told["Samples"] = f"{run.samples.train:,} for training and {run.samples.test:,} for testing, {whose}"
+    if run.data is not None and run.data.common:
+        told["Common test set"] = f"{run.data.common:,} samples that no peer holds"
+    told |= {"Dealing": _dealing(run)} if _dealing(run) else {}
+    model = run.settings.get("entry") or run.settings.get("model")
+    if model:
+        told["Model"] = str(model) + _size(run.data)
+    return told
+
+
+def _size(data: Data | None) -> str:
+    if data is None or data.averaged is None:
+        return ""
+    home = f", and {data.at_home:,} more that stay with each peer" if data.at_home else ""
+    return f": {data.averaged:,} parameters that are averaged{home}"
+
+
+def _dealing(run: Run) -> str:
+    """Say how samples came to peers."""
+    if run.settings.get("entry"):
+        return "each peer brings its own data"
+    dealing = run.settings.get("dealing")
+    words = {
+        "even": "even: every peer has the same mixture of classes",
+        "natural": "natural: whole users go to peers",
+        "dirichlet": f"Dirichlet with alpha {run.settings.get('alpha', 0.5):g}: peers have unequal mixtures of classes",
+    }
+    return words.get(str(dealing), str(dealing or ""))
+
+
+def held_svg(run: Run) -> str:
+    """Return samples per peer as bars, and below them how many labels of each class, as a map; empty if unknown."""
+    data = run.data
+    if data is None or not data.peers:
+        return ""
+    peers = data.peers
+    if len(peers) == 1:
+        return _bars(peers[0].classes or ())
+    tile = -(-len(peers) // MOST_COLUMNS)
+    columns = [range(at, min(at + tile, len(peers))) for at in range(0, len(peers), tile)]
+    step = (WIDTH - _LEFT) / len(columns)
+    gap = 1.0 if step > 5 else 0.0
+    totals = [sum(peers[p].train for p in column) / len(column) for column in columns]
+    most = max(totals) or 1.0
+    heads = [_named(column) for column in columns]
+    parts = [text(_LEFT - 5, 12, f"{most:,.0f}", anchor="end", colour=SOFT)]
+    for at, total in enumerate(totals):
+        height = (_BARS - 4) * total / most
+        words = f"{heads[at]}: {total:,.0f} training samples"
+        parts.append(box(_LEFT + at * step, _BARS - height, step - gap, height, ACCENT, title=words))
+    y = _BARS + 4
+    classes = max((len(held.classes or ()) for held in peers), default=0)
+    if classes:
+        cells, y = _map(data, columns, heads, classes, y)
+        parts += cells
+    y += 13
+    for number in ticks(len(peers), 12):
+        at = number // tile
+        parts.append(text(_LEFT + (at + 0.5) * step - gap / 2, y, number, anchor="middle", colour=SOFT))
+    y += 14
+    parts.append(text(_LEFT + (WIDTH - _LEFT) / 2, y, "peer", anchor="middle"))
+    each = ", ".join(f"{held.train:,}" for held in peers[:20]) + (" and more" if len(peers) > 20 else "")
+    return picture(y + 6, parts, f"Training samples of each peer: {each}." + (" Below, by class." if classes else ""))
+
+
+def _bars(classes: Sequence[int]) -> str:
+    """Return the training labels of one peer by class, as bars; empty if they are not known."""
+    if not classes:
+        return ""
+    step, most = (WIDTH - _LEFT) / len(classes), max(classes) or 1
+    gap = 1.0 if step > 5 else 0.0
+    parts = [text(_LEFT - 5, 12, f"{most:,}", anchor="end", colour=SOFT)]
+    for label, count in enumerate(classes):
+        height = (_BARS - 4) * count / most
+        words = f"class {label}: {count:,}"
+        parts.append(box(_LEFT + label * step, _BARS - height, step - gap, height, ACCENT, title=words))
+    for label in ticks(len(classes), 16):
+        parts.append(text(_LEFT + (label + 0.5) * step - gap / 2, _BARS + 14, label, anchor="middle", colour=SOFT))
+    parts.append(text(_LEFT + (WIDTH - _LEFT) / 2, _BARS + 29, "class", anchor="middle"))
+    return picture(_BARS + 35, parts, f"Training labels by class: {', '.join(map(str, classes))}.")
+
+
+def _map(data: Data, columns: list[range], heads: list[str], classes: int, top: float) -> tuple[list[str], float]:
+    """Return a row of cells for each class, darker for more labels, and where they end."""
+    step = (WIDTH - _LEFT) / len(columns)
+    side = max(2.0, min(16.0, 200 / classes))
+    gap = 1.0 if min(step, side) > 5 else 0.0
+    counts = [
+        [sum((data.peers[p].classes or (0,) * classes)[label] for p in column) / len(column) for column in columns]
+        for label in range(classes)
+    ]
+    most = max(max(row) for row in counts) or 1.0
+    titled = classes * len(columns) <= MOST_TITLES
+    parts = [box(_LEFT, top, WIDTH - _LEFT, classes * side, LINE, opacity=0.35)]
+    for label, row in enumerate(counts):
+        for at, count in enumerate(row):
+            words = f"{heads[at]}, class {label}: {count:,.0f}" if titled else ""
+            shade = 0.12 + 0.88 * count / most if count else 0.0
+            if shade:
+                cell = box(
+                    _LEFT + at * step, top + label * side, step - gap, side - gap, ACCENT, opacity=shade, title=words
+                )
+                parts.append(cell)
+    for label in ticks(classes, max(2, int(classes * side // 13))):
+        parts.append(text(_LEFT - 5, top + (label + 0.5) * side + 3.5, label, anchor="end", colour=SOFT))
+    parts.append(
+        f'<text transform="translate(9 {top + classes * side / 2:.1f}) rotate(-90)" text-anchor="middle">class</text>'
+    )
+    return parts, top + classes * side
+
+
+def caption(run: Run) -> str:
+    """Say what the picture shows."""
+    peers = () if run.data is None else run.data.peers
+    if len(peers) == 1:
+        return f"Training labels of {run.site or 'the peer'} by class. Sites do not tell each other theirs."
+    counted, many = any(held.classes for held in peers), len(peers) > MOST_COLUMNS
+    told = "Bars: training samples per peer."
+    if counted:
+        told += " Squares: how many of them are of each class; darker is more, empty is none."
+    return told + (" Columns are means over neighbours." if many else "")
+
+
+def _named(column: range) -> str:
+    return f"peer {column[0]}" if len(column) == 1 else f"peers {column[0]} to {column[-1]}"
