@@ -8,7 +8,7 @@ SCHEDULES ?= 1000
 SEED   ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-lora test test-adapters lint bench simulate campaign clean
+.PHONY: help demo demo-lora test test-adapters test-browser screenshots lint bench simulate campaign clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
@@ -25,6 +25,12 @@ test: $(READY)  ## run the tests
 test-adapters: $(VENV)-adapters/.ready $(VENV)-flower/.ready  ## test against real transformers, Lightning, accelerate, Flower
 	$(VENV)-adapters/bin/python -m pytest tests/adapters/libraries --ignore tests/adapters/libraries/test_flower.py -W default $(ARGS)
 	$(VENV)-flower/bin/python -m pytest tests/adapters/libraries/test_flower.py -W default $(ARGS)
+
+test-browser: $(VENV)/.browser  ## test reports and the live page in headless Chromium (apt-get install chromium)
+	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
+
+screenshots: $(VENV)/.browser  ## make the pictures of pages in docs/pictures
+	$(BIN)/python -m tests.browser.screenshots docs/pictures
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
@@ -48,6 +54,10 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,dp,tensorboard,dev]'
+	touch $@
+
+$(VENV)/.browser: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
 	touch $@
 
 $(VENV)-adapters/.ready: pyproject.toml constraints.txt
