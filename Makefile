@@ -8,7 +8,7 @@ SCHEDULES ?= 1000
 SEED   ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-lora test test-adapters lint bench rivals simulate campaign clean
+.PHONY: help demo demo-lora test test-adapters test-docs docs notebooks dist sbom lint bench rivals simulate campaign clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
@@ -25,6 +25,25 @@ test: $(READY)  ## run the tests
 test-adapters: $(VENV)-adapters/.ready $(VENV)-flower/.ready  ## test against real transformers, Lightning, accelerate, Flower
 	$(VENV)-adapters/bin/python -m pytest tests/adapters/libraries --ignore tests/adapters/libraries/test_flower.py -W default $(ARGS)
 	$(VENV)-flower/bin/python -m pytest tests/adapters/libraries/test_flower.py -W default $(ARGS)
+
+test-docs: $(READY)  ## run what is slow of README and docs: real peers, trainings as they stand there
+	SECUREDFL_DOCS=all $(BIN)/python -m pytest -n 2 tests/test_docs_snippets.py $(ARGS)
+
+docs: $(VENV)-docs/.ready  ## make the site in build/site; a warning or a dead link inside it is an error
+	$(VENV)-docs/bin/python -m sphinx -W --keep-going --fail-on-warning -q -b html docs build/site
+	@echo "build/site/index.html"
+
+notebooks: $(VENV)-docs/.ready  ## run the notebooks again and store what they print and draw
+	$(VENV)-docs/bin/python docs/run_notebooks.py
+
+dist: $(VENV)-docs/.ready  ## make wheel and source distribution in dist/, and check them
+	rm -rf dist
+	$(VENV)-docs/bin/python -m build --no-isolation --outdir dist .
+	$(VENV)-docs/bin/python -m twine check --strict dist/*
+
+sbom: $(VENV)-sbom/.ready  ## list what a site installs, as CycloneDX, in build/sbom.json
+	mkdir -p build
+	$(VENV)-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --validate --output-file build/sbom.json $(BIN)/python
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
@@ -44,7 +63,7 @@ campaign: $(READY)  ## kill, stop, cut and fill the disks of real processes: ARG
 	$(BIN)/python -m tests.network.campaign $(ARGS)
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower .venv-rivals .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower $(VENV)-docs $(VENV)-sbom .venv-rivals build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -63,4 +82,16 @@ $(VENV)-adapters/.ready: pyproject.toml constraints.txt
 $(VENV)-flower/.ready: pyproject.toml tests/adapters/flower-constraints.txt
 	test -x $(VENV)-flower/bin/python || $(PYTHON) -m venv $(VENV)-flower
 	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/adapters/flower-constraints.txt --editable '.[flower]' hypothesis pytest safetensors
+	touch $@
+
+# apart from the tests, which do without it
+$(VENV)-docs/.ready: pyproject.toml constraints.txt
+	test -x $(VENV)-docs/bin/python || $(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,dp,docs]'
+	touch $@
+
+$(VENV)-sbom/.ready: constraints.txt $(READY)
+	test -x $(VENV)-sbom/bin/python || $(PYTHON) -m venv $(VENV)-sbom
+	$(VENV)-sbom/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt cyclonedx-bom
 	touch $@

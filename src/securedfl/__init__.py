@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from securedfl.designs import Design, best_design
 from securedfl.errors import (
+    AppError,
     ConfigError,
     DesignError,
     InvalidInputError,
@@ -59,6 +60,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "App",
+    "AppError",
     "Certificate",
     "ConfigError",
     "Design",

@@ -73,6 +73,12 @@ class MissingDependencyError(SecuredFLError, ImportError):
     exit_code = 9
 
 
+class AppError(SecuredFLError):
+    """A function of the user's own app raised something; the text names it, the peer and the lines of the app."""
+
+    exit_code = 13
+
+
 EXTRAS = {
     "PIL": "data",
     "dp_accounting": "dp",

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import securedfl
 from securedfl import App
 from securedfl.cli import app as command_line
-from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.errors import AppError, ConfigError, InvalidInputError
 from securedfl.federation.apps.app import Entry
 from securedfl.federation.apps.settings import peer_settings
 from securedfl.federation.apps.task import AppTask
@@ -76,6 +76,11 @@ def points(settings):
         model["centre"] += 0.5 * (data.mean() - model["centre"])
 
     return App(model={"centre": np.zeros(1)}, data=data, update=update)
+
+
+BROKEN = """def make(settings):
+    if settings["number"] == 2:
+        open("/nowhere/data.csv")"""
 
 
 def rows(folder):
@@ -162,7 +167,7 @@ def test_a_function_of_a_notebook_is_trained_in_one_process_and_that_is_told(tmp
     given = lambda settings: points(settings)  # noqa: E731
     train(given, methods="secured", rounds=3, workers=2, out=tmp_path / "run", observer=Listen())
     assert told == ["The app cannot be imported by its name, so one process trains it (workers = 1)", 1]
-    with pytest.raises(ConfigError, match="cannot load the entry point"):
+    with pytest.raises(ConfigError, match="hand it over as app="):
         resume(tmp_path / "run")
     summary = resume(tmp_path / "run", app=given)
     assert summary.samples.train == 270
@@ -207,8 +212,9 @@ def test_what_makes_no_app_is_told_before_anything_is_written(tmp_path, made, me
 def test_entries_that_lead_nowhere(module):
     for entry, message in (
         ("my_app", "must be module:function"),
-        ("my_app:mak", "has no attribute 'mak'; modules are looked for in"),
-        ("no_such:make", "No module named 'no_such'"),
+        ("my_app:mak", "my_app has no function 'mak'; did you mean 'make'"),
+        ("no_such:make", "there is no module 'no_such' in"),
+        ("my_app.inner:make", "there is no module 'my_app.inner' in"),
         ("my_app:torch", "must be a function, not a module"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -239,14 +245,66 @@ def test_an_app_that_goes_wrong_while_it_trains(tmp_path):
     def odd(settings):
         return App(model={"w": np.zeros(1)}, data=[1], update=lambda *_: None, evaluate=lambda *_: 0.5)
 
-    with pytest.raises(InvalidInputError, match=r"evaluate of the app must return \(correct, loss, count\), not 0.5"):
+    with pytest.raises(InvalidInputError, match=r"evaluate of .*odd must return \(correct, loss, count\), not 0.5"):
         train(odd, methods="secured", out=tmp_path / "other")
+
+    def part(settings):
+        return App(model={"w": np.zeros(1)}, data=[1], update=lambda *_: None, evaluate=lambda *_: (0.9, 1.0, 10))
+
+    with pytest.raises(InvalidInputError, match=r"tells that 0\.9 of 10 samples were right"):
+        train(part, methods="secured", out=tmp_path / "part")
+
+    def wordy(settings):
+        return {"w": np.zeros(1)}, [1], lambda *_: {"loss": 1.0}
+
+    with pytest.raises(InvalidInputError, match="must return the mean loss as a number, or nothing"):
+        train(wordy, methods="secured", out=tmp_path / "wordy")
 
     def different(settings):
         return {"w": np.zeros(1 + settings["number"])}, [1], lambda *_: None
 
     with pytest.raises(InvalidInputError, match=r"peer 1 has .* where peer 0 has"):
         train(different, methods="secured", out=tmp_path / "third")
+
+
+def test_what_an_app_raises_is_told_with_its_own_lines_and_the_run_goes_on(tmp_path):
+    broken = True
+
+    def make(settings):
+        def update(model, data, round):
+            if broken and round == 2 and settings["number"] == 1:
+                model["w"] += np.zeros((4, 5))
+
+        return {"w": np.zeros(3)}, [1], update
+
+    with pytest.raises(AppError) as told:
+        train(make, peers=3, rounds=3, methods="fedavg", out=tmp_path / "run")
+    first, *lines = str(told.value).splitlines()
+    assert first.startswith("update of ")
+    assert " failed at peer-1 in round 2: ValueError: operands could not be broadcast" in first
+    # one frame, of this file: neither ours nor numpy's
+    assert [line for line in lines if "File" in line] == [line for line in lines if "test_apps.py" in line]
+    assert 'model["w"] += np.zeros((4, 5))' in lines[1]
+    assert "--resume" in lines[-1]
+    assert isinstance(told.value.__cause__, ValueError)
+
+    broken = False
+    assert resume(tmp_path / "run", app=make).methods["fedavg"].rounds == 3
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_app_that_cannot_be_made_or_imported(module, workers):
+    text = (module / "my_app.py").read_text()
+    (module / "my_broken.py").write_text(text.replace("def make(settings):", BROKEN))
+    with pytest.raises(AppError, match=r"(?s)make of my_broken:make failed at peer-2: .*my_broken\.py.*nowhere"):
+        train("my_broken:make", peers=3, rounds=1, methods="fedavg", workers=workers, out=module / "run")
+    assert not (module / "run").exists()
+    (module / "my_typo.py").write_text("def make(:\n")
+    with pytest.raises(AppError, match=r"(?s)import of my_typo:make failed: SyntaxError.*def make\(:"):
+        train("my_typo:make", out=module / "run")
+    (module / "my_import.py").write_text("import not_installed\n")
+    with pytest.raises(AppError, match="No module named 'not_installed'"):
+        train("my_import:make", out=module / "run")
 
 
 def test_peers_begin_alike_and_draw_apart(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from securedfl.cli import app as command_line
-from securedfl.errors import ConfigError
+from securedfl.errors import AppError, ConfigError
 from securedfl.federation.founding.files import Place, found
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.local import COMMAND
@@ -60,6 +60,7 @@ def test_a_federation_from_names_runs(plain):
     assert result.exit_code == 0, result.output
     assert "securedfl peer c.toml" in result.stdout
     assert "learn" in result.stdout.split("Next:")[0]
+    assert "securedfl check a.toml --wait 60" in result.stdout
     federation = FederationConfig.load(plain / "federation.toml")
     assert (federation.entry, federation.training.rounds) == ("plain_app:make", 2)
     assert PeerConfig.load(plain / "b.toml").data == {"n": "1"}
@@ -137,7 +138,7 @@ def test_a_start_that_fails_leaves_no_folder(plain):
         return {"w": np.zeros(1)}, [1], update
 
     for attempt in range(2):
-        with pytest.raises(RuntimeError, match="no data here"):
+        with pytest.raises(AppError, match="no data here"):
             train(failing, methods="fedavg", out=plain / f"run-{attempt}")
     # round 0 was reached in both, so they can be looked at and resumed
     assert (plain / "run-0" / "config.toml").exists()
@@ -151,7 +152,7 @@ def test_a_start_that_fails_leaves_no_folder(plain):
         return {"w": np.zeros(1)}, [1], lambda *_: None
 
     for out in ("run", "other"):
-        with pytest.raises(UnmadeError):
+        with pytest.raises(AppError, match=r"failed at peer-2: UnmadeError\n"):
             train(unmade, methods="fedavg", out=plain / out)
     assert not (plain / "other").exists()
     assert [path.name for path in (plain / "run").iterdir()] == ["notes.txt"]
@@ -159,8 +160,10 @@ def test_a_start_that_fails_leaves_no_folder(plain):
 
 def test_real_peers_that_all_fail_leave_no_folder(plain):
     result = invoke("up", "--entry=plain_app:make", "--peers=3", "--data=broken=true", "--out", plain / "up")
-    assert result.exit_code == 1
+    assert result.exit_code == AppError.exit_code
+    assert "make of plain_app:make failed at peer-" in result.stderr
     assert "RuntimeError: no data here" in result.stderr
+    assert 'raise RuntimeError("no data here")' in result.stderr
     assert not (plain / "up").exists()
 
 

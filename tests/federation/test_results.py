@@ -87,8 +87,8 @@ def test_what_cannot_be_loaded_says_what_to_do(plain, personal, tmp_path):
         securedfl.load(personal)
     with pytest.raises(ConfigError, match="peers 0 to 8"):
         securedfl.load(personal, peer=9)
-    with pytest.raises(RunFolderError, match="no model of shares"):
-        securedfl.load(plain, "shares")
+    with pytest.raises(ConfigError, match=r"unknown method of the run in .* 'fedav'; did you mean 'fedavg'\?"):
+        securedfl.load(plain, "fedav")
     with pytest.raises(RunFolderError, match="there is no run folder"):
         securedfl.load(tmp_path / "nothing")
     with pytest.raises(ConfigError, match=r"'1.weight' is \(10, 64\) in the run and \(10, 63\)"):
@@ -146,12 +146,13 @@ def test_the_card_says_what_a_reader_must_know(plain, personal):
 
 
 def test_the_card_of_a_run_with_a_budget_and_of_one_without_a_round():
-    method = MethodSummary(label="SecureD-FL", rounds=2, final_accuracy=0.5)
-    object.__setattr__(method, "epsilon", 1.25)
-    summary = Summary(peers=3, rounds=2, samples=Samples(train=9, test=3), methods={"secured": method})
+    method = MethodSummary(label="SecureD-FL", rounds=2, final_accuracy=0.5, epsilon=1.25)
+    certificate = {"method": "secured", "sentence": "All is well.", "differential_privacy": {"delta": 1e-5}}
+    samples = Samples(train=9, test=3)
+    summary = Summary(peers=3, rounds=2, samples=samples, methods={"secured": method}, certificate=certificate)
     text = card(summary, [Row(method="secured", round=2, accuracy=0.5, peer_accuracy=(0.5,) * 3)], "secured")
     assert "epsilon: 1.25" in text
-    assert "Differential privacy: epsilon 1.25." in text
+    assert "Differential privacy: epsilon 1.25, delta 1e-05." in text
     empty = Summary(peers=3, rounds=2, methods={"secured": MethodSummary(label="SecureD-FL")})
     assert "No round was scored." in card(empty, [], "secured")
     assert "No certificate" in card(empty, [], "secured")

@@ -11,7 +11,7 @@ from torch import nn
 from securedfl.errors import ConfigError
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.models.registry import build
-from securedfl.learning.training.clipping import ClippedGradients, check_per_sample
+from securedfl.learning.training.clipping import BLOCK, PIECE, WRITTEN, ClippedGradients, check_per_sample
 
 CASES = [("cnn", (1, 12, 12), 7, 0.1), ("cnn-small", (1, 8, 8), 10, 0.25), ("linear", (1, 8, 8), 10, 1.0)]
 
@@ -91,6 +91,32 @@ def test_one_record_never_adds_more_than_the_clip():
         keep = torch.arange(70) != k
         clipped.add(x[keep], y[keep], 0.3)
         assert float((whole - model.gradient).norm()) <= 0.3 * (1 + 1e-4)
+
+
+def test_as_vmap_over_several_pieces():
+    """More samples than one piece, and layers with more numbers than are added in float32."""
+    from torch.func import functional_call, grad, vmap
+
+    module = build("cnn-small", (1, 8, 8), 10)
+    model = FlatModel(module)
+    parameters = {name: p.detach().clone() for name, p in module.named_parameters()}
+    x, y = sample((1, 8, 8), 10, PIECE + 9)
+    each = vmap(
+        grad(lambda w, one, label: losses(functional_call(module, w, one[None]), label[None]).sum()), (None, 0, 0)
+    )(parameters, x, y)
+    norms = torch.stack([g.flatten(1).double().square().sum(1) for g in each.values()]).sum(0).sqrt()
+    clip = float(norms.median())  # half of them are cut
+    factors = (clip / norms).clamp(max=1.0).float()
+    expected = torch.cat([torch.einsum("b,b...->...", factors, g).reshape(-1) for g in each.values()])
+    assert max(p.numel() for p in parameters.values()) > BLOCK
+    ClippedGradients(model, losses).add(x, y, clip)
+    torch.testing.assert_close(model.gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_wide_layers_take_fewer_samples_at_a_time():
+    narrow, wide = (nn.Sequential(nn.Conv2d(w, w, 3), nn.Flatten(), nn.Linear(4 * w, 2)) for w in (4, 160))
+    assert ClippedGradients(FlatModel(narrow), losses)._piece == PIECE
+    assert ClippedGradients(FlatModel(wide), losses)._piece == WRITTEN // (160 * 160 * 9)
 
 
 def test_no_record_is_no_gradient():

@@ -244,6 +244,16 @@ def test_check_tells_who_is_there_and_who_differs(federation):
     in_threads(differing, 3)
     assert "window is 5 there and 10 here" in findings[0][-1].text
 
+    # all that is wrong at this site is told at once
+    made.write("changed.toml", window=0)
+    made.files[1].key.unlink()
+    made.write_peer(1, made.files[1], federation="changed.toml")
+    assert [(found.subject, found.ok) for found in check(made.folder / "p1.toml")] == [
+        ("federation.toml", False),
+        ("own keys", False),
+        ("state folder", True),
+    ]
+
 
 @pytest.mark.parametrize(
     ("changes", "message"),

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from securedfl.federation.run_folder.data import Data, joined, read_data, write_data
 from securedfl.federation.run_folder.reader import read_run
+from securedfl.federation.run_folder.summary import Data, joined, read_data, write_data
 from securedfl.learning.training.task import Held
 from securedfl.reporting.report import report, write_report
 from securedfl.reporting.sections import data, timeline

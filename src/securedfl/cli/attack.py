@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,23 +14,32 @@ import typer
 from securedfl.attacks.intervals import narrow
 from securedfl.attacks.rings import solve_ring
 from securedfl.attacks.solving import Loot, max_error, record, recovered, solve
-from securedfl.cli.audit import check_collusion, chosen
-from securedfl.cli.options import write
+from securedfl.cli.audit import (
+    DesignOption,
+    IterationsOption,
+    PeersOption,
+    RhoOption,
+    check_alone,
+    check_collusion,
+    chosen,
+)
+from securedfl.cli.options import Json, write
 from securedfl.errors import ConfigError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import readable_json
 from securedfl.protocols.fixedpoint import FixedPoint
 from securedfl.protocols.protocol import PAPER
-from securedfl.protocols.steps import Array
+from securedfl.protocols.steps import Array, Options
 
 
 def attack(
-    protocol: Annotated[str, typer.Option(help="classic, paper, grouped, shares or plain.")] = "classic",
-    peers: Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")] = None,
+    context: typer.Context,
+    protocol: Annotated[str, typer.Option(help="classic, paper, grouped, shares, resilient or plain.")] = "classic",
+    peers: PeersOption = None,
     group_size: Annotated[int, typer.Option(min=2, help="Peers per group.")] = 3,
-    iterations: Annotated[int | None, typer.Option(min=1, help="ADMM iterations per average.")] = None,
+    iterations: IterationsOption = None,
     parameters: Annotated[int, typer.Option(min=1, help="Length of every peer's vector.")] = 100_000,
-    rho: Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="Of paper and classic.")] = None,
+    rho: RhoOption = None,
     strength: Annotated[int | None, typer.Option(min=1, help="Shares per peer.")] = None,
     collusion: Annotated[int, typer.Option(min=1, help="Size of the coalition; the worst one attacks.")] = 1,
     coalition: Annotated[
@@ -40,14 +50,12 @@ def attack(
         typer.Option(min=1, help="More than one: intersect intervals over rounds (paper, constant rho)."),
     ] = 1,
     dtype: Annotated[Literal["float32", "float64"], typer.Option(help="Of the vectors that travel.")] = "float32",
-    design: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A design file instead of the best known design.")
-    ] = None,
+    design: DesignOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of design and numbers.")] = 0,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Steal images of digits and draw them (PNG or SVG).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Attack an average with nothing but what a coalition of its peers received.
 
@@ -60,6 +68,7 @@ def attack(
     - `securedfl attack --picture stolen.png` : images stolen from peers, side by side with protected ones
     """
     if picture is not None:
+        check_alone(context, "--picture shows classic beside grouped", ("picture", "seed", "as_json"))
         _picture(picture, seed=seed, as_json=as_json)
         return
     attacked = chosen(
@@ -76,28 +85,67 @@ def attack(
     check_collusion(size, attacked.n)
     audited = Audit(attacked, shortcut=False)
     if rounds > 1:
-        _rounds(audited, rounds, parameters, dtype, seed, as_json=as_json)
+        if size > 1:
+            raise ConfigError(
+                "--rounds attacks with one peer; leave --collusion away, and name one --coalition at most"
+            )
+        _rounds(audited, rounds, 0 if members is None else members[0], parameters, dtype, seed, as_json=as_json)
         return
     if members is None:
         members = Audit(attacked).certificate(collusion=size).worst_coalition
     if attacked.protocol.masks == "perfect":
         # every coordinate is solved for; these few stand for all
         parameters = max(audited.places, 4)
-    vectors = _vectors(attacked.n, parameters, dtype, seed)
+    result = _result(audited, members, _vectors(attacked.n, parameters, dtype, seed))
+    typer.echo(readable_json(asdict(result)) if as_json else _words(result))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacked:
+    """What an attack gave, in the order of ``--json``."""
+
+    protocol: str
+    options: Options
+    parameters: int
+    dtype: str
+    coalition: tuple[int, ...]
+    recovered: int
+    recovered_peers: tuple[int, ...]
+    claimed_peers: tuple[int, ...]
+    exposed_by_audit: tuple[int, ...]
+    max_abs_error: float | None
+    expected_error: float | None
+    condition: float | None
+    seconds: float
+    guessed_peers: tuple[int, ...]
+    guessed_because: str | None
+
+
+def _result(audited: Audit, members: tuple[int, ...], vectors: list[Array]) -> Attacked:
+    """Attack, and compare what was recovered with the truth and with what the audit says."""
     started = time.perf_counter()
     loot = _attack(audited, members, vectors)
-    result = _result(loot, members, vectors, audited.learns(members).exposed, time.perf_counter() - started)
-    guessed = sorted(set(result["recovered_peers"]) - set(result["exposed_by_audit"]))
-    result = {
-        "protocol": protocol,
-        "options": dict(audited.options),
-        "parameters": parameters,
-        "dtype": dtype,
-        **result,
-        "guessed_peers": guessed,
-        "guessed_because": _why_guessed(attacked.settled.widths) if guessed else None,
-    }
-    typer.echo(readable_json(result) if as_json else _words(result))
+    exposed = audited.learns(members).exposed
+    seconds = time.perf_counter() - started
+    right = recovered(loot, vectors)
+    guessed = tuple(sorted(set(right) - set(exposed)))
+    return Attacked(
+        protocol=audited.averaging.protocol.name,
+        options=audited.options,
+        parameters=len(vectors[0]),
+        dtype=vectors[0].dtype.name,
+        coalition=members,
+        recovered=len(right),
+        recovered_peers=right,
+        claimed_peers=loot.claimed,
+        exposed_by_audit=exposed,
+        max_abs_error=max_error(loot, vectors, loot.claimed),
+        expected_error=max(loot.expected_error.values(), default=None),
+        condition=loot.condition,
+        seconds=round(seconds, 3),
+        guessed_peers=guessed,
+        guessed_because=_why_guessed(audited.averaging.settled.widths) if guessed else None,
+    )
 
 
 def _attack(audit: Audit, members: tuple[int, ...], vectors: list[Array]) -> Loot:
@@ -111,49 +159,35 @@ def _attack(audit: Audit, members: tuple[int, ...], vectors: list[Array]) -> Loo
     return solve_ring(held, on_symbols, attacked.n, attacked.codec or FixedPoint(), audit.ring)
 
 
-def _result(
-    loot: Loot, members: tuple[int, ...], vectors: list[Array], exposed: tuple[int, ...], seconds: float
-) -> dict[str, Any]:
-    right = recovered(loot, vectors)
-    worst = max_error(loot, vectors, loot.claimed)
-    return {
-        "coalition": list(members),
-        "recovered": len(right),
-        "recovered_peers": list(right),
-        "claimed_peers": list(loot.claimed),
-        "exposed_by_audit": list(exposed),
-        "max_abs_error": worst,
-        "expected_error": max(loot.expected_error.values(), default=None),
-        "condition": loot.condition,
-        "seconds": round(seconds, 3),
-    }
-
-
-def _words(result: dict[str, Any]) -> str:
-    alone = len(result["coalition"]) == 1
+def _words(result: Attacked) -> str:
+    alone = len(result.coalition) == 1
     who, does, its = ("peer", "attacks", "it") if alone else ("peers", "attack", "they")
-    names = ", ".join(map(str, result["coalition"]))
-    options = ", ".join(f"{name} {value}" for name, value in result["options"].items())
+    names = ", ".join(map(str, result.coalition))
+    options = ", ".join(f"{name} {value}" for name, value in result.options.items())
     lines = [
-        f"{result['protocol']}{f' ({options})' if options else ''}: {who} {names} {does} "
-        f"an average of {result['parameters']} parameters with what {its} received.",
-        f"  recovered       {result['recovered']} peers {result['recovered_peers'] or ''}",
-        f"  audit says      {len(result['exposed_by_audit'])} exposed {result['exposed_by_audit'] or ''}",
+        f"{result.protocol}{f' ({options})' if options else ''}: {who} {names} {does} "
+        f"an average of {result.parameters} parameters with what {its} received.",
+        f"  recovered       {result.recovered} peer{'s' * (result.recovered != 1)} {_listed(result.recovered_peers)}",
+        f"  audit says      {len(result.exposed_by_audit)} exposed {_listed(result.exposed_by_audit)}",
     ]
-    if result["max_abs_error"] is not None:
+    if result.max_abs_error is not None:
         lines.append(
-            f"  largest error   {result['max_abs_error']:.3g} (expected: about {result['expected_error']:.1g}; "
-            f"condition {result['condition']:.3g})"
+            f"  largest error   {result.max_abs_error:.3g} (expected: about {result.expected_error:.1g}; "
+            f"condition {result.condition:.3g})"
         )
-    lost = sorted(set(result["exposed_by_audit"]) - set(result["recovered_peers"]))
+    lost = sorted(set(result.exposed_by_audit) - set(result.recovered_peers))
     if lost:
-        lines.append(f"  drowned         peers {lost} are determined, but rounding of {result['dtype']} hides them")
-    if result["guessed_peers"]:
+        lines.append(f"  drowned         peers {lost} are determined, but rounding of {result.dtype} hides them")
+    if result.guessed_peers:
         lines.append(
-            f"  guessed         peers {result['guessed_peers']} are not computed, but guessed near enough: "
-            f"{result['guessed_because']}"
+            f"  guessed         peers {_listed(result.guessed_peers)} are not computed, but guessed near enough: "
+            f"{result.guessed_because}"
         )
     return "\n".join(lines)
+
+
+def _listed(peers: tuple[int, ...]) -> str:
+    return str(list(peers)) if peers else ""
 
 
 def _why_guessed(widths: tuple[float, ...]) -> str:
@@ -166,7 +200,10 @@ def _why_guessed(widths: tuple[float, ...]) -> str:
     return "by luck; attack more --parameters"
 
 
-def _rounds(audited: Audit, rounds: int, parameters: int, dtype: str, seed: int, *, as_json: bool) -> None:
+def _rounds(
+    audited: Audit, rounds: int, attacker: int, parameters: int, dtype: str, seed: int, *, as_json: bool
+) -> None:
+    """Intersect what one peer learns about a neighbour over rounds, and print it."""
     design, row = audited.averaging.design, audited.averaging.protocol
     if row is not PAPER or not isinstance(audited.options["rho"], int | float):
         raise ConfigError("--rounds is an attack on bounded masks: use --protocol paper and a constant --rho")
@@ -179,13 +216,20 @@ def _rounds(audited: Audit, rounds: int, parameters: int, dtype: str, seed: int,
         "mask_width": 1 / audited.options["rho"],
     }
     for name, rotate in (("neighbours_fixed", False), ("partitions_rotate", True)):
-        found = narrow(lambda _round: vectors, design, rounds=rounds, rho=audited.options["rho"], rotate=rotate)
+        found = narrow(
+            lambda _round: vectors,
+            design,
+            rounds=rounds,
+            rho=audited.options["rho"],
+            attacker=attacker,
+            rotate=rotate,
+        )
         result[name] = {"messages": found.messages[-1], "width": found.widths[-1], "error": found.errors[-1]}
     result["spread_of_parameters"] = float(np.std(vectors[1]))
     if as_json:
         typer.echo(readable_json(result))
         return
-    typer.echo(f"One peer attacks one neighbour over {rounds} rounds; parameters do not move (the worst case).")
+    typer.echo(f"Peer {attacker} attacks a neighbour over {rounds} rounds; parameters do not move (the worst case).")
     for name in ("neighbours_fixed", "partitions_rotate"):
         line = result[name]
         typer.echo(

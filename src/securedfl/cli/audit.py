@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from securedfl.cli.options import read_rho, write
+from securedfl.cli.options import Json, read_rho, write
 from securedfl.designs import Design
 from securedfl.designs.best import withstanding
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
@@ -24,25 +24,30 @@ Method = Literal["auto", "symbols"]
 PEERS = 9
 """How many, if nothing else is said."""
 
+PeersOption = Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")]
+IterationsOption = Annotated[int | None, typer.Option(min=1, help="ADMM iterations per average.")]
+RhoOption = Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="Of paper and classic.")]
+DesignOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A design file instead of the best known design.")
+]
+
 
 def audit(
     context: typer.Context,
-    peers: Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")] = None,
+    peers: PeersOption = None,
     group_size: Annotated[
         str,
         typer.Option(metavar="auto|NUMBER", help="Peers per group; auto takes what protects best, as train does."),
     ] = "auto",
     protocol: Annotated[str, typer.Option(help="grouped, shares, resilient, paper, classic or plain.")] = "grouped",
-    iterations: Annotated[int | None, typer.Option(min=1, help="ADMM iterations per average.")] = None,
-    rho: Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="Of paper and classic.")] = None,
+    iterations: IterationsOption = None,
+    rho: RhoOption = None,
     strength: Annotated[
         int | None, typer.Option(min=1, help="Shares per peer; by default as many as --collusion needs.")
     ] = None,
     collusion: Annotated[int, typer.Option(min=1, help="Members of a coalition.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of federated learning; partitions rotate.")] = 1,
-    design: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A design file instead of the best known design.")
-    ] = None,
+    design: DesignOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the design.")] = 0,
     method: Annotated[
         Method, typer.Option(help="symbols runs the code itself even where connected components say all.")
@@ -51,7 +56,7 @@ def audit(
         Path | None, typer.Option(metavar="DIR", help="Show certificate and ledger of a run folder instead.")
     ] = None,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw who can learn about whom.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Tell exactly what any coalition of peers can learn about the others.
 
@@ -64,7 +69,7 @@ def audit(
     - `securedfl audit --run runs/digits-9-20250101-120000`
     """
     if run is not None:
-        _check_alone(context)
+        check_alone(context, "--run shows what a run has certified", ("run", "as_json"))
         _show_run(run, as_json=as_json)
         return
     audited = Audit(
@@ -110,17 +115,17 @@ def check_collusion(collusion: int, n: int) -> None:
         raise ConfigError(f"--collusion {collusion}: a coalition among {n} peers has 1 to {n - 1} members")
 
 
-def _check_alone(context: typer.Context) -> None:
-    """Refuse options that a run folder leaves no choice about."""
+def check_alone(context: typer.Context, why: str, but: Collection[str]) -> None:
+    """Refuse options that another one leaves no choice about, instead of not minding them."""
     given = [
         f"--{name.replace('_', '-')}"
         for name in context.params
-        if name not in ("run", "as_json")
+        if name not in but
         and (source := context.get_parameter_source(name)) is not None
         and source.name == "COMMANDLINE"
     ]
     if given:
-        raise ConfigError(f"--run shows what a run has certified; leave {', '.join(given)} away")
+        raise ConfigError(f"{why}; leave {', '.join(given)} away")
 
 
 def chosen(

@@ -33,6 +33,7 @@ COMMANDS = (
     "budget",
     "attack",
     "report",
+    "watch",
     "data",
     "reproduce",
 )

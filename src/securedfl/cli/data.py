@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from securedfl.cli.options import write
+from securedfl.cli.options import Json, write
 from securedfl.errors import ConfigError
 from securedfl.federation.settings import read_names
 from securedfl.learning.data import datasets
@@ -35,7 +35,6 @@ DataDir = Annotated[
         file_okay=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 MOST_CLASSES = 12
 """Classes whose counts are printed; all are in ``--json``."""

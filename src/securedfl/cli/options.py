@@ -80,6 +80,7 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 ConfigFile = Annotated[Path | None, typer.Argument(metavar="[CONFIG.toml]", help="Settings; options go before them.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and progress to stderr.")]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from securedfl.cli.watch import Watch, watching
 from securedfl.errors import needing
 from securedfl.federation.peers.events import Certified, Ended, Event, Resumed, Waiting, to_json
 from securedfl.federation.run_folder.metrics import PeerRow
@@ -18,6 +19,7 @@ from securedfl.federation.run_folder.metrics import PeerRow
 def peer(
     config: Annotated[Path, typer.Argument(metavar="PEER.toml", help="This site's settings.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print events as JSON lines.")] = False,
+    watch: Watch = False,
 ) -> None:
     """Join the federation, train and average for the agreed rounds; start it again after a crash to go on.
 
@@ -28,6 +30,7 @@ def peer(
     `securedfl federation init` writes such a file.
     """
     with needing("real peers"):
+        from securedfl.federation.peers.config import PeerConfig
         from securedfl.federation.peers.run import run_peer
         from securedfl.network.data.memory import share_one_heap
     share_one_heap()
@@ -35,7 +38,7 @@ def peer(
     os.umask(0o077)
     # leave as after Ctrl-C: with a word to the others
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console(highlight=False)
+    console = Console(highlight=False, stderr=as_json)
 
     def tell(event: Event) -> None:
         if as_json:
@@ -43,7 +46,9 @@ def peer(
         elif text := describe(event):
             console.print(text, markup=False, soft_wrap=True)
 
-    out = run_peer(config, tell=tell)
+    place = PeerConfig.load(config).out if watch else None
+    with watching(place, console):
+        out = run_peer(config, tell=tell)
     if not as_json:
         console.print(f"Model and metrics: {out}", markup=False, soft_wrap=True)
 

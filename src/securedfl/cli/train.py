@@ -15,7 +15,9 @@ from rich.table import Table
 from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
 from securedfl.cli.progress import progress_on
 from securedfl.cli.report import report_of
-from securedfl.errors import ConfigError, needing
+from securedfl.cli.watch import Watch, watching
+from securedfl.errors import AppError, ConfigError, needing
+from securedfl.federation.results import default_folder
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.reporting.units import data_size, percent
 
@@ -28,6 +30,7 @@ def train(
         typer.Option(metavar="DIR", help="Continue the run in this folder; with --rounds, extend it."),
     ] = None,
     as_json: AsJson = False,
+    watch: Watch = False,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -50,12 +53,15 @@ def train(
         raise ConfigError(f"--resume continues in {resume}; leave --out away")
     if resume is None:
         settled = checked(config, values)
+        if watch:
+            settled = settled.model_copy(update={"out": settled.out or default_folder(settled)})
     waiting = console.status("Starting ...") if console.is_terminal else nullcontext()
     # torch takes seconds
     with waiting, needing("training"):
         from securedfl.federation.train import resume as go_on
         from securedfl.federation.train import train as start
-    with progress_on(console) as progress:
+    place = resume or settled.out
+    with watching(place if watch else None, console), progress_on(console) as progress:
         try:
             with report_of(progress):
                 if resume is None:
@@ -63,7 +69,7 @@ def train(
                 else:
                     values.pop("out", None)
                     summary = go_on(resume, changes=values, observer=progress)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, AppError):
             if progress.folder is not None:
                 console.print(f"Continue with: securedfl train --resume {progress.folder}", soft_wrap=True)
             raise

@@ -14,6 +14,7 @@ from rich.table import Table
 from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
 from securedfl.cli.report import report_of
 from securedfl.cli.train import tell
+from securedfl.cli.watch import Watch, watching
 from securedfl.errors import ConfigError, needing
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 def up(
     config: ConfigFile = None,
     as_json: AsJson = False,
+    watch: Watch = False,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -62,7 +64,7 @@ def up(
     chosen = checked(config, values)
     path = chosen.out or default_folder(chosen)
     console.print(f"{chosen.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)
-    with shown_on(console, chosen.rounds) as shown, report_of(shown):
+    with watching(path if watch else None, console), shown_on(console, chosen.rounds) as shown, report_of(shown):
         summary = run(chosen, path, show=shown.show, observer=shown)
     tell(summary, console, as_json=as_json)
 

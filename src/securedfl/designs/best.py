@@ -23,17 +23,7 @@ _MESSAGE_BYTES, _VECTOR_BYTES = 160, 4_000_000
 
 @dataclass(frozen=True)
 class Choice:
-    """A design, and what it withstands.
-
-    Attributes
-    ----------
-    design
-        Who meets whom.
-    strength
-        How many partitions an average uses.
-    collusion
-        How many colluders learn nothing but the total then.
-    """
+    """A design, how many partitions an average uses (``strength``), and how many colluders it withstands then."""
 
     design: Design
     strength: int

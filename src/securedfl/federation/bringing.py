@@ -29,16 +29,9 @@ RANDOMLY_ROUNDED = 16
 
 @dataclass(frozen=True)
 class Brought:
-    """What a site brings.
+    """What a site brings: the ``vector`` that is averaged, with ``clipped`` values that were cut to the range.
 
-    Attributes
-    ----------
-    vector
-        What is averaged.
-    residual
-        What was rounded off, to be added in the next round; None if nothing is kept.
-    clipped
-        How many values were beyond the range and were cut.
+    ``residual`` is what was rounded off, to be added in the next round; None if nothing is kept.
     """
 
     vector: Array
@@ -52,10 +45,8 @@ class Bringing:
 
     Parameters
     ----------
-    averaging
-        What the round is averaged by.
-    dtype
-        Of the parameters.
+    averaging, dtype
+        What the round is averaged by, and the dtype of the parameters.
     weighted
         Whether each peer counts by a weight of its own.
     beyond

@@ -24,6 +24,7 @@ from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
 from securedfl.privacy.ledger import Attempt, Ledger
+from securedfl.privacy.promise import Promise, only, to_plain
 from securedfl.protocols.protocol import SHARES, Averaging
 from securedfl.storage import write_text
 
@@ -74,8 +75,8 @@ def _withstands(config: TrainConfig, design: Design) -> bool:
 
 def pass_gate(
     config: TrainConfig, design: Design, absence: Absence | None = None, plans: Plans | None = None
-) -> dict[str, Any]:
-    """Return what is certified about this federation, for summary.json; called once, before training starts.
+) -> tuple[Promise, ...]:
+    """Return what is certified about this federation; called once, before training starts.
 
     Parameters
     ----------
@@ -90,8 +91,8 @@ def pass_gate(
 
     Returns
     -------
-    dict
-        One certificate, or one per method if several methods are to be private; empty if none is.
+    tuple
+        One promise for each method that is to be private.
 
     Raises
     ------
@@ -111,7 +112,7 @@ def pass_gate(
             _log.warning("%s", certificate.sentence)
         if plans and method in plans:
             _check_noise(plans[method], certificate)
-    return _plain(config, design, absence, plans or {}, {})
+    return _promises(config, design, absence, plans or {}, {})
 
 
 def _check_noise(plan: Plan, certificate: Certificate) -> None:
@@ -122,7 +123,13 @@ def _check_noise(plan: Plan, certificate: Certificate) -> None:
             'with less noise in them; choose settings that tell only the total, or noise = "local"'
         )
     if drowned := words.useless(plan):
-        _log.warning("%s", drowned.strip())
+        _log.warning("%s", drowned.strip().removeprefix("But "))
+
+
+def save_certificate(folder: Path, promises: tuple[Promise, ...]) -> None:
+    """Write certificate.json; before a run begins for whoever watches it, later with what was spent."""
+    if promises:
+        write_text(folder / CERTIFICATE, readable_json(to_plain(promises)) + "\n")
 
 
 def save_account(
@@ -132,8 +139,8 @@ def save_account(
     rows: Iterable[Row | PeerRow],
     absence: Absence | None = None,
     plans: Plans | None = None,
-) -> dict[str, Any]:
-    """Write certificate.json, exposure.svg and ledger.json of what a run has done so far; return the certificate.
+) -> tuple[Promise, ...]:
+    """Write certificate.json, exposure.svg and ledger.json of what a run has done so far; return what is certified.
 
     Parameters
     ----------
@@ -146,7 +153,7 @@ def save_account(
     absence, plans
         As for `pass_gate`.
     """
-    ledgers, done, spent = {}, list(rows), dict[str, float]()
+    ledgers, done, spent = dict[str, dict[str, Any]](), list(rows), dict[str, float]()
     for method in private(config):
         certificate = _certified(config, design, method)
         attempts = [a for row in done if row.method == method for a in _attempts(row, config.peers)]
@@ -162,11 +169,11 @@ def save_account(
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
-    certificate_now = _plain(config, design, absence, plans or {}, spent)
-    if ledgers:
-        write_text(folder / CERTIFICATE, readable_json(certificate_now) + "\n")
-        write_text(folder / LEDGER, readable_json(_only(ledgers)) + "\n")
-    return certificate_now
+    promises = _promises(config, design, absence, plans or {}, spent)
+    save_certificate(folder, promises)
+    if promises:
+        write_text(folder / LEDGER, readable_json(only(ledgers)) + "\n")
+    return promises
 
 
 def _account(plan: Plan, attempts: Iterable[Attempt], n: int) -> tuple[float, dict[str, Any]]:
@@ -211,28 +218,25 @@ def _check_drawing(config: TrainConfig) -> None:
     )
 
 
-def _plain(
+def _promises(
     config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, float]
-) -> dict[str, Any]:
-    """Return the certificates as JSON holds them, with what holds over rounds, and what was spent so far."""
-    found = {}
+) -> tuple[Promise, ...]:
+    """Return what is certified for each private method, with what holds over rounds, and what was spent so far."""
     absence = given or drawing(config) or EVERYBODY
-    for method in private(config):
-        certificate = _certified(config, design, method)
-        found[method] = {
-            **certificate.to_dict(),
-            **_remarks(config, method),
-            "sentence": f"{certificate.sentence} {(over_rounds := _over_rounds(config, certificate, absence))}",
-            "over_rounds": over_rounds,
-        }
-        if method in plans:
-            now = spent.get(method, 0.0)
-            promise = words.sentence(plans[method], now, examined=certificate.exhaustive)
-            found[method] |= {
-                "sentence": f"{promise} {found[method]['sentence']}",
-                "differential_privacy": {**words.to_dict(plans[method], now), "sentence": promise},
-            }
-    return _only(found)
+    return tuple(
+        Promise(
+            method=method,
+            certificate=(certificate := _certified(config, design, method)),
+            required_collusion=config.collusion,
+            allow_exposure=config.allow_exposure,
+            masks=config.masks,
+            remark=_remark(config),
+            over_rounds=_over_rounds(config, certificate, absence),
+            plan=plans.get(method),
+            epsilon=spent.get(method, 0.0),
+        )
+        for method in private(config)
+    )
 
 
 def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence | Drawn) -> str:
@@ -264,23 +268,12 @@ def _averaging(config: TrainConfig, design: Design, method: str) -> Averaging:
     return found
 
 
-def _remarks(config: TrainConfig, method: str) -> dict[str, Any]:
-    """Return what the certificate's reader must know about this run."""
-    remarks: dict[str, Any] = {
-        "method": method,
-        "required_collusion": config.collusion,
-        "allow_exposure": config.allow_exposure,
-        "masks": config.masks,
-    }
-    if config.masks == "seeded":
-        remarks["remark"] = (
-            "This run is a simulation that draws masks from its seed, so that it can be repeated; the certificate "
-            "describes peers that draw them in secret (masks = secret)."
-        )
-    if config.privacy is not None and config.masks == "seeded":
-        remarks["remark"] += " The noise of differential privacy is drawn from the seed too, and protects nobody here."
-    return remarks
-
-
-def _only(found: dict[str, Any]) -> dict[str, Any]:
-    return next(iter(found.values())) if len(found) == 1 else found
+def _remark(config: TrainConfig) -> str:
+    """Return what the certificate's reader must know about a simulation that can be repeated."""
+    if config.masks != "seeded":
+        return ""
+    noise = " The noise of differential privacy is drawn from the seed too, and protects nobody here."
+    return (
+        "This run is a simulation that draws masks from its seed, so that it can be repeated; the certificate "
+        "describes peers that draw them in secret (masks = secret)." + noise * (config.privacy is not None)
+    )

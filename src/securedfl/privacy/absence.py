@@ -122,12 +122,8 @@ class Absence:
 class Drawn:
     """Who takes part where every round draws some of the peers: whole blocks, for the same reason.
 
-    Parameters
-    ----------
-    peers, count
-        How many there are, and how many a round draws.
-    block
-        Peers that are always drawn together; 1 draws peer by peer, which tells single updates over rounds.
+    ``count`` of the ``peers`` are drawn in a round. Peers of a ``block`` are always drawn together; 1 draws peer by
+    peer, which tells single updates over rounds.
     """
 
     peers: int

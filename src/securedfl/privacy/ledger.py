@@ -28,19 +28,11 @@ _MOST_COALITIONS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One average that was begun.
+    """One average that was begun, in a round of federated learning, which decides the partitions.
 
-    Attributes
-    ----------
-    round
-        Of federated learning; decides the partitions.
-    parameters
-        Names what was averaged: attempts with the same name had the same parameters and add up. By default the
-        round's number.
-    steps
-        How many steps were taken before it was aborted; None if it was completed.
-    members
-        Whose average it was; None for everybody.
+    ``parameters`` names what was averaged: attempts with the same name, by default the round's number, had the same
+    parameters and add up. ``steps`` were taken before it was aborted; None if it was completed. ``members`` says whose
+    average it was; None for everybody.
     """
 
     round: int
@@ -61,16 +53,9 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Ledger:
-    """All attempts of a run so far. A value: `add` returns a new one.
+    """All attempts of a run so far, in order, with the audit of one average. A value: `add` returns a new one.
 
-    Attributes
-    ----------
-    audit
-        Of one average.
-    attempts
-        In order.
-    peers
-        How many there are, if every average is of some of them: the audit is then of the members of an average.
+    ``peers`` says how many there are, if every average is of some of them: the audit is then of an average's members.
     """
 
     audit: Audit

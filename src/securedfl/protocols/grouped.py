@@ -34,10 +34,8 @@ def grouped(
     ----------
     iterations
         Two give the exact average; more only reveal more.
-    bits, range
-        See `FixedPoint`.
-    codec
-        Another encoding; `Symbols` for audits.
+    bits, range, codec
+        How values become elements of the field: see `FixedPoint`. A codec, such as `Symbols`, replaces both.
     me, w, design, round, draw
         As for every protocol (`securedfl.protocols.steps`).
     """

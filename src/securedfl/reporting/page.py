@@ -76,6 +76,11 @@ def render(template: str, page: Page, *, package: str = "securedfl.reporting", *
     page, values
         What stands around its sections, and what they show.
     """
+    return rendered(template, package=package, page=page, **values)
+
+
+def rendered(template: str, *, package: str = "securedfl.reporting", **values: object) -> str:
+    """Return what a template makes of some values; without jinja2 that is an error that says how to get it."""
     try:
         import jinja2
     except ImportError:
@@ -89,7 +94,7 @@ def render(template: str, page: Page, *, package: str = "securedfl.reporting", *
         lstrip_blocks=True,
     )
     environment.filters["image"] = _image
-    return environment.get_template(template).render(page=page, palette=palette(), **values)
+    return environment.get_template(template).render(palette=palette(), **values)
 
 
 def _image(svg: str) -> str:

@@ -98,9 +98,17 @@ def report(run: Run) -> str:
         exposure_allowed=privacy.exposure_allowed(run),
         ledger=privacy.ledger_table(run),
         ledger_facts=privacy.ledger_facts(run),
-        command="securedfl peer peer.toml" if run.site else f"securedfl train config.toml{elsewhere}",
+        again=_again(run),
+        command=f"securedfl {'up' if run.trial else 'train'} config.toml{elsewhere}" if not run.site else _again(run),
         about={
             "Seed": run.seed if run.seed is not None else NONE,
             **(versions if isinstance(versions, Mapping) else {}),
         },
     )
+
+
+def _again(run: Run) -> str:
+    """Return what continues a run that was stopped."""
+    if run.site:
+        return "securedfl peer peer.toml"
+    return "securedfl peer federation/peer-0.toml" if run.trial else "securedfl train --resume ."

@@ -76,9 +76,9 @@ def run(
     chunk: int | None = None,
     threads: int | None = None,
     record: bool = False,
-    faults: Sequence[Fault] = (),
-    deadline: float = 60.0,
     least_peers: int = LEAST_PEERS,
+    deadline: float = 60.0,
+    faults: Sequence[Fault] = (),
 ) -> Outcome:
     """Average the vectors of all peers and return what peers would hold at the end.
 

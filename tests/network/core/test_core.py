@@ -9,7 +9,7 @@ import pytest
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import End, Peer, Settings
+from securedfl.network.core.entries import End, Peer, Remove, Settings
 from securedfl.network.core.messages import (
     Boot,
     Decided,
@@ -196,3 +196,41 @@ def test_bytes_that_are_no_message_are_none():
                 found = read(cut)
                 assert found is None or encode(found)
     assert decode(encode(Gossip("run", version=2))) is None
+
+
+@pytest.fixture
+def stretched(monkeypatch):
+    """Entries of a log that keeps the votes of every fourth only."""
+    monkeypatch.setattr(Core, "stretch", 4)
+    three = Three()
+    for rounds in range(3, 9):
+        three.happen(0, ev.Command(Settings(rounds=rounds)))
+    assert [bool(one.votes) for one in three.cores[0].log[:4]] == [True, False, False, True]
+    return three.cores[0].log
+
+
+def heard(*entries: Decided) -> Core:
+    """Return a new peer that was handed these entries."""
+    late = core(2)
+    late.step(ev.Received(0, Gossip("run", decided=entries)), 0.0)
+    return late
+
+
+def test_later_votes_prove_earlier_entries(stretched):
+    late = heard(*stretched)
+    assert [one.entry for one in late.log] == [one.entry for one in stretched]
+    assert core(2, late.log).state == late.state
+    assert not late.refused
+
+
+def test_entries_without_votes_count_only_when_votes_follow(stretched):
+    assert (heard(*stretched[:3]).state.length, core(2, stretched[:3]).state.length) == (1, 1)
+
+
+@pytest.mark.parametrize("entry", [End("forged"), Remove(2)])
+def test_votes_prove_no_other_entries_and_no_other_voters(stretched, entry):
+    forged = [stretched[0], Decided(1, entry, ()), *stretched[2:4]]
+    late = heard(*forged)
+    assert (late.state.length, late.refused) == (1, {0: 1})
+    with pytest.raises(RunFolderError, match="entry 1"):
+        core(2, forged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import random
 import sys
@@ -13,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.errors import ConfigError
+from securedfl.errors import AppError, ConfigError
+from securedfl.federation.apps.failures import Where
 
 Make = Callable[[dict[str, Any]], Any]
 """Gets a peer's settings and returns its `App`, or its first fields: (model, data, update[, evaluate])."""
@@ -131,23 +133,42 @@ class Entry:
     def make(self, settings: Mapping[str, Any], seed: int) -> App:
         """Return a peer's app, made with torch's, numpy's and Python's global generators begun at a seed."""
         function = self.function or find(self.name, self.folder)
-        with seeded(seed):
+        with seeded(seed), self.at(settings).told(self.name.rpartition(":")[2]):
             return App.of(function(dict(settings)), self.name)
+
+    def at(self, settings: Mapping[str, Any]) -> Where:
+        """Return where the app of a peer is, for errors."""
+        return Where(self.name, str(settings.get("name", "")))
 
 
 def find(entry: str, folder: Path) -> Make:
-    """Import ``module:function``, from a folder first."""
+    """Import ``module:function``, from a folder first, then from where the command was started."""
     module_name, _, function = entry.partition(":")
     if not module_name or not function:
         raise ConfigError(f"entry = {entry!r}: must be module:function")
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    for place in (str(Path.cwd()), str(folder)):
+        if place not in sys.path:
+            sys.path.insert(0, place)
     try:
-        found = getattr(importlib.import_module(module_name), function)
-    except (ImportError, AttributeError) as error:
+        with Where(entry).told("import"):
+            module = importlib.import_module(module_name)
+    except AppError as error:
+        # a module that is not there is another mistake than one that cannot be imported
+        missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        if missing is None or not f"{module_name}.".startswith(f"{missing}."):
+            raise
         raise ConfigError(
-            f"cannot load the entry point {entry}: {error}; modules are looked for in {folder} and where Python does"
+            f"cannot load the entry point {entry}: there is no module {missing!r} in {folder}, here, or where "
+            "Python looks for modules"
         ) from None
+    found = getattr(module, function, None)
+    if found is None:
+        known = [name for name, value in vars(module).items() if callable(value)]
+        near = difflib.get_close_matches(function, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "name one that it has"
+        if "<" in function:
+            hint = "a function within another has no name to import it by; hand it over as app="
+        raise ConfigError(f"cannot load the entry point {entry}: {module_name} has no function {function!r}; {hint}")
     if not callable(found):
         raise ConfigError(f"the entry point {entry} must be a function, not a {type(found).__name__}")
     return found  # type: ignore[no-any-return]

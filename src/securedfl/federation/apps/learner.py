@@ -12,6 +12,7 @@ from securedfl.arrays import to_numpy
 from securedfl.containers import Container
 from securedfl.errors import InvalidInputError
 from securedfl.federation.apps.app import App
+from securedfl.federation.apps.failures import Where
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.task import Held, Recipe, Score
 from securedfl.parameters import Array, Integers, Schema
@@ -48,15 +49,21 @@ class Learner(Protocol):
         """Go on with what `state` gave."""
 
 
+NOWHERE = Where()
+
+
 class AppLearner:
     """What an app brings (see `App`), for one peer, simulated or real.
 
     What stays at home of the model is kept with every checkpoint, too: ``integers`` and ``local`` decide on that (see
-    `Schema.of`).
+    `Schema.of`); ``where`` it is, errors say.
     """
 
-    def __init__(self, app: App, *, integers: Integers = "own", local: Iterable[str] = ()) -> None:
-        self._app, self._model = app, app.model
+    def __init__(
+        self, app: App, *, integers: Integers = "own", local: Iterable[str] = (), where: Where = NOWHERE
+    ) -> None:
+        self._app, self._model, self._where = app, app.model, where
+        self._round = 0
         self._describe = partial(Container.schema, integers=integers, local=tuple(local))
         self.schema = self._describe(Container.of(self._model))
         self.buffers = buffers_of(self.schema, self._model)
@@ -71,25 +78,31 @@ class AppLearner:
     def update(self, vector: Array, round: int) -> tuple[Array, float | None]:
         """Load the parameters, let the app train, and return what it made of them."""
         Container.of(self._model).put(self.schema, vector)
-        loss = self._app.update(self._model, self._app.data, round)
+        self._round = round
+        with self._where.told("update", round):
+            loss = self._app.update(self._model, self._app.data, round)
         trained = Container.of(self._model)
         if self._describe(trained) != self.schema:
             raise InvalidInputError("the update changed the model's parameters in name, shape, dtype or what is frozen")
-        return np.array(trained.flatten(self.schema)), None if loss is None else float(loss)
+        return np.array(trained.flatten(self.schema)), _loss(loss, self._where)
 
     def evaluate(self, vector: Array) -> Score | None:
         """Score by the app's function, if it has one."""
         if self._app.evaluate is None:
             return None
         Container.of(self._model).put(self.schema, vector)
-        return _score(self._app.evaluate(self._model, self._app.data), "evaluate")
+        with self._where.told("evaluate", self._round):
+            found = self._app.evaluate(self._model, self._app.data)
+        return _score(found, "evaluate", self._where)
 
     def evaluate_common(self, vector: Array) -> Score | None:
         """Score by the app's function, if it has one."""
         if self._app.evaluate_common is None:
             return None
         Container.of(self._model).put(self.schema, vector)
-        return _score(self._app.evaluate_common(self._model), "evaluate_common")
+        with self._where.told("evaluate_common", self._round):
+            found = self._app.evaluate_common(self._model)
+        return _score(found, "evaluate_common", self._where)
 
     def whole(self, vector: Array) -> dict[str, Array]:
         """Return the model by name."""
@@ -103,7 +116,8 @@ class AppLearner:
     def state(self) -> Any:
         """Return what the update function wants to keep, and what stays at home."""
         update: Any = self._app.update
-        kept = update.state_dict() if hasattr(update, "state_dict") else {}
+        with self._where.told("update.state_dict", self._round):
+            kept = update.state_dict() if hasattr(update, "state_dict") else {}
         return {"update": kept, "home": Container.of(self._model).at_home(self.schema)}
 
     def restore(self, state: Any) -> None:
@@ -111,7 +125,8 @@ class AppLearner:
         Container.of(self._model).replace(state["home"])
         update: Any = self._app.update
         if hasattr(update, "load_state_dict"):
-            update.load_state_dict(state["update"])
+            with self._where.told("update.load_state_dict"):
+                update.load_state_dict(state["update"])
 
 
 def as_numpy(model: Any) -> dict[str, Array]:
@@ -119,10 +134,29 @@ def as_numpy(model: Any) -> dict[str, Array]:
     return {str(name): np.array(to_numpy(value)) for name, value in Container.of(model).tree.items()}
 
 
-def _score(found: Any, what: str) -> Score:
-    """Return what a function of an app told as a score."""
+def _loss(found: Any, where: Where) -> float | None:
+    """Return what an update told as the mean loss."""
+    try:
+        return None if found is None else float(found)
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"update of {where.entry} must return the mean loss as a number, or nothing, not {found!r:.80}"
+        ) from None
+
+
+def _score(found: Any, what: str, where: Where) -> Score | None:
+    """Return what a function of an app told as a score; None if there are no samples."""
     try:
         correct, loss, count = found
-        return Score(int(correct), float(loss), int(count))
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{what} of the app must return (correct, loss, count), not {found!r:.80}") from None
+        score = Score(int(correct), float(loss), int(count))
+        whole = score.correct == float(correct) and score.count == float(count)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInputError(
+            f"{what} of {where.entry} must return (correct, loss, count), not {found!r:.80}"
+        ) from None
+    if not (whole and 0 <= score.correct <= score.count):
+        raise InvalidInputError(
+            f"{what} of {where.entry} tells that {correct} of {count} samples were right; it must return (correct, "
+            "loss, count): how many were right, the summed loss, and how many there are"
+        )
+    return score if score.count else None

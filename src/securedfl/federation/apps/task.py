@@ -53,8 +53,10 @@ class AppTrainer:
             config = self._config
             # the app before may hold much memory
             self._learners.pop(peer, None)
-            app = self._entry.make(peer_settings(config, peer), start_seed(config, peer))
-            learner = AppLearner(app, integers=config.integers, local=config.local)
+            settings = peer_settings(config, peer)
+            app = self._entry.make(settings, start_seed(config, peer))
+            where = self._entry.at(settings)
+            learner = AppLearner(app, integers=config.integers, local=config.local, where=where)
             self._schema = self._schema or learner.schema
             self._schema.require(learner.schema, peer)
             self._learners[peer] = learner

@@ -31,18 +31,9 @@ ADVICE = "choose another folder"
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """One site of a federation that begins.
+    """One site of a federation that begins: its peer's name, and ``HOST:PORT`` where others reach it.
 
-    Attributes
-    ----------
-    name
-        Of its peer.
-    address
-        ``HOST:PORT`` where others reach it.
-    out
-        The folder of its results.
-    own
-        Further settings of its own, such as ``data``.
+    ``out`` is the folder of its results; ``own`` are further settings of its own, such as ``data``.
     """
 
     name: str

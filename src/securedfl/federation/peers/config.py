@@ -238,10 +238,10 @@ class PeerConfig(Settings):
     name: str
     federation: Path
     out: Path
+    listen: str | Literal[False] | None = Field(None, description="HOST:PORT; by default its address; false: none.")
     key: Path | None = None
     certificate: Path | None = None
     authority: Path | None = None
-    listen: str | Literal[False] | None = Field(None, description="HOST:PORT; by default its address; false: none.")
     proxy: str | None = Field(None, description="http://HOST:PORT of a CONNECT proxy; by default HTTPS_PROXY.")
     data_dir: Path | None = None
     device: Device = Field("cpu", description="Where a known data set's model trains: cpu, cuda, cuda:1, mps.")

@@ -97,11 +97,12 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
     check_own_training(federation, f"the app {federation.entry}")
     training = training.model_copy(update={"device": config.device})
     settings = peer_settings(training, config.position(federation), name=config.name, data=config.data)
-    app = Entry.of(federation.entry, folder).make(settings, start_seed(training, settings["number"]))
+    entry = Entry.of(federation.entry, folder)
+    app = entry.make(settings, start_seed(training, settings["number"]))
     # torch begins every process at the same known number; whoever knows it could repeat what training draws
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(secrets.randbits(63))
         # processes that share one machine in a trial must not wait for each other's threads
         if "OMP_NUM_THREADS" not in os.environ and (here := _on_this_machine(federation)) > 1:
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // here))
-    return AppLearner(app, integers=training.integers, local=training.local)
+    return AppLearner(app, integers=training.integers, local=training.local, where=entry.at(settings))

@@ -22,18 +22,18 @@ from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.founding.files import Place, found, free_ports
-from securedfl.federation.gate import pass_gate
+from securedfl.federation.gate import pass_gate, save_certificate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.results import leave_results
-from securedfl.federation.run_folder.data import joined, read_data
+from securedfl.federation.run_folder.files import FEDERATION
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, Row
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
-from securedfl.federation.run_folder.summary import Samples, Summary
+from securedfl.federation.run_folder.summary import Samples, Summary, joined, read_data
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.task import task_of
 from securedfl.privacy.absence import Absence
@@ -42,6 +42,8 @@ from securedfl.protocols.protocol import by_name
 
 COMMAND = "from securedfl.cli import main; main()"
 STOP_SECONDS = 10.0
+ERROR = "error: "
+"""How the command line begins what it tells of an error."""
 
 
 @dataclass
@@ -120,25 +122,26 @@ def up(
     row = by_name(config.protocol)
     absence = Absence.chosen(None, peers=config.peers, collusion=config.collusion, can_lose=row.can_lose)
     config, plans = _with_records(config, design)
-    pass_gate(config, design, absence, plans)
+    promises = pass_gate(config, design, absence, plans)
     folder = RunFolder.create(path, config, design)
     if observer is not None:
         observer.folder = path
     peers: list[LocalPeer] = []
     try:
-        files = prepare(path / "federation", config, deadlines)
+        save_certificate(path, promises)
+        files = prepare(path / FEDERATION, config, deadlines)
         peers = [_start(file) for file in files]
-        while any(peer.process.poll() is None for peer in peers):
+        while any(peer.process.poll() is None for peer in peers) and not any(map(_failed, peers)):
             show(peers)
             time.sleep(0.25)
         show(peers)
     except BaseException:  # Ctrl-C too
         _end(folder, peers, absence, plans, observer)
         raise
+    broken = next(filter(_failed, peers), None)
     summary = _end(folder, peers, absence, plans, observer)
-    failed = [peer for peer in peers if peer.process.returncode]
-    if len(failed) == len(peers) or summary is None:
-        raise _FailedError((failed or peers)[0])
+    if broken is not None or summary is None or all(peer.process.returncode for peer in peers):
+        raise _FailedError(broken or peers[0], None if summary is None else path)
     return summary
 
 
@@ -161,11 +164,20 @@ def _end(
         folder.close()
 
 
-class _FailedError(PeerLostError):
-    """All peers ended with an error; carries the first one's text and exit code."""
+def _failed(peer: LocalPeer) -> bool:
+    """Tell whether a peer ended by an error of its own, which nobody here mends; one that was killed may come back."""
+    return (peer.process.poll() or 0) > 0
 
-    def __init__(self, peer: LocalPeer) -> None:
-        super().__init__(peer.error.removeprefix("error: ") or f"{peer.name} ended without a word")
+
+class _FailedError(PeerLostError):
+    """A peer ended with an error, or all of them ended; carries its text and exit code."""
+
+    def __init__(self, peer: LocalPeer, folder: Path | None) -> None:
+        text = peer.error.removeprefix(ERROR) or "ended without a word"
+        text = text if peer.name in text else f"{peer.name}: {text}"
+        if folder is not None:
+            text += f"\nThe run goes on with `securedfl peer` for every {folder / 'federation' / 'peer-*.toml'}"
+        super().__init__(text)
         self.exit_code = peer.process.returncode if peer.process.returncode > 0 else SecuredFLError.exit_code
 
 
@@ -207,8 +219,12 @@ def _read_events(peer: LocalPeer) -> None:
 
 
 def _read_errors(peer: LocalPeer) -> None:
+    """Keep our error with all its lines, or else the last line that there is."""
     for line in peer.process.stderr or ():
-        peer.error = line.strip() or peer.error
+        if peer.error.startswith(ERROR) and not line.startswith(ERROR):
+            peer.error += f"\n{line.rstrip()}" if line.strip() else ""
+        else:
+            peer.error = line.strip() or peer.error
 
 
 def _stop(peers: list[LocalPeer]) -> None:
@@ -261,8 +277,10 @@ def _finish(
     planned_rounds = min([last_round(plan, folder.config.rounds) for plan in plans.values()] or [folder.config.rounds])
     finished = bool(rounds) and rounds[-1] >= planned_rounds
     last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
-    samples = Samples(train=sum(row.samples for row in last), test=sum(row.count or 0 for row in last))
-    data = joined(found for peer in peers if (found := read_data(folder.path / "federation" / peer.name)) is not None)
+    # accuracy is of those that were there at the end
+    tests = sum(peer.rows[rounds[-1]].count or 0 for peer in peers if rounds and rounds[-1] in peer.rows)
+    samples = Samples(train=sum(row.samples for row in last), test=tests)
+    data = joined(found for peer in peers if (found := read_data(folder.path / FEDERATION / peer.name)) is not None)
     summary = leave_results(folder, samples, data, finished=finished, absence=absence, plans=plans)
     with trackers(folder.path, folder.config, METHOD, 0) as track:
         for row in pool:
@@ -272,7 +290,7 @@ def _finish(
 
 def _leave_model(folder: RunFolder) -> None:
     """Put the model that the peers have in common into the run folder; after a stop, there may be none."""
-    files = sorted((folder.path / "federation").glob(f"peer-*/{MODEL}"))
+    files = sorted((folder.path / FEDERATION).glob(f"peer-*/{MODEL}"))
     if len(files) == folder.config.peers:
         models, abouts = zip(*map(read_model, files), strict=True)
         common, personal = common_parts([{k: to_numpy(v) for k, v in model.items()} for model in models])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
@@ -17,20 +17,26 @@ from securedfl.federation.methods import averaging, bringing, check_settings, ch
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
-from securedfl.federation.peers.telemetry import peer_metrics, serve_metrics
+from securedfl.federation.peers.telemetry import live_of, peer_metrics, serve_metrics
+from securedfl.federation.run_folder.live import beating
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
 from securedfl.network.data.averages import Averaged, check_own
+from securedfl.network.letters import RUN
 from securedfl.network.peer import Peer
 from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.promise import Promise
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.storage import make_folder
 
 log = logging.getLogger("securedfl.peer")
+
+MOST_ARRAYS = 200
+"""Arrays of a model that are compared one by one when peers meet; the hash is of all."""
 
 CHECK_OUT = "check out in peer.toml"
 
@@ -47,7 +53,7 @@ class Site:
     me: int
     files: KeyFiles
     design: Design
-    certificate: Mapping[str, Any]
+    promises: tuple[Promise, ...]
     plan: Plan | None = None
 
     @classmethod
@@ -79,7 +85,7 @@ class Site:
         assert chosen is not None  # noqa: S101 - the method of real peers communicates
         plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
         made = replace(self, plan=plan)
-        return replace(made, certificate=pass_gate(config, self.design, self.federation.missing, made.plans))
+        return replace(made, promises=pass_gate(config, self.design, self.federation.missing, made.plans))
 
 
 @dataclass(frozen=True)
@@ -138,11 +144,13 @@ def membership(
     config, federation = site.config, site.federation
     optimizer = federation.training.common(buffers)
     averages = make_averages(federation, site.design, schema, optimizer, site.plan)
-    told = {**federation.told, "design": site.design.hash, "model": str(schema)}
+    genesis = federation.genesis(site.design.hash, schema.hash)
+    told = {**federation.told, "design": site.design.hash, RUN: genesis.run, "model": str(schema)}
+    # what differs between models, array by array
+    told |= {f"model.{leaf.name}": f"{leaf.dtype}{list(leaf.shape)}" for leaf in schema.leaves[:MOST_ARRAYS]}
     if optimizer.kind != "none":
         # a site that takes buffers for parameters would compute another model
         told["buffers"] = str([(part.start, part.stop) for part in buffers])
-    genesis = federation.genesis(site.design.hash, schema.hash)
 
     def say(told: CoreTell, names: Sequence[str]) -> None:
         if told.what == "waiting":
@@ -168,6 +176,7 @@ def membership(
             server = serve_metrics(config.metrics, lambda: peer_metrics(peer), lambda: peer.trouble)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
+        stack.enter_context(beating(config.out, lambda: live_of(peer)))
         how = bringing(federation.training, METHOD, site.design, schema.dtype, site.plan)
         yield Membership(site, peer, how, optimizer)
 

@@ -21,25 +21,26 @@ from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import BudgetSpentError, check_budget
-from securedfl.federation.gate import save_account
+from securedfl.federation.gate import save_account, save_certificate
 from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
-from securedfl.federation.peers.telemetry import log_to
-from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, save_update
-from securedfl.federation.run_folder.data import Data, write_data
+from securedfl.federation.peers.telemetry import PHASES, log_to
+from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, forget_update, save_update
 from securedfl.federation.run_folder.files import DESIGN, METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
 from securedfl.federation.run_folder.model import MODEL, About, save_model
 from securedfl.federation.run_folder.summary import (
+    Data,
     DesignSummary,
     MethodSummary,
     Samples,
     Summary,
     versions,
+    write_data,
     write_summary,
 )
 from securedfl.learning.training.task import Score
@@ -48,13 +49,11 @@ from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.promise import to_plain, told
 from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, replacing, write_arrays
 
 log = logging.getLogger("securedfl.peer")
-
-PHASES = {"idle": "training", "begun": "sharing", "committed": "finishing"}
-"""What peers do while the log is in a phase."""
 
 
 def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int], Draw] | None = None) -> Path:
@@ -81,7 +80,8 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         learner = make_learner(site.federation, config, path.resolve().parent)
         site = site.planned(learner.schema, learner.samples)
         write_data(out, data_of(learner, config.name))
-        say(Certified(str(site.certificate.get("sentence", ""))))
+        save_certificate(out, site.promises)
+        say(Certified(told(site.promises)))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
@@ -106,6 +106,8 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
             _leave_model(member, learner)
             peer.linger(peer.progress.state.settings.absent, unless=lambda now: now.todo is not None)
             if peer.progress.todo is None:
+                if peer.progress.done:
+                    forget_update(member.site.config.out)
                 return
     except RunEndedError as end:
         if isinstance(end, BudgetSpentError):
@@ -290,7 +292,7 @@ def _save_account(member: Membership, learner: Learner) -> None:
             samples=Samples(train=learner.samples, test=0 if last is None else last.count or 0),
             design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
             methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
-            certificate=dict(site.certificate),
+            certificate=to_plain(site.promises),
             run_dir=str(site.config.out),
             versions=versions(),
             config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},

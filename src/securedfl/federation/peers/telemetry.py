@@ -1,4 +1,4 @@
-"""Watching a peer: structured logs, and a Prometheus endpoint, off by default. Neither ever shows a parameter."""
+"""Watching a peer: logs, live.json, and a Prometheus endpoint, off by default. None of it ever shows a parameter."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.errors import ConfigError
+from securedfl.federation.run_folder.live import Live
 from securedfl.network.peer import Peer
 from securedfl.network.wire.keys import describe
+from securedfl.network.words import names_of
 from securedfl.storage import cannot_write
+
+PHASES = {"idle": "training", "begun": "sharing", "committed": "finishing"}
+"""What peers do while the log is in a phase."""
 
 LARGEST_LOG = 10_000_000
 """Bytes after which a log is put aside; three such are kept."""
@@ -142,6 +147,28 @@ def peer_metrics(peer: Peer) -> list[Metric]:
         Metric("refused_total", "counter", "What was refused, by kind.", dict(links.counters)),
         Metric("key_expires_seconds", "gauge", "When this peer's certificate expires, as a Unix time.", int(expiry)),
     ]
+
+
+def live_of(peer: Peer) -> Live:
+    """Return where a peer is, whom it hears, and how much it has moved; nothing of any model."""
+    now, links = peer.progress, peer.links
+    state, me = now.state, peer.settings.number
+    received, sent = links.traffic
+    waits = state.phase == "idle" and me in now.ready
+    return Live(
+        time=time.time(),
+        phase="lingering" if state.over else "waiting" if waits else PHASES[state.phase],
+        round=min(state.round, state.settings.rounds - 1),
+        rounds=state.settings.rounds - 1,
+        name=peer.settings.name,
+        roster=tuple(line.name for line in state.roster),
+        present=names_of(now.present, state.roster),
+        ready=names_of(now.ready, state.roster),
+        links={name: reach.through or "" for name, reach in links.reaches().items() if reach.linked},
+        bytes_in=received,
+        bytes_out=sent,
+        trouble=peer.trouble,
+    )
 
 
 def _escaped(label: str) -> str:

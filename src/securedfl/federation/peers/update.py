@@ -32,16 +32,10 @@ AGAIN = "free some space, then start this peer again"
 
 @dataclass(frozen=True)
 class Update:
-    """What a peer brings to the average of a round, and its optimiser's state.
+    """What a peer brings to the average of a round, its optimiser's state, and the mean loss of training.
 
-    Attributes
-    ----------
-    round, vector
-        When, and what: just what is averaged, so that a retry brings the very same.
-    state, loss
-        Of the optimiser, and the mean loss of training.
-    residual, clipped
-        See `securedfl.federation.bringing.Brought`.
+    ``vector`` is just what is averaged, so that a retry brings the very same; ``residual`` and ``clipped`` as in
+    `securedfl.federation.bringing.Brought`.
     """
 
     round: int
@@ -89,6 +83,24 @@ def load_update(out: Path) -> Update | None:
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path, error, "delete it") from None
     return Update(round, vector, state, None if np.isnan(loss) else loss, residual, clipped)
+
+
+def forget_update(out: Path) -> None:
+    """Take away what was averaged, when a run is done and no attempt can want it again.
+
+    The optimiser's state and what stays at home are kept, for a run that is extended.
+    """
+    kept = find_update(out)
+    if kept is None or not kept.vector.size:
+        return
+    if _holds_something(kept.state):
+        save_update(out, Update(kept.round, np.empty(0, dtype=kept.vector.dtype), kept.state, kept.loss))
+    else:
+        (out / FILE).unlink(missing_ok=True)
+
+
+def _holds_something(state: Any) -> bool:
+    return any(map(_holds_something, state.values())) if isinstance(state, Mapping) else True
 
 
 def carried(residual: Array | None, outcome: Averaged, round: int, me: int) -> Array | None:

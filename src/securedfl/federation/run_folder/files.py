@@ -13,7 +13,8 @@ from securedfl.federation.config import BEFORE, TrainConfig
 from securedfl.federation.settings import RENAMED
 
 CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
-METRICS, TABLE, DATA = "metrics.jsonl", "metrics.csv", "data.json"
+METRICS, TABLE = "metrics.jsonl", "metrics.csv"
+DATA, LIVE, FEDERATION = "data.json", "live.json", "federation"
 CERTIFICATE, EXPOSURE, LEDGER = "certificate.json", "exposure.svg", "ledger.json"
 
 RESUME = "free some space, then continue with --resume"

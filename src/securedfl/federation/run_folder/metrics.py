@@ -21,16 +21,6 @@ from securedfl.storage import read_lines, write_text
 RoundNumber = Annotated[int, msgspec.Meta(ge=0)]
 
 
-@dataclass(frozen=True)
-class Tried:
-    """One attempt of real peers at an average: when, by whom, and whether sums of it may have been seen."""
-
-    epoch: int
-    attempt: int
-    members: tuple[int, ...]
-    opened: bool
-
-
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """What a method had reached after a round; round 0 is the initial average.
@@ -223,6 +213,16 @@ class PeerRow:
         if self.correct is None or self.loss is None or not self.count:
             return None
         return Score(self.correct, self.loss, self.count)
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One attempt of real peers at an average: when, by whom, and whether sums of it may have been seen."""
+
+    epoch: int
+    attempt: int
+    members: tuple[int, ...]
+    opened: bool
 
 
 def _since(sent: int, before: int) -> int:

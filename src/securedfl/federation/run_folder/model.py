@@ -17,11 +17,11 @@ import msgspec
 import numpy as np
 
 from securedfl.arrays import is_tensor
-from securedfl.errors import ConfigError, RunFolderError, needing
+from securedfl.errors import ConfigError, RunFolderError, needing, unknown
 from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.files import CONFIG, RESUME, read_config
 from securedfl.learning.training.task import Recipe
-from securedfl.parameters import Array
+from securedfl.parameters import Array, Named
 from securedfl.storage import damaged, replacing
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def personal_parts(homes: Sequence[Mapping[str, Array]]) -> tuple[str, ...]:
     )
 
 
-def common_parts(models: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def common_parts(models: Sequence[Mapping[str, Any]]) -> tuple[Named, tuple[str, ...]]:
     """Return what whole models of several peers have in common, and the names of what is personal."""
     personal = personal_parts(models)
     return {name: value for name, value in models[0].items() if name not in personal}, personal
@@ -184,6 +184,9 @@ def _find(folder: Path, method: str | None) -> Path:
         return path
     if method is not None and (folder / "checkpoints" / f"{method}.safetensors").exists():
         return folder / f"model-{method}.safetensors"
+    known = {path.stem for path in folder.glob("checkpoints/*.safetensors")}
+    if method is not None and known and method not in known:
+        raise unknown(f"method of the run in {folder}", method, known)
     raise RunFolderError(
         f"{folder} has no model{f' of {method}' if method else ''}: a run leaves it when a method has its last round. "
         "Continue the run with `securedfl train --resume`, or name another method"

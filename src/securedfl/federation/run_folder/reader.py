@@ -14,9 +14,8 @@ from securedfl.designs import Design
 from securedfl.errors import DesignError, RunFolderError
 from securedfl.federation.methods import label, ordered
 from securedfl.federation.run_folder import files
-from securedfl.federation.run_folder.data import Data, read_data
 from securedfl.federation.run_folder.metrics import Row, finite, read_rows
-from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, parse_summary
+from securedfl.federation.run_folder.summary import Data, MethodSummary, Samples, Summary, parse_summary, read_data
 
 NAN = math.nan
 
@@ -53,7 +52,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder's content."""
+    """A run folder's content; ``site`` names the real peer whose own it is, and ``trial`` is that of `securedfl up`."""
 
     name: str
     peers: int
@@ -69,6 +68,7 @@ class Run:
     samples: Samples = field(default_factory=Samples)
     data: Data | None = None
     site: str = ""
+    trial: bool = False
     roster: Mapping[str, str] = field(default_factory=dict)
     certificate: Mapping[str, Any] | None = None
     ledger: Mapping[str, Any] | None = None
@@ -132,6 +132,7 @@ def read_run(folder: str | Path) -> Run:
         samples=summary.samples,
         data=read_data(path),
         site=summary.site,
+        trial=(path / files.FEDERATION).is_dir(),
         roster=summary.roster,
         certificate=files.read_object(path, files.CERTIFICATE) if (path / files.CERTIFICATE).exists() else None,
         ledger=files.read_object(path, files.LEDGER) if (path / files.LEDGER).exists() else None,

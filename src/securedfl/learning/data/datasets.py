@@ -26,15 +26,6 @@ Load = Callable[[Path | None, Report], Dataset]
 """Loads a data set, given the data folder if the user named one, and whom to tell what takes its time."""
 
 
-@dataclass(frozen=True)
-class Amount:
-    """How much data: users, training samples and test samples."""
-
-    users: int
-    train: int
-    test: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """Where a data set comes from.
@@ -61,6 +52,15 @@ class Source:
     hub: Hub | None = None
     files: tuple[Path, ...] = ()
     paper: Amount | None = None
+
+
+@dataclass(frozen=True)
+class Amount:
+    """How much data: users, training samples and test samples."""
+
+    users: int
+    train: int
+    test: int
 
 
 def _digits(data_dir: Path | None, report: Report) -> Dataset:

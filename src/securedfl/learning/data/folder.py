@@ -25,26 +25,16 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".p
 LEFT_OUT = ("val", "dev")
 """How the names of files and folders begin that are neither trained nor tested on."""
 
-VERSION = 1
+VERSION = 2
 """Part of the name of decoded files: raise it when decoding gives other arrays."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The files of a data folder, all tables or all images, and which of them are for testing.
+    """The files of a data folder, all tables or all images, in the order in which they are read.
 
-    Attributes
-    ----------
-    root
-        The folder, or the file.
-    files
-        Those that are read, in order.
-    tests
-        Those of them that are the common test set.
-    images
-        Whether they are images.
-    left_out
-        How many were left out, because their names say that they are for validation.
+    ``tests`` are those of them that are the common test set; ``left_out`` counts those whose names say that they are
+    for validation.
     """
 
     root: Path

@@ -18,8 +18,14 @@ from torch.nn import functional
 from securedfl.errors import ConfigError
 from securedfl.learning.models.flat import FlatModel
 
-PIECE = 64
-"""Samples at a time, so that what is kept of them stays small."""
+PIECE = 128
+"""Samples at a time, at most, so that what is kept of them stays small."""
+
+WRITTEN = 2**24
+"""Numbers of one layer's per-sample gradients that are written down at a time."""
+
+BLOCK = 1024
+"""Numbers whose squares are added in float32."""
 
 _MIXES = (nn.modules.batchnorm._BatchNorm, nn.SyncBatchNorm)
 
@@ -64,6 +70,8 @@ class ClippedGradients:
         parameters = [p for layer in layers for p in layer.parameters(recurse=False)]
         known = all(type(layer) in _KNOWN or _is_convolution(layer) for layer in layers)
         self._layers = layers if known and len(set(map(id, parameters))) == len(parameters) else None
+        largest = max((layer.weight.numel() for layer in layers if isinstance(layer, nn.Conv2d)), default=1)
+        self._piece = max(1, min(PIECE, WRITTEN // largest))
         self._inputs: dict[nn.Module, Tensor] = {}
         self._outputs: dict[nn.Module, Tensor] = {}
         self._calls = 0
@@ -72,10 +80,11 @@ class ClippedGradients:
         """Put the sum of the samples' clipped gradients into the model's gradient; return the sum of their losses."""
         self._model.gradient.zero_()
         total = torch.zeros(())
-        for start in range(0, len(x), PIECE):
-            piece = slice(start, start + PIECE)
-            done = None if self._layers is None else self._together(x[piece], y[piece], clip)
-            total += self._one_by_one(x[piece], y[piece], clip) if done is None else done
+        # of equal sizes: a small rest would take as long as a whole piece
+        pieces = -(-len(x) // self._piece)
+        for x_piece, y_piece in zip(x.tensor_split(pieces), y.tensor_split(pieces), strict=True) if pieces else ():
+            done = None if self._layers is None else self._together(x_piece, y_piece, clip)
+            total += self._one_by_one(x_piece, y_piece, clip) if done is None else done
         return total
 
     def _one_by_one(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
@@ -137,6 +146,25 @@ class ClippedGradients:
         self._inputs, self._outputs = {}, {}
 
 
+def _squared(each: list[Tensor]) -> Tensor:
+    """Return the squared norm of each sample's numbers.
+
+    Squares of `BLOCK` numbers are added in float32, blocks in float64: eight times as fast as float64 throughout, and
+    off by less than a part in 10^5 even if all roundings go the same way.
+    """
+    norms = []
+    for flat in (numbers.flatten(1) for numbers in each):
+        even = flat.shape[1] // BLOCK * BLOCK
+        norms += [torch.linalg.vector_norm(flat[:, :even].reshape(len(flat), -1, BLOCK), dim=2)] if even else []
+        norms += [torch.linalg.vector_norm(flat[:, even:], dim=1, keepdim=True)]
+    return torch.cat(norms, 1).double().square().sum(1)
+
+
+def _weighted(each: list[Tensor], factors: Tensor) -> list[Tensor]:
+    """Return the sums over the samples, each sample times its factor."""
+    return [(factors @ numbers.flatten(1)).view(numbers.shape[1:]) for numbers in each]
+
+
 def _factor(norm: Tensor, clip: float) -> Tensor:
     """Return by what gradients of these norms are multiplied."""
     return (clip / norm.clamp(min=1e-30)).clamp(max=1.0).float()
@@ -161,15 +189,14 @@ class _Linear(_Part):
             # several positions per sample: their gradients are added before the norm is taken
             weight = torch.einsum("bto,bti->boi", change.flatten(1, -2), inputs.flatten(1, -2))
             self._each: list[Tensor] | None = [weight] + ([change.flatten(1, -2).sum(1)] if self._bias else [])
-            self.squared = sum((g.flatten(1).double().square().sum(1) for g in self._each), torch.zeros(()))
+            self.squared = _squared(self._each)
         else:
             self._each = None
-            moved = change.double().square().sum(1)
-            self.squared = moved * (inputs.double().square().sum(1) + float(self._bias))
+            self.squared = _squared([change]) * (_squared([inputs]) + float(self._bias))
 
     def total(self, factors: Tensor) -> list[Tensor]:
         if self._each is not None:
-            return [torch.einsum("b,b...->...", factors, g) for g in self._each]
+            return _weighted(self._each, factors)
         weighted = self._change * factors[:, None]
         return [weighted.t() @ self._inputs] + ([weighted.sum(0)] if self._bias else [])
 
@@ -179,10 +206,10 @@ class _Written(_Part):
 
     def __init__(self, each: list[Tensor]) -> None:
         self._each = each
-        self.squared = torch.stack([g.flatten(1).double().square().sum(1) for g in each]).sum(0)
+        self.squared = _squared(each)
 
     def total(self, factors: Tensor) -> list[Tensor]:
-        return [torch.einsum("b,b...->...", factors, g) for g in self._each]
+        return _weighted(self._each, factors)
 
 
 def _convolution(layer: Any, inputs: Tensor, change: Tensor) -> _Part:

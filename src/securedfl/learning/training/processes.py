@@ -23,7 +23,7 @@ import torch
 
 from securedfl import errors
 from securedfl.errors import SecuredFLError
-from securedfl.learning.training.task import Part, Task
+from securedfl.learning.training.task import Part, Task, Trainer
 from securedfl.learning.training.team import COMMANDS, Report, Team
 from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array
@@ -162,10 +162,17 @@ class _Failure:
     text: str
     trace: str
 
+    @classmethod
+    def of(cls, error: Exception) -> _Failure:
+        return cls(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
+
     def error(self) -> Exception:
         kind = getattr(errors, self.kind, None)
         if isinstance(kind, type) and issubclass(kind, SecuredFLError):
-            return kind(self.text)
+            found = kind(self.text)
+            # a traceback shows what happened in the other process
+            found.add_note(self.trace)
+            return found
         return WorkerLostError(f"a training process failed: {self.kind}: {self.text}\n{self.trace}")
 
 
@@ -182,12 +189,16 @@ def _work(job: _Job, pipe: Connection) -> None:
     with suppress(EOFError, OSError):  # the parent is gone or has closed the pipe
         memory = SharedMemory(name=job.memory)
         parameters = _view(memory, job.rows, job.dtype)
-        trainer = job.part.trainer()
+        trainer: Trainer | None = None
+        try:
+            trainer = job.part.trainer()
+        except Exception as error:  # told to the parent, which raises it
+            unmade = _Failure.of(error)
         while True:
             command, argument, peers = pipe.recv()
             for peer in peers:
                 try:
-                    answer = COMMANDS[command](trainer, peer, parameters[peer], argument)
-                except Exception as error:  # told to the parent, which raises it
-                    answer = _Failure(type(error).__name__, str(error), traceback.format_exc())
+                    answer = unmade if trainer is None else COMMANDS[command](trainer, peer, parameters[peer], argument)
+                except Exception as error:
+                    answer = _Failure.of(error)
                 pipe.send((peer, answer))

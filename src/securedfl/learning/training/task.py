@@ -111,15 +111,6 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Score:
-    """How a model does on one peer's test data; sums, so that scores of peers can be pooled."""
-
-    correct: int
-    loss: float
-    count: int
-
-
-@dataclass(frozen=True)
 class ScoredOn:
     """The test samples of all peers, in the order of the peers: which they are in the data set, and whom each is from.
 
@@ -138,6 +129,15 @@ class Recipe:
     shape: tuple[int, ...]
     classes: int
     width: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model does on one peer's test data; sums, so that scores of peers can be pooled."""
+
+    correct: int
+    loss: float
+    count: int
 
 
 class Trainer(Protocol):

@@ -60,54 +60,58 @@ class Settings(Struct, frozen=True, array_like=True, tag=True):
     heartbeat: Seconds = 1.0
 
 
+class OfRound(Struct, frozen=True, array_like=True, tag=True):
+    """What is decided about a round."""
+
+    round: Number
+
+
+class OfAttempt(OfRound, frozen=True):
+    """What is decided about an attempt at the average of a round."""
+
+    attempt: Number
+
+
+class OfPeer(Struct, frozen=True, array_like=True, tag=True):
+    """What is decided about a peer of the roster."""
+
+    number: Number
+
+
 class Start(Struct, frozen=True, array_like=True, tag=True):
-    """The first entry, confirmed by every peer: the incarnations of all, in the order of the roster."""
+    """The first entry, confirmed by all but those that may lie: the incarnations of all, in the order of the roster."""
 
     incarnations: Annotated[tuple[Text, ...], Meta(max_length=MOST_PEERS)]
 
 
-class Begin(Struct, frozen=True, array_like=True, tag=True):
+class Begin(OfAttempt, frozen=True):
     """These members run the protocol up to its commit step; nothing that is sent is a sum."""
 
-    round: Number
-    attempt: Number
     members: Numbers
 
 
-class Commit(Struct, frozen=True, array_like=True, tag=True):
+class Commit(OfAttempt, frozen=True):
     """All members have shared; from now on sums may be opened, of these members only."""
 
-    round: Number
-    attempt: Number
 
-
-class Without(Struct, frozen=True, array_like=True, tag=True):
+class Without(OfAttempt, frozen=True):
     """Those left finish the same total, over all members, without the lost."""
 
-    round: Number
-    attempt: Number
     lost: Numbers
 
 
-class Done(Struct, frozen=True, array_like=True, tag=True):
+class Done(OfAttempt, frozen=True):
     """The result of the round is agreed."""
 
-    round: Number
-    attempt: Number
     digest: Bytes
 
 
-class Abandon(Struct, frozen=True, array_like=True, tag=True):
+class Abandon(OfAttempt, frozen=True):
     """The attempt is given up; after its Commit the round is bound to the same members."""
 
-    round: Number
-    attempt: Number
 
-
-class Void(Struct, frozen=True, array_like=True, tag=True):
+class Void(OfRound, frozen=True):
     """The round gives no average; the model stays, and the next round trains anew."""
-
-    round: Number
 
 
 class Add(Struct, frozen=True, array_like=True, tag=True):
@@ -116,30 +120,25 @@ class Add(Struct, frozen=True, array_like=True, tag=True):
     peer: Peer
 
 
-class Remove(Struct, frozen=True, array_like=True, tag=True):
+class Remove(OfPeer, frozen=True):
     """A peer leaves for good."""
 
-    number: Number
 
-
-class Move(Struct, frozen=True, array_like=True, tag=True):
+class Move(OfPeer, frozen=True):
     """A peer has another address."""
 
-    number: Number
     address: Text
 
 
-class Renew(Struct, frozen=True, array_like=True, tag=True):
+class Renew(OfPeer, frozen=True):
     """A peer has another key."""
 
-    number: Number
     key: Bytes
 
 
-class Admit(Struct, frozen=True, array_like=True, tag=True):
+class Admit(OfPeer, frozen=True):
     """A peer came with a new state folder: it votes under its name from the next index on, and the old one never."""
 
-    number: Number
     incarnation: Text
 
 
@@ -148,6 +147,9 @@ class End(Struct, frozen=True, array_like=True, tag=True):
 
     reason: Text
 
+
+Voting = Start | Add | Remove | Renew | Admit
+"""Entries that change who votes, or with which key."""
 
 Ask = Add | Remove | Move | Renew | Settings | End
 """What an operator may ask for at any site."""

@@ -2,183 +2,150 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from securedfl.network.core.entries import Ask, Entry
 from securedfl.network.core.messages import Gossip, Record
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A message arrived on the link of a peer."""
+class OfPeer(Struct, frozen=True):
+    """Something about a peer."""
 
     peer: int
+
+
+class OfRound(Struct, frozen=True):
+    """Something about a round."""
+
+    round: int
+
+
+class OfAttempt(OfRound, frozen=True):
+    """Something about an attempt at the average of a round."""
+
+    attempt: int
+
+
+class Received(OfPeer, frozen=True):
+    """A message arrived on the link of a peer."""
+
     message: Gossip
 
 
-@dataclass(frozen=True, slots=True)
-class LinkUp:
+class LinkUp(OfPeer, frozen=True):
     """Messages can be sent to a peer, directly or through a relay."""
 
-    peer: int
 
-
-@dataclass(frozen=True, slots=True)
-class LinkDown:
+class LinkDown(OfPeer, frozen=True):
     """They cannot any more."""
 
-    peer: int
 
-
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """Time has passed; due at the latest when the last `Wake` said."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(OfRound, frozen=True):
     """The update of a round is stored here and will not change any more."""
 
-    round: int
 
-
-@dataclass(frozen=True, slots=True)
-class Forgot:
+class Forgot(OfRound, frozen=True):
     """The stored update of a round is damaged, so it can never be averaged again."""
 
-    round: int
 
-
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(OfAttempt, frozen=True):
     """All that this peer shares in an attempt went out, and all that it needs before opening came in."""
 
-    round: int
-    attempt: int
 
-
-@dataclass(frozen=True, slots=True)
-class Holds:
+class Holds(OfAttempt, frozen=True):
     """The result of an attempt is stored here, computed or fetched."""
 
-    round: int
-    attempt: int
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(OfAttempt, frozen=True):
     """An attempt makes no progress here; ``lost`` as in the `Finish` that failed, ``peers`` who was waited for."""
 
-    round: int
-    attempt: int
     lost: tuple[int, ...] = ()
     peers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """The operator of this site asks for a change; None takes it back."""
 
     ask: Ask | None
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
+class Leaving(Struct, frozen=True):
     """The process will stop now."""
 
 
 Event = Received | LinkUp | LinkDown | Tick | Ready | Forgot | Shared | Holds | Failed | Command | Leaving
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """Append a record and sync it before the next action; if that fails, stop, and restore a new core from disk."""
 
     record: Record
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Send a message to peers, if their links are up."""
 
     peers: tuple[int, ...]
     message: Gossip
 
 
-@dataclass(frozen=True, slots=True)
-class Train:
+class Train(OfRound, frozen=True):
     """Make this peer's update of a round from the model applied last, store it, then tell `Ready`.
 
     ``again``: shares of the stored update may be out already, so it must be the same one; if it is gone, tell `Forgot`.
     """
 
-    round: int
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(OfAttempt, frozen=True):
     """Run an attempt up to its commit step, then tell `Shared`; protocols in one part run whole, and tell `Holds`."""
 
-    round: int
-    attempt: int
     members: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(OfAttempt, frozen=True):
     """All members have shared: add up, store the result, then tell `Holds`."""
 
-    round: int
-    attempt: int
 
-
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(OfAttempt, frozen=True):
     """Add up again, without the lost; then tell `Holds`."""
 
-    round: int
-    attempt: int
     lost: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(OfAttempt, frozen=True):
     """Give up an attempt and forget what it shared."""
 
-    round: int
-    attempt: int
 
-
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(OfAttempt, frozen=True):
     """Get the bytes of a result from one of its holders, check the digest, store them, then tell `Holds`."""
 
-    round: int
-    attempt: int
     digest: bytes
     holders: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(OfRound, frozen=True):
     """The stored result with this digest is the model now. Said again after a restart."""
 
-    round: int
     digest: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Wake:
+class Wake(Struct, frozen=True):
     """Send a `Tick` at this time; it stands until the next one."""
 
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(Struct, frozen=True):
     """Something for logs and people, said once until it changes.
 
     ``decided``: an entry; ``waiting``: for whom an attempt waits, and why; ``lost`` and ``back``: a peer; ``apart``:

@@ -43,13 +43,11 @@ class Rules:
 
     Attributes
     ----------
-    lying
-        How many peers may lie.
     can_lose
         Whether the protocol is in two parts, so that members lost before the commit can be left out. If not, sums
         leave from the beginning: all peers take part, and `Begin` binds like `Commit`.
-    least
-        The fewest members.
+    lying, least
+        How many peers may lie, and the fewest members.
     window, pick, allows
         For how many rounds the state keeps whose sums may have been seen; who of those that could be members are
         them; and whether these may be: hooks for policies about absence.
@@ -144,9 +142,9 @@ def quorum(n: int, lying: int) -> int:
 
 
 def needed(state: State, rules: Rules) -> int:
-    """Return how many votes decide the next entry: a quorum; for the first entry, all."""
+    """Return how many votes decide the next entry: a quorum; for the first entry, all but those that may lie."""
     n = len(voters(state))
-    return quorum(n, rules.lying) if state.length else n
+    return quorum(n, rules.lying) if state.length else n - rules.lying
 
 
 def reduce(state: State, entry: Entry, rules: Rules) -> State:

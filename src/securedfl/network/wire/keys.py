@@ -29,15 +29,6 @@ _CLOCK_SLACK = dt.timedelta(minutes=5)  # a certificate that is valid from now o
 
 
 @dataclass(frozen=True)
-class KeyFiles:
-    """Where a peer's key, its certificate and the authority's certificate lie."""
-
-    key: Path
-    certificate: Path
-    authority: Path
-
-
-@dataclass(frozen=True)
 class CertificateInfo:
     """What a person wants to know about a certificate."""
 
@@ -65,6 +56,15 @@ class CertificateInfo:
     def valid(self, now: dt.datetime | None = None) -> bool:
         """Tell whether the certificate is valid now."""
         return self.not_before <= (now or dt.datetime.now(dt.UTC)) < self.not_after
+
+
+@dataclass(frozen=True)
+class KeyFiles:
+    """Where a peer's key, its certificate and the authority's certificate lie."""
+
+    key: Path
+    certificate: Path
+    authority: Path
 
 
 def create_authority(folder: Path, *, days: int = AUTHORITY_DAYS) -> CertificateInfo:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from msgspec import Struct
+
 from securedfl.errors import ConfigError, SecuredFLError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -75,40 +77,37 @@ class Limits:
     joined: int = 64
 
 
-@dataclass(frozen=True)
-class LinkUp:
-    """A peer is linked, directly or through a relay or third peer. Said again when the way changes."""
+class OfPeer(Struct, frozen=True):
+    """Something about a peer of the roster."""
 
     peer: str
+
+
+class LinkUp(OfPeer, frozen=True):
+    """A peer is linked, directly or through a relay or third peer. Said again when the way changes."""
+
     through: str | None = None
 
 
-@dataclass(frozen=True)
-class LinkDown:
+class LinkDown(OfPeer, frozen=True):
     """A link was lost."""
 
-    peer: str
     reason: str
 
 
-@dataclass(frozen=True)
-class Unreachable:
+class Unreachable(OfPeer, frozen=True):
     """A peer cannot be linked, and why; said once until the reason changes."""
 
-    peer: str
     reason: str
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(OfPeer, frozen=True):
     """A control message of a linked peer."""
 
-    peer: str
     data: bytes
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """Somebody was refused, and why; each reason is said once and counted from then on."""
 
     reason: str

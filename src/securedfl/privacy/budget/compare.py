@@ -17,16 +17,10 @@ CAPACITY = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One way to add noise.
+    """One way to add noise: the plan with this kind of it, and what that costs.
 
-    Attributes
-    ----------
-    plan
-        With this kind of noise.
-    epsilon, tighter
-        At the end: by Rényi divergences, as certificates state it, and by privacy loss distributions of Gaussian noise.
-    noise_in_mean
-        Standard deviation of each number of the mean, over the clip.
+    ``epsilon`` at the end is by Rényi divergences, as certificates state it, ``tighter`` by privacy loss distributions
+    of Gaussian noise; ``noise_in_mean`` is the standard deviation of each number of the mean, over the clip.
     """
 
     plan: Plan

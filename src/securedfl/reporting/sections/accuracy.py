@@ -133,6 +133,8 @@ def with_interval(share: float, view: View) -> str:
 
 def explained(shown: list[View]) -> str:
     """Say in one sentence what the views are, and why there are several."""
+    if len(shown) == 1:
+        return f"Measured {shown[0].where}."
     told = "; ".join(f"{view.name} is {view.told}" for view in shown)
     return f"{told}." if told else ""
 
@@ -164,7 +166,10 @@ def _common(run: Run) -> View:
 
 def _all(run: Run) -> View:
     told = "each peer's model on the test data of all peers together, which is what counts if it meets data of others"
-    return View("All", "on the test data of all peers", told, run.samples.test)
+    last = [m.rounds[-1] for m in run.methods if m.rounds]
+    there = max((len(row.peer_accuracy) for row in last), default=0)
+    whose = "all peers" if there in (0, run.peers) else f"the {there} peers that were there"
+    return View("All", f"on the test data of {whose}", told, run.samples.test)
 
 
 def _own(run: Run) -> View:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from securedfl.federation.run_folder.data import Data
+from collections.abc import Sequence
+
 from securedfl.federation.run_folder.reader import Run
+from securedfl.federation.run_folder.summary import Data
 from securedfl.reporting.sections.drawing import ACCENT, LINE, SOFT, WIDTH, box, picture, text, ticks
 
 MOST_COLUMNS = 170
@@ -56,13 +58,15 @@ def held_svg(run: Run) -> str:
     if data is None or not data.peers:
         return ""
     peers = data.peers
+    if len(peers) == 1:
+        return _bars(peers[0].classes or ())
     tile = -(-len(peers) // MOST_COLUMNS)
     columns = [range(at, min(at + tile, len(peers))) for at in range(0, len(peers), tile)]
     step = (WIDTH - _LEFT) / len(columns)
     gap = 1.0 if step > 5 else 0.0
     totals = [sum(peers[p].train for p in column) / len(column) for column in columns]
     most = max(totals) or 1.0
-    heads = [str(run.site) if run.site else _named(column) for column in columns]
+    heads = [_named(column) for column in columns]
     parts = [text(_LEFT - 5, 12, f"{most:,.0f}", anchor="end", colour=SOFT)]
     for at, total in enumerate(totals):
         height = (_BARS - 4) * total / most
@@ -74,14 +78,30 @@ def held_svg(run: Run) -> str:
         cells, y = _map(data, columns, heads, classes, y)
         parts += cells
     y += 13
-    if not run.site:
-        for number in ticks(len(peers), 12):
-            at = number // tile
-            parts.append(text(_LEFT + (at + 0.5) * step - gap / 2, y, number, anchor="middle", colour=SOFT))
-        y += 14
-    parts.append(text(_LEFT + (WIDTH - _LEFT) / 2, y, run.site or "peer", anchor="middle"))
+    for number in ticks(len(peers), 12):
+        at = number // tile
+        parts.append(text(_LEFT + (at + 0.5) * step - gap / 2, y, number, anchor="middle", colour=SOFT))
+    y += 14
+    parts.append(text(_LEFT + (WIDTH - _LEFT) / 2, y, "peer", anchor="middle"))
     each = ", ".join(f"{held.train:,}" for held in peers[:20]) + (" and more" if len(peers) > 20 else "")
     return picture(y + 6, parts, f"Training samples of each peer: {each}." + (" Below, by class." if classes else ""))
+
+
+def _bars(classes: Sequence[int]) -> str:
+    """Return the training labels of one peer by class, as bars; empty if they are not known."""
+    if not classes:
+        return ""
+    step, most = (WIDTH - _LEFT) / len(classes), max(classes) or 1
+    gap = 1.0 if step > 5 else 0.0
+    parts = [text(_LEFT - 5, 12, f"{most:,}", anchor="end", colour=SOFT)]
+    for label, count in enumerate(classes):
+        height = (_BARS - 4) * count / most
+        words = f"class {label}: {count:,}"
+        parts.append(box(_LEFT + label * step, _BARS - height, step - gap, height, ACCENT, title=words))
+    for label in ticks(len(classes), 16):
+        parts.append(text(_LEFT + (label + 0.5) * step - gap / 2, _BARS + 14, label, anchor="middle", colour=SOFT))
+    parts.append(text(_LEFT + (WIDTH - _LEFT) / 2, _BARS + 29, "class", anchor="middle"))
+    return picture(_BARS + 35, parts, f"Training labels by class: {', '.join(map(str, classes))}.")
 
 
 def _map(data: Data, columns: list[range], heads: list[str], classes: int, top: float) -> tuple[list[str], float]:
@@ -115,8 +135,10 @@ def _map(data: Data, columns: list[range], heads: list[str], classes: int, top: 
 
 def caption(run: Run) -> str:
     """Say what the picture shows."""
-    counted = run.data is not None and any(held.classes for held in run.data.peers)
-    many = run.data is not None and len(run.data.peers) > MOST_COLUMNS
+    peers = () if run.data is None else run.data.peers
+    if len(peers) == 1:
+        return f"Training labels of {run.site or 'the peer'} by class. Sites do not tell each other theirs."
+    counted, many = any(held.classes for held in peers), len(peers) > MOST_COLUMNS
     told = "Bars: training samples per peer."
     if counted:
         told += " Squares: how many of them are of each class; darker is more, empty is none."

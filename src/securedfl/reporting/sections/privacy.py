@@ -73,6 +73,12 @@ def assurances(run: Run) -> list[Assurance]:
     return list(joined.values())
 
 
+def badges_by_method(certificate: object) -> dict[str, tuple[tuple[Badge, ...], str]]:
+    """Return each method's badges and what its certificate says, from what certificate.json holds."""
+    found = _by_method(certificate, "verdict")
+    return {method: (badges(one), str(one.get("sentence") or "")) for method, one in found}
+
+
 def remarks(run: Run) -> list[str]:
     """Return what holds for several certificates, each sentence once: over rounds, and about this run."""
     found = _by_method(run.certificate or run.summary.get("certificate"), "verdict")
