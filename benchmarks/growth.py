@@ -131,9 +131,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--network", type=counts, default="3,5,9,15,21,27", help="numbers of peer processes")
     parser.add_argument("--memory", type=counts, default="3,9,27,81,243,999", help="numbers of peers in one process")
-    parser.add_argument(
-        "--size", type=int, default=100_000, help="float32 of each peer; in memory fewer beyond 9 peers"
-    )
+    parser.add_argument("--size", type=int, default=100_000, help="float32 of each peer over the network")
+    parser.add_argument("--memory-size", type=int, default=10_000, help="the same in memory")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--write", action="store_true", help="write docs/results/growth.csv and growth.svg")
     args = parser.parse_args()

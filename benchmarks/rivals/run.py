@@ -31,6 +31,9 @@ RESULTS = ROOT / "docs" / "results"
 PAGE = ROOT / "docs" / "evidence" / "comparison.md"
 OWN = "SECUREDFL_RIVALS_OWN_NAMESPACES"
 PATIENCE = 400
+TELLING = 500_000
+"""Numbers in a vector from which on bytes and not latencies decide."""
+
 ALONE = ("--net", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
@@ -184,6 +187,17 @@ def middle(found: list[list[dict[str, Any]]], index: int, key: str, unit: float,
     return format(statistics.median(each), form) if each else "–"
 
 
+def heading(found: list[list[dict[str, Any]]], size: int, load: float) -> str:
+    """Return what was measured where, and what to think of it."""
+    cores, peers = os.cpu_count() or 1, found[0][0].get("peers")
+    text = f"{peers} peers, {size:,} float32 each, turns: {len(found)}, load {load:.0f} on {cores} cores."
+    if size < TELLING:
+        text += " **So small a size measures latencies**, and processor times are below what the clock can tell."
+    if load > cores + 1:
+        text += " **The machine was busy with other work**: take the ratios as rough, and run it again on a quiet one."
+    return text
+
+
 def table(found: list[list[dict[str, Any]]], rivals: list[Rival], size: int) -> list[str]:
     """Return the table of all systems."""
     columns = ["system", "where", "time, x gloo", "processor, x gloo", "sent per peer, x vector"]
@@ -255,9 +269,7 @@ def main() -> None:
         found.append(row)
     sites = measure(SITES, options, apart)
     size = found[0][0].get("size", args.size)
-    about = f"{found[0][0].get('peers', args.peers)} peers, {size:,} float32 each, {turns} turns, load "
-    about += f"{os.getloadavg()[0]:.0f} on {os.cpu_count()} cores at the end."
-    lines = [about, "", *table(found, wanted, size)]
+    lines = [heading(found, size, os.getloadavg()[0]), "", *table(found, wanted, size)]
     print("\n".join([*lines, "", *noise(sites)]))
     if args.write:
         command = shlex.join(["python", "benchmarks/rivals/run.py", *sys.argv[1:]])
