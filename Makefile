@@ -8,7 +8,7 @@ SCHEDULES ?= 1000
 SEED   ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-lora test test-adapters test-browser screenshots lint bench simulate campaign clean
+.PHONY: help demo demo-lora test test-adapters test-browser screenshots test-docs docs notebooks dist sbom lint bench simulate campaign clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
@@ -32,6 +32,25 @@ test-browser: $(VENV)/.browser  ## test reports and the live page in headless Ch
 screenshots: $(VENV)/.browser  ## make the pictures of pages in docs/pictures
 	$(BIN)/python -m tests.browser.screenshots docs/pictures
 
+test-docs: $(READY)  ## run what is slow of README and docs: real peers, trainings as they stand there
+	SECUREDFL_DOCS=all $(BIN)/python -m pytest -n 2 tests/test_docs_snippets.py $(ARGS)
+
+docs: $(VENV)-docs/.ready  ## make the site in build/site; a warning or a dead link inside it is an error
+	$(VENV)-docs/bin/python -m sphinx -W --keep-going --fail-on-warning -q -b html docs build/site
+	@echo "build/site/index.html"
+
+notebooks: $(VENV)-docs/.ready  ## run the notebooks again and store what they print and draw
+	$(VENV)-docs/bin/python docs/run_notebooks.py
+
+dist: $(VENV)-docs/.ready  ## make wheel and source distribution in dist/, and check them
+	rm -rf dist build/lib
+	$(VENV)-docs/bin/python -m build --no-isolation --outdir dist .
+	$(VENV)-docs/bin/python -m twine check --strict dist/*
+
+sbom: $(VENV)-sbom/.ready $(VENV)-site/.ready  ## list what a site installs, as CycloneDX, in build/sbom.json
+	mkdir -p build
+	$(VENV)-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --validate --output-file build/sbom.json $(VENV)-site/bin/python
+
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,7 +66,7 @@ campaign: $(READY)  ## kill, stop, cut and fill the disks of real processes: ARG
 	$(BIN)/python -m tests.network.campaign $(ARGS)
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower $(VENV)-docs $(VENV)-sbom $(VENV)-site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -70,4 +89,24 @@ $(VENV)-adapters/.ready: pyproject.toml constraints.txt
 $(VENV)-flower/.ready: pyproject.toml tests/adapters/flower-constraints.txt
 	test -x $(VENV)-flower/bin/python || $(PYTHON) -m venv $(VENV)-flower
 	$(VENV)-flower/bin/python -m pip install --quiet --disable-pip-version-check --constraint tests/adapters/flower-constraints.txt --editable '.[flower]' hypothesis pytest safetensors
+	touch $@
+
+# apart from the tests, which do without it
+$(VENV)-docs/.ready: pyproject.toml constraints.txt
+	test -x $(VENV)-docs/bin/python || $(PYTHON) -m venv $(VENV)-docs
+	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,dp,docs]'
+	touch $@
+
+# what a site has, and nothing for tests
+$(VENV)-site/.ready: pyproject.toml constraints.txt
+	test -x $(VENV)-site/bin/python || $(PYTHON) -m venv $(VENV)-site
+	$(VENV)-site/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(VENV)-site/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[learn,data,dp]'
+	$(VENV)-site/bin/python -m pip uninstall --quiet --yes pip
+	touch $@
+
+$(VENV)-sbom/.ready: constraints.txt
+	test -x $(VENV)-sbom/bin/python || $(PYTHON) -m venv $(VENV)-sbom
+	$(VENV)-sbom/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt cyclonedx-bom
 	touch $@

@@ -14,7 +14,7 @@ import numpy as np
 
 from securedfl.arrays import gathered, is_tensor, spread
 from securedfl.errors import InvalidInputError
-from securedfl.parameters import Array, Integers, Schema, Tree, frozen_in
+from securedfl.parameters import Array, Integers, Named, Schema, Tree, frozen_in
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Container:
         """Return what is averaged as a vector that may share memory with the container."""
         return schema.flatten(self.tree)
 
-    def at_home(self, schema: Schema) -> dict[str, Any]:
+    def at_home(self, schema: Schema) -> Named:
         """Return what is not averaged, by name."""
         home = schema.at_home(self.tree) if isinstance(self.tree, Mapping) else {}
         return {name: gathered(value) for name, value in home.items()}
@@ -165,7 +165,7 @@ def _unwrapped(given: Any) -> Any:
     return given
 
 
-def _adapter(model: Any) -> dict[str, Any]:
+def _adapter(model: Any) -> Named:
     """Return those parameters of a PEFT model that are trained: its active adapter, and what is saved with it."""
     found = {name: value for name, value in model.named_parameters() if value.requires_grad}
     if not found:
@@ -176,9 +176,9 @@ def _adapter(model: Any) -> dict[str, Any]:
     return found
 
 
-def _grouped(groups: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _grouped(groups: Iterable[Mapping[str, Any]]) -> Named:
     """Return the parameters of an optimiser by their names, if it knows them, or else by group and place."""
-    found: dict[str, Any] = {}
+    found: Named = {}
     for number, group in enumerate(groups):
         parameters = list(group["params"])
         names = group.get("param_names") or [f"{number}.{place}" for place in range(len(parameters))]

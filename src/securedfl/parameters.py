@@ -28,6 +28,9 @@ Integers = Literal["own", "average"]
 Tree = Any
 """An array, a torch tensor, or a mapping of names to them."""
 
+Named = dict[str, Any]
+"""Arrays or torch tensors by name; torch is not imported here, so any value will do."""
+
 
 @dataclass(frozen=True)
 class Leaf:
@@ -194,7 +197,7 @@ class Schema:
             found[name] = found[first]
         return dict(zip(like, found.values(), strict=True)) if isinstance(like, Mapping) else found[""]
 
-    def at_home(self, tree: Mapping[str, Any]) -> dict[str, Any]:
+    def at_home(self, tree: Mapping[str, Any]) -> Named:
         """Return those arrays of a model that are not averaged, by name."""
         travelling = {leaf.name for leaf in self.leaves} | self.ties.keys()
         return {name: value for name, value in tree.items() if str(name) not in travelling}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 import securedfl
 from tests.network.peer_processes import Federation
+
+DEADLINE = 300.0
+"""Seconds after which a test has failed, whatever it waits for."""
 
 
 @pytest.fixture
@@ -31,9 +35,11 @@ def sites(tmp_path):
         threads = [threading.Thread(target=guarded, args=(k,), daemon=True) for k in range(count)]
         for thread in threads:
             thread.start()
+        deadline = time.monotonic() + DEADLINE
         for thread in threads:
             while thread.is_alive() and not errors:
                 thread.join(0.1)
+                assert time.monotonic() < deadline, f"the sites did not end within {DEADLINE:g} s"
         if errors:
             # the others wait for the one that failed, in threads that end with the tests
             raise errors[0]

@@ -96,6 +96,22 @@ def test_a_restarted_loop_takes_the_last_average(sites, caplog):
     assert all(found == 5.0 for found in sites(late))
 
 
+def test_sites_whose_models_differ_all_fail(sites, monkeypatch):
+    """None of them waits for the others without end."""
+    monkeypatch.setattr("securedfl.network.strangers.PATIENCE", 1.0)
+
+    def work(k, peer):
+        model = torch.nn.Linear(3 if k == 1 else 2, 1, bias=k != 2)
+        with pytest.raises(ConfigError, match="mend that, then start all sites again") as told:
+            Loop(peer).begin(model)
+        return str(told.value)
+
+    first, second, third = sites(work, rounds=1)
+    assert "model.weight is float32[1, 3] there and float32[1, 2] here" in first
+    assert "model.weight is float32[1, 2] there and float32[1, 3] here" in second
+    assert "model.bias is float32[1] there and not set here" in third
+
+
 def test_samples_are_the_weight(sites):
     def work(k, peer):
         model = one(float(k))

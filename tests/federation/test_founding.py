@@ -60,6 +60,7 @@ def test_a_federation_from_names_runs(plain):
     assert result.exit_code == 0, result.output
     assert "securedfl peer c.toml" in result.stdout
     assert "learn" in result.stdout.split("Next:")[0]
+    assert "securedfl check a.toml --wait 60" in result.stdout
     federation = FederationConfig.load(plain / "federation.toml")
     assert (federation.entry, federation.training.rounds) == ("plain_app:make", 2)
     assert PeerConfig.load(plain / "b.toml").data == {"n": "1"}

@@ -20,7 +20,7 @@ from securedfl.privacy.audit import Audit
 from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.protocols import by_name
 from tests.federation.test_algorithm3 import Adders, aggregation
-from tests.federation.test_run_folder import StopAfter, numbers
+from tests.federation.tiny_runs import StopAfter, numbers
 
 DRAWN = {
     "peers": 12,

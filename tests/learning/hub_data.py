@@ -99,3 +99,16 @@ def write_all(folder):
     write(folder / "cifar10" / "train.parquet", **cifar10_columns(300, random=random))
     write(folder / "cifar10" / "test.parquet", **cifar10_columns(60, random=random))
     return folder
+
+
+def write_femnist(folder, **changes):
+    """Write FEMNIST of 3 writers, 12 digits each, with some columns changed, and return the folder."""
+    write(folder / "femnist" / "train.parquet", **{**femnist_columns(3, 12), **changes})
+    return folder
+
+
+def write_cifar10(folder, train=30, test=20):
+    """Write CIFAR-10 of so many images, and return the folder."""
+    write(folder / "cifar10" / "train.parquet", **cifar10_columns(train))
+    write(folder / "cifar10" / "test.parquet", **cifar10_columns(test))
+    return folder

@@ -152,6 +152,19 @@ def bad_folders(data):
     write_csv(data / "typo.csv", ["v,labl", "1,0", "2,1"])
     write_csv(data / "gap.csv", ["v,label", "1,0", ",1"])
     write_csv(data / "nan.csv", ["v,label", "1.5,0", "nan,1"])
+    write_csv(data / "infinite.csv", ["v,label", "1.5,0", "inf,1"])
+    write_csv(data / "unlabelled.csv", ["v,label", "1,a", "2,", "3, ", "4,b"])
+    stray = ["v,w,label", *(f"{k},{'abc' if k == 3 else k % 4},{k % 2}" for k in range(20))]
+    write_csv(data / "stray.csv", stray)
+    write_csv(data / "strays" / "a.csv", ["v,label", "1,0"])
+    write_csv(data / "strays" / "b.csv", [line.partition(",")[2].replace("w", "v") for line in stray])
+    write_csv(data / "kinds" / "a.csv", ["v,label", "1,0"])
+    write_csv(data / "kinds" / "b.csv", ["v,label", "red,0"])
+    write_csv(data / "twice.csv", ["v,v,label", "1,2,0"])
+    (data / "latin.csv").write_bytes("größe,label\n1,0\n".encode("latin-1"))
+    (data / "latin-values.csv").write_bytes("w,label\ngrün,0\n".encode("latin-1"))
+    write_csv(data / "unnamed.csv", ["1,0", "2,1"])
+    write_csv(data / "several.csv", ["v,w x,d,e,label", "1,2,2024-01-01,,0", "2,3,2024-01-02,,1"])
     write_csv(data / "one.csv", ["v,label", "1,0", "2,0"])
     write_csv(data / "only.csv", ["label", "1", "0", "1", "0"])
     write_csv(data / "fraction.csv", ["v,label", "1,0.5", "2,1.5"])
@@ -181,15 +194,25 @@ def bad_folders(data):
     ("name", "message"),
     [
         ("typo.csv", r"has no column 'label'; did you mean 'labl'\? \(it has v, labl\)"),
-        ("gap.csv", "column 'v' has 1 empty values"),
-        ("nan.csv", "'v' (holds NaN or infinity in row 1|has 1 empty values)"),
+        ("gap.csv", r"column 'v' has 1 empty value \(.*gap.csv, row 2\)"),
+        ("nan.csv", r"'v' has 1 empty value \(.*nan.csv, row 2\)"),
+        ("infinite.csv", r"'v' holds NaN or infinity \(.*infinite.csv, row 2\)"),
+        ("unlabelled.csv", r"column 'label' has 2 empty values \(first in .*unlabelled.csv, row 2\)"),
+        ("stray.csv", r"'w' holds 'abc' \(.*stray.csv, row 4\), while 19 of its 20 values are numbers.*--features v"),
+        ("strays", r"'v' holds 'abc' \(.*b.csv, row 4\), while 19 of its 20 values are numbers"),
+        ("kinds", r"the column 'v' holds texts in .*b.csv, but int64 in .*a.csv"),
+        ("twice.csv", "two columns that are called 'v'"),
+        ("latin.csv", "is not text in UTF-8"),
+        ("latin-values.csv", "column 'w' of .* is not text in UTF-8"),
+        ("unnamed.csv", "the first line must name the columns"),
+        ("several.csv", r"'d' holds date32.*; the column 'e' is empty\. Mend that, or .* --features 'v,w x'"),
         ("one.csv", "all samples of 'one' are of one class, 0"),
         ("only.csv", "no column besides label and user"),
         ("fraction.csv", "holds numbers with fractions"),
         ("many.csv", "20 different values in 20 rows"),
         ("empty.csv", "holds no rows"),
         ("text.csv", "column 'v' has 60 different texts"),
-        ("date.csv", "column 'v' holds date32"),
+        ("date.csv", "column 'v' holds date32.*or write an app"),
         ("columns", "do not have the same columns: v, w"),
         ("untrained", "there is nothing to train on"),
         ("unseen", "have the class c, which the others do not have"),
@@ -208,6 +231,40 @@ def test_bad_folders_say_what_is_wrong(data, name, message):
     bad_folders(data)
     with pytest.raises((ConfigError, InvalidInputError), match=message):
         read_folder(data / name)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["größe;weite;label", "1,5;2;ja", "2,5;3;nein", "3,5;1;ja"],
+        ["größe\tweite\tlabel", "1.5\t2\tja", "2.5\t3\tnein", "3.5\t1\tja"],
+        ["\ufeffgröße, weite, label", "1.5,2,ja", '2.5,3,"nein"', "3.5,1,ja"],
+        ["größe|weite|label", "1.5|2|ja", "2.5|3|nein", "3.5|1|ja"],
+    ],
+)
+def test_separators_byte_marks_and_spaces_around_names(data, lines):
+    write_csv(data / "d.csv", lines)
+    found = read_folder(data)
+    assert found.names == ("ja", "nein")
+    np.testing.assert_allclose(found.x[:, 0], np.array([-1, 0, 1]) * np.sqrt(1.5), rtol=1e-6)
+    assert found.x.shape == (3, 2)
+
+
+def test_columns_of_every_kind_of_parquet(data):
+    kinds = {
+        "decimal": pyarrow.array([1, 2, 3, 4]).cast(pyarrow.decimal128(30, 2)),
+        "huge": pyarrow.array([2**64 - 1 - k for k in range(4)], type=pyarrow.uint64()),
+        "flag": pyarrow.array([True, False, True, False]),
+        "half": pyarrow.array(np.arange(4, dtype=np.float16)),
+        "kind": pyarrow.array(["a", "b", "a", "b"]).dictionary_encode(),
+        "view": pyarrow.array(["a", "b", "a", "b"], type=pyarrow.string_view()),
+        "label": pyarrow.array([True, False, True, False]),
+    }
+    write_parquet(data / "d.parquet", kinds)
+    found = read_folder(data)
+    assert found.x.shape == (4, 4 + 2 + 2)
+    assert found.names == ("False", "True")
+    assert np.isfinite(found.x).all()
 
 
 def test_columns_are_for_folders_with_tables(data):

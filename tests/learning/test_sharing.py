@@ -114,3 +114,49 @@ def test_what_cannot_be_dealt_is_told():
         securedfl.deal(Hub(), settings(0), label="y")
     with pytest.raises(InvalidInputError, match="60 samples, but 2 values of user"):
         securedfl.deal(X, settings(0), user=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("data", "changes", "message"),
+    [
+        ([X, Y], {}, r"a list of 2 arrays cannot be dealt; give a tuple .* \(x, y\)"),
+        ((X.tolist(), Y.tolist()), {}, "a tuple of 2 arrays cannot be dealt"),
+        ({"x": X, "y": Y}, {}, "a dict of 2 arrays cannot be dealt"),
+        ((X, np.array(["a", None] * 30, dtype=object)), {"dealing": "dirichlet"}, "is one of them missing"),
+        ((X, Y + 0.5), {"dealing": "dirichlet"}, "a text or a whole number"),
+        ((X, Y), {"number": 4}, "no peer 4 among 4; they count from 0"),
+        ((X, Y), {"number": -1}, "no peer -1"),
+    ],
+)
+def test_what_looks_like_data_but_is_not(data, changes, message):
+    with pytest.raises((ConfigError, InvalidInputError), match=message):
+        securedfl.deal(data, {**settings(0), **changes})
+
+
+def test_a_part_to_hold_back_is_a_part():
+    for part in (-0.1, 1.0):
+        with pytest.raises(ConfigError, match="from 0 to less than 1"):
+            securedfl.deal((X, Y), settings(0), held_back=part)
+
+
+def test_samplers_of_the_users_own_are_refused_and_others_kept():
+    data = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    batches = torch.utils.data.BatchSampler(torch.utils.data.SequentialSampler(data), 5, drop_last=True)
+    mine = securedfl.deal(DataLoader(data, batch_sampler=batches), settings(0)).train
+    assert (mine.batch_size, mine.drop_last) == (5, True)
+    weighted = torch.utils.data.WeightedRandomSampler([1.0] * len(data), len(data))
+    for given in (
+        DataLoader(data, sampler=weighted),
+        DataLoader(data, batch_sampler=torch.utils.data.BatchSampler(weighted, 5, drop_last=False)),
+    ):
+        with pytest.raises(ConfigError, match="has a sampler of its own"):
+            securedfl.deal(given, settings(0))
+
+
+def test_labels_of_parts_and_of_whole_floats_are_known():
+    data = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    uneven = {**settings(0, dealing="dirichlet", alpha=9.0), "peers": 2}
+    for given in (torch.utils.data.Subset(data, range(40)), torch.utils.data.ConcatDataset([data, data])):
+        assert len(securedfl.deal(given, uneven).train) > 0
+    whole = securedfl.deal((X, Y.astype(np.float64)), uneven)
+    np.testing.assert_array_equal(whole.train[0], securedfl.deal((X, Y), uneven).train[0])

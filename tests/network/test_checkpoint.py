@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.apps.app import Entry
 from securedfl.federation.apps.learner import AppLearner
-from securedfl.federation.peers.update import FILE, Update, load_update, pack, save_update, unpack
+from securedfl.federation.peers.update import FILE, Update, forget_update, load_update, pack, save_update, unpack
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -95,6 +95,25 @@ def test_a_resumed_entry_point_goes_on_with_its_optimiser(tmp_path):
     resumed.restore(saved.state)
     np.testing.assert_array_equal(resumed.update(saved.vector, 2)[0], second)
     assert not np.array_equal(learner().update(first, 2)[0], second)
+
+
+def test_what_was_averaged_is_forgotten_after_the_last_round_and_the_optimiser_is_not(tmp_path):
+    one = learner()
+    vector, _ = one.update(one.initial(), 1)
+    save_update(tmp_path, Update(1, vector, one.state(), residual=vector))
+    assert stat.S_IMODE((tmp_path / "update.npz").stat().st_mode) == 0o600
+    forget_update(tmp_path)
+    kept = load_update(tmp_path)
+    assert (kept.round, kept.vector.size, kept.residual) == (1, 0, None)
+    resumed = learner()
+    resumed.restore(kept.state)
+    np.testing.assert_array_equal(resumed.update(vector, 2)[0], one.update(vector, 2)[0])
+    assert stat.S_IMODE((tmp_path / "update.npz").stat().st_mode) == 0o600
+    for state in ({}, {"update": {}, "home": {}}):
+        save_update(tmp_path, Update(1, vector, state))
+        forget_update(tmp_path)
+        assert not (tmp_path / "update.npz").exists()
+    forget_update(tmp_path)
 
 
 def test_half_a_state_is_an_error(tmp_path):

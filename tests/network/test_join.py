@@ -28,7 +28,7 @@ from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.check import check
-from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.config import DeadlineConfig, FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Status
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.peers.rules import make_averages, make_rules
@@ -244,6 +244,16 @@ def test_check_tells_who_is_there_and_who_differs(federation):
     in_threads(differing, 3)
     assert "window is 5 there and 10 here" in findings[0][-1].text
 
+    # all that is wrong at this site is told at once
+    made.write("changed.toml", window=0)
+    made.files[1].key.unlink()
+    made.write_peer(1, made.files[1], federation="changed.toml")
+    assert [(found.subject, found.ok) for found in check(made.folder / "p1.toml")] == [
+        ("federation.toml", False),
+        ("own keys", False),
+        ("state folder", True),
+    ]
+
 
 @pytest.mark.parametrize(
     ("changes", "message"),
@@ -266,6 +276,11 @@ def test_bad_settings_are_named(federation, changes, message):
     made = federation(3, protocol="grouped")
     with pytest.raises(ConfigError, match=message):
         FederationConfig.resolve({**made.values, **changes})
+
+
+def test_many_peers_get_more_time_between_signs_of_life():
+    assert [DeadlineConfig().among(peers)["heartbeat"] for peers in (3, 6, 30)] == [1, 1, 5]
+    assert DeadlineConfig(heartbeat=2.0).among(30)["heartbeat"] == 2
 
 
 def test_an_average_is_never_among_so_few_that_the_colluders_know_the_rest(federation):

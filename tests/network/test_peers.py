@@ -92,4 +92,5 @@ def test_numbers_travel_in_as_many_bits_as_settings_say(federation, protocol, bi
             assert sent * 8 >= size * bits
         out = made.folder / f"out-p{k}"
         assert stat.S_IMODE(out.stat().st_mode) == 0o700
-        assert stat.S_IMODE((out / "update.npz").stat().st_mode) == 0o600
+        # nobody can want it again, and there is no optimiser to go on with
+        assert not (out / "update.npz").exists()

@@ -145,6 +145,8 @@ class TestAudit:
             ("attack --rounds 3", 4, "--protocol paper"),
             ("attack --protocol paper --rounds 3 --iterations 3", 4, "2 iterations"),
             ("attack --protocol paper --rounds 3 --rho 3,0.1,1", 4, "constant"),
+            ("attack --protocol paper --rounds 3 --collusion 2", 4, "--rounds attacks with one peer"),
+            ("attack --picture x.png --protocol paper --peers 5", 4, "leave --protocol, --peers away"),
             ("attack --parameters 0", 2, "parameters"),
         ],
     )
@@ -202,7 +204,9 @@ class TestAttack:
         assert found["neighbours_fixed"]["messages"] == 12
         assert found["partitions_rotate"]["messages"] == 6
         assert found["neighbours_fixed"]["width"] < found["partitions_rotate"]["width"] < found["mask_width"]
-        assert "fixed" in call("attack --protocol paper --rounds 3 --parameters 100").stdout
+        output = call("attack --protocol paper --rounds 3 --parameters 100 --coalition 4").stdout
+        assert "fixed" in output
+        assert "Peer 4 attacks a neighbour" in output
 
 
 class TestGate:
@@ -210,23 +214,20 @@ class TestGate:
         return TrainConfig.resolve({"methods": "secured", **values})
 
     def test_default_settings_pass(self):
-        found = pass_gate(self.config(), best(9, 3, 0))
-        assert (found["verdict"], found["required_collusion"], found["allow_exposure"]) == (
-            "only the total",
-            1,
-            False,
-        )
-        assert found["rounds"] == 21
-        assert "simulation" in found["remark"]
-        assert "remark" not in pass_gate(self.config(masks="secret"), best(9, 3, 0))
+        (found,) = pass_gate(self.config(), best(9, 3, 0))
+        assert (found.certificate.verdict, found.certificate.rounds) == ("only the total", 21)
+        assert (found.required_collusion, found.allow_exposure) == (1, False)
+        assert "simulation" in found.to_dict()["remark"]
+        (secret,) = pass_gate(self.config(masks="secret"), best(9, 3, 0))
+        assert "remark" not in secret.to_dict()
 
     @pytest.mark.parametrize("values", [{"iterations": 5}, {"protocol": "classic"}, {"collusion": 2}])
     def test_exposing_settings_are_refused_unless_allowed(self, values, caplog):
         with pytest.raises(PrivacyError, match="allow_exposure starts all the same"):
             pass_gate(self.config(**values), best(9, 3, 0))
         with caplog.at_level(logging.WARNING):
-            found = pass_gate(self.config(allow_exposure=True, **values), best(9, 3, 0))
-        assert (found["verdict"], found["allow_exposure"]) == ("exposed", True)
+            (found,) = pass_gate(self.config(allow_exposure=True, **values), best(9, 3, 0))
+        assert (found.certificate.verdict, found.allow_exposure) == ("exposed", True)
         assert "exposure is allowed" in caplog.text
 
     def test_narrow_masks_are_refused_unless_the_paper_is_repeated(self, tmp_path, caplog):
@@ -235,26 +236,26 @@ class TestGate:
         result = call(f"train --protocol paper --rho 1e9 --out {tmp_path / 'run'}", code=6)
         assert "the same behind perfect masks" in " ".join((result.output + getattr(result, "stderr", "")).split())
         with caplog.at_level(logging.WARNING):
-            found = pass_gate(self.config(methods="paper"), best(9, 3, 0))
-        assert "do not protect the peers: masks are only" in found["sentence"]
+            (found,) = pass_gate(self.config(methods="paper"), best(9, 3, 0))
+        assert "do not protect the peers: masks are only" in found.sentence
         assert "can recognise it in a single message" in caplog.text
 
     def test_the_certificate_says_what_holds_over_rounds(self):
-        found = pass_gate(self.config(), best(9, 3, 0))
-        assert found["sentence"].endswith(found["over_rounds"])
-        assert "totals of several rounds give no other sums" in found["over_rounds"]
-        going_on = pass_gate(self.config(protocol="shares"), best(9, 3, 0), Absence(policy="go on"))
-        assert "tell that peer's update" in going_on["sentence"]
+        (found,) = pass_gate(self.config(), best(9, 3, 0))
+        assert found.sentence.endswith(found.over_rounds)
+        assert "totals of several rounds give no other sums" in found.over_rounds
+        (going_on,) = pass_gate(self.config(protocol="shares"), best(9, 3, 0), Absence(policy="go on"))
+        assert "tell that peer's update" in going_on.sentence
 
     def test_it_says_so_where_parts_of_sums_or_weights_add_up(self):
-        planes = pass_gate(self.config(peers=27, group_size=3, protocol="shares"), best(27, 3, 0))
-        sums = pass_gate(self.config(peers=27, group_size=3), best(27, 3, 0))
-        assert (planes["verdict"], sums["verdict"]) == ("only the total", "partial sums")
+        (planes,) = pass_gate(self.config(peers=27, group_size=3, protocol="shares"), best(27, 3, 0))
+        (sums,) = pass_gate(self.config(peers=27, group_size=3), best(27, 3, 0))
+        assert (planes.certificate.verdict, sums.certificate.verdict) == ("only the total", "partial sums")
         told = "may tell a single peer's update"
-        assert (told in planes["over_rounds"], told in sums["over_rounds"]) == (False, True)
-        weighted = pass_gate(self.config(weighted=True), best(9, 3, 0), Absence(policy="go on"))
-        assert "total of the members' weights" in weighted["sentence"]
-        assert "weights" not in planes["sentence"]
+        assert (told in planes.over_rounds, told in sums.over_rounds) == (False, True)
+        (weighted,) = pass_gate(self.config(weighted=True), best(9, 3, 0), Absence(policy="go on"))
+        assert "total of the members' weights" in weighted.sentence
+        assert "weights" not in planes.sentence
 
     def test_the_run_is_shown_with_what_holds_over_rounds(self, tmp_path):
         config, design = self.config(rounds=1, protocol="shares"), best(9, 3, 0)
@@ -263,10 +264,11 @@ class TestGate:
         assert "averages go on without peers that are missing" in output
 
     def test_nothing_to_withstand(self):
-        assert pass_gate(self.config(protocol="classic", collusion=0), best(9, 3, 0))["verdict"] == "exposed"
+        (found,) = pass_gate(self.config(protocol="classic", collusion=0), best(9, 3, 0))
+        assert found.certificate.verdict == "exposed"
 
     def test_baselines_promise_nothing(self):
-        assert pass_gate(self.config(methods="local,fedavg"), best(9, 3, 0)) == {}
+        assert pass_gate(self.config(methods="local,fedavg"), best(9, 3, 0)) == ()
 
     def test_the_run_folder_gets_certificate_picture_and_ledger(self, tmp_path):
         config, design = self.config(rounds=3), best(9, 3, 0)

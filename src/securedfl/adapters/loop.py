@@ -13,6 +13,7 @@ from typing import Any
 from securedfl.errors import ConfigError, unknown
 from securedfl.federation.joining.join import JoinedPeer
 from securedfl.network.data.averages import RunEndedError
+from securedfl.parameters import Named
 
 log = logging.getLogger("securedfl.peer")
 
@@ -127,7 +128,7 @@ def samples_of(loader: Any) -> int | None:
     return len(dataset) if isinstance(dataset, Sized) else None
 
 
-def adapter_of(model: Any, name: str) -> dict[str, Any]:
+def adapter_of(model: Any, name: str) -> Named:
     """Return the trained parameters of one adapter of a PEFT model, by name."""
     known = getattr(model, "peft_config", None)
     if not known:

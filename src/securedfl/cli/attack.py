@@ -14,7 +14,15 @@ import typer
 from securedfl.attacks.intervals import narrow
 from securedfl.attacks.rings import solve_ring
 from securedfl.attacks.solving import Loot, max_error, record, recovered, solve
-from securedfl.cli.audit import DesignOption, IterationsOption, PeersOption, RhoOption, check_collusion, chosen
+from securedfl.cli.audit import (
+    DesignOption,
+    IterationsOption,
+    PeersOption,
+    RhoOption,
+    check_alone,
+    check_collusion,
+    chosen,
+)
 from securedfl.cli.options import Json, write
 from securedfl.errors import ConfigError
 from securedfl.privacy.audit import Audit
@@ -25,7 +33,8 @@ from securedfl.protocols.steps import Array, Options
 
 
 def attack(
-    protocol: Annotated[str, typer.Option(help="classic, paper, grouped, shares or plain.")] = "classic",
+    context: typer.Context,
+    protocol: Annotated[str, typer.Option(help="classic, paper, grouped, shares, resilient or plain.")] = "classic",
     peers: PeersOption = None,
     group_size: Annotated[int, typer.Option(min=2, help="Peers per group.")] = 3,
     iterations: IterationsOption = None,
@@ -59,6 +68,7 @@ def attack(
     - `securedfl attack --picture stolen.png` : images stolen from peers, side by side with protected ones
     """
     if picture is not None:
+        check_alone(context, "--picture shows classic beside grouped", ("picture", "seed", "as_json"))
         _picture(picture, seed=seed, as_json=as_json)
         return
     attacked = chosen(
@@ -75,7 +85,11 @@ def attack(
     check_collusion(size, attacked.n)
     audited = Audit(attacked, shortcut=False)
     if rounds > 1:
-        _rounds(audited, rounds, parameters, dtype, seed, as_json=as_json)
+        if size > 1:
+            raise ConfigError(
+                "--rounds attacks with one peer; leave --collusion away, and name one --coalition at most"
+            )
+        _rounds(audited, rounds, 0 if members is None else members[0], parameters, dtype, seed, as_json=as_json)
         return
     if members is None:
         members = Audit(attacked).certificate(collusion=size).worst_coalition
@@ -153,7 +167,7 @@ def _words(result: Attacked) -> str:
     lines = [
         f"{result.protocol}{f' ({options})' if options else ''}: {who} {names} {does} "
         f"an average of {result.parameters} parameters with what {its} received.",
-        f"  recovered       {result.recovered} peers {_listed(result.recovered_peers)}",
+        f"  recovered       {result.recovered} peer{'s' * (result.recovered != 1)} {_listed(result.recovered_peers)}",
         f"  audit says      {len(result.exposed_by_audit)} exposed {_listed(result.exposed_by_audit)}",
     ]
     if result.max_abs_error is not None:
@@ -186,7 +200,10 @@ def _why_guessed(widths: tuple[float, ...]) -> str:
     return "by luck; attack more --parameters"
 
 
-def _rounds(audited: Audit, rounds: int, parameters: int, dtype: str, seed: int, *, as_json: bool) -> None:
+def _rounds(
+    audited: Audit, rounds: int, attacker: int, parameters: int, dtype: str, seed: int, *, as_json: bool
+) -> None:
+    """Intersect what one peer learns about a neighbour over rounds, and print it."""
     design, row = audited.averaging.design, audited.averaging.protocol
     if row is not PAPER or not isinstance(audited.options["rho"], int | float):
         raise ConfigError("--rounds is an attack on bounded masks: use --protocol paper and a constant --rho")
@@ -199,13 +216,20 @@ def _rounds(audited: Audit, rounds: int, parameters: int, dtype: str, seed: int,
         "mask_width": 1 / audited.options["rho"],
     }
     for name, rotate in (("neighbours_fixed", False), ("partitions_rotate", True)):
-        found = narrow(lambda _round: vectors, design, rounds=rounds, rho=audited.options["rho"], rotate=rotate)
+        found = narrow(
+            lambda _round: vectors,
+            design,
+            rounds=rounds,
+            rho=audited.options["rho"],
+            attacker=attacker,
+            rotate=rotate,
+        )
         result[name] = {"messages": found.messages[-1], "width": found.widths[-1], "error": found.errors[-1]}
     result["spread_of_parameters"] = float(np.std(vectors[1]))
     if as_json:
         typer.echo(readable_json(result))
         return
-    typer.echo(f"One peer attacks one neighbour over {rounds} rounds; parameters do not move (the worst case).")
+    typer.echo(f"Peer {attacker} attacks a neighbour over {rounds} rounds; parameters do not move (the worst case).")
     for name in ("neighbours_fixed", "partitions_rotate"):
         line = result[name]
         typer.echo(

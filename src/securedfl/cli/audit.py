@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -69,7 +69,7 @@ def audit(
     - `securedfl audit --run runs/digits-9-20250101-120000`
     """
     if run is not None:
-        _check_alone(context)
+        check_alone(context, "--run shows what a run has certified", ("run", "as_json"))
         _show_run(run, as_json=as_json)
         return
     audited = Audit(
@@ -115,17 +115,17 @@ def check_collusion(collusion: int, n: int) -> None:
         raise ConfigError(f"--collusion {collusion}: a coalition among {n} peers has 1 to {n - 1} members")
 
 
-def _check_alone(context: typer.Context) -> None:
-    """Refuse options that a run folder leaves no choice about."""
+def check_alone(context: typer.Context, why: str, but: Collection[str]) -> None:
+    """Refuse options that another one leaves no choice about, instead of not minding them."""
     given = [
         f"--{name.replace('_', '-')}"
         for name in context.params
-        if name not in ("run", "as_json")
+        if name not in but
         and (source := context.get_parameter_source(name)) is not None
         and source.name == "COMMANDLINE"
     ]
     if given:
-        raise ConfigError(f"--run shows what a run has certified; leave {', '.join(given)} away")
+        raise ConfigError(f"{why}; leave {', '.join(given)} away")
 
 
 def chosen(

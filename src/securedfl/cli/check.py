@@ -41,4 +41,5 @@ def check(
         Console(highlight=False).print(table)
     bad = [finding for finding in findings if not finding.ok]
     if bad:
-        raise ConfigError(f"{len(bad)} of {len(findings)} checks failed, first {bad[0].subject}: {bad[0].text}")
+        named = "; ".join(f"{finding.subject}: {finding.text}" for finding in bad)
+        raise ConfigError(f"{len(bad)} of {len(findings)} checks failed: {named}")

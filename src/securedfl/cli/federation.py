@@ -49,6 +49,7 @@ def init(
         from securedfl.federation.gate import pass_gate
         from securedfl.federation.methods import choose_design
         from securedfl.federation.peers.config import NOT_SHARED
+        from securedfl.privacy.run_certificate import told
 
     entry, data = settings.pop("entry", None), settings.pop("data", {})
     for key in NOT_SHARED & settings.keys():
@@ -66,24 +67,31 @@ def init(
         places.append(Place(name=called, address=address or f"127.0.0.1:{next(ports)}", own=own))
     shared = {"name": name, "entry": entry, "train": settings}
     made, paths, missing = found(folder, places, shared, issue=keys, replace=replace)
-    certificate = pass_gate(made.training, choose_design(made.training), made.missing)
+    certificates = pass_gate(made.training, choose_design(made.training), made.missing)
     for path in (folder / "federation.toml", *paths):
         typer.echo(path)
-    typer.echo(f"\n{certificate.get('sentence', '')}")
+    typer.echo(f"\n{told(certificates)}")
     typer.echo("\nNext:\n" + "\n".join(_next(missing, places, folder / KEYS, paths)))
 
 
 def _next(missing: list[str], places: list[Any], keys: Path, paths: list[Path]) -> list[str]:
     """Return what is left to do."""
     if not missing:
-        return [f"securedfl peer {path}" for path in paths]
+        first, *others = paths
+        checks = [f"securedfl check {path} --wait 60" for path in (first, *others)]
+        return [
+            *(f"{command}    # at each site, at the same time: is all in place?" for command in checks[:1]),
+            *checks[1:],
+            *(f"securedfl peer {path}    # then each of these" for path in paths[:1]),
+            *(f"securedfl peer {path}" for path in others),
+        ]
     hosts = {place.name: place.address.rpartition(":")[0] for place in places}
     return [
         f"securedfl certs init --dir {keys}    # once, by whoever holds the federation's authority",
         *(f"securedfl certs request {site} --host {hosts[site]} --dir {keys}    # at {site}" for site in missing),
         *(f"securedfl certs sign {keys / site}.csr --dir {keys}    # the file that {site} sends" for site in missing),
         "then the same command again with --replace: it fills in the fingerprints, and each site gets federation.toml,",
-        "its own NAME.toml, its NAME.crt and ca.crt",
+        "its own NAME.toml, its NAME.crt and ca.crt; then `securedfl check NAME.toml --wait 60` at all sites at once",
     ]
 
 

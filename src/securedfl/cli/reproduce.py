@@ -15,12 +15,11 @@ from typing import Annotated, Any, cast, get_args, get_type_hints
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from securedfl.cli.progress import progress_on
+from securedfl.cli.tables import show
 from securedfl.errors import unknown
 from securedfl.experiments.presets import NAMES, Preset, Scale, names, read_preset, whole_numbers
-from securedfl.experiments.results import Result
 from securedfl.experiments.runs.training import RUNS, NeededRun, Turn, examine_all, needed_runs, train_missing
 from securedfl.federation.observer import Observer
 from securedfl.learning.training.task import Initial
@@ -336,29 +335,3 @@ def _tell_updates(wish: Wish, console: Console) -> None:
         console.print(f"Deleted {data_size(iterations.tidy(preset, wish.out))} of peers' parameters")
     elif size:
         console.print(f"The peers' parameters take {data_size(size)}; --tidy deletes them, the results stay")
-
-
-def show(title: str, result: Result, console: Console) -> None:
-    """Print the table, the paper's values beside ours, and the claims."""
-    table = result.compact or result.table
-    # The scales are told below the table.
-    shown = len(table.columns) - (table.columns[-1] == "Scale")
-    look: dict[str, Any] = {"title_justify": "left", "box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
-    printed = Table(title=f"{title}, {table.caption}" if table.caption else title, **look)
-    for number, column in enumerate(table.columns[:shown]):
-        printed.add_column(column, justify="right" if number else "left")
-    for row in table.rows:
-        printed.add_row(*row[:shown])
-    console.print(printed)
-    claims = Table(title="Claims", show_header=False, **look)
-    claims.add_column(no_wrap=True)
-    claims.add_column()
-    for finding in result.findings:
-        numbers = f": {finding.numbers}" if finding.numbers else ""
-        claims.add_row(f"[{COLOURS[finding.verdict]}]{finding.verdict}[/]", Text(finding.claim + numbers))
-    console.print(claims)
-    for text in (*(f"Scaled: {text}" for text in result.scaled), *result.notes):
-        console.print(text, markup=False, soft_wrap=True)
-
-
-COLOURS = {"holds": "green", "not decided": "yellow", "differs": "red", "not measured": "dim"}

@@ -10,7 +10,7 @@ from typing import Any
 
 from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
-from securedfl.federation.budget.account import epsilon_by_round
+from securedfl.federation.budget.account import at_the_end, epsilon_by_round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
@@ -24,6 +24,7 @@ from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
 from securedfl.privacy.ledger import Attempt, Ledger
+from securedfl.privacy.run_certificate import RunCertificate, only, to_plain
 from securedfl.protocols.protocol import SHARES, Averaging
 from securedfl.storage import write_text
 
@@ -39,6 +40,10 @@ SECURED = "secured"
 
 Plans = Mapping[str, Plan]
 """What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""
+
+
+Spent = tuple[float, float]
+"""Epsilon now, and at the end of the run."""
 
 
 def settle(config: TrainConfig) -> tuple[TrainConfig, Design]:
@@ -74,8 +79,8 @@ def _withstands(config: TrainConfig, design: Design) -> bool:
 
 def pass_gate(
     config: TrainConfig, design: Design, absence: Absence | None = None, plans: Plans | None = None
-) -> dict[str, Any]:
-    """Return what is certified about this federation, for summary.json; called once, before training starts.
+) -> tuple[RunCertificate, ...]:
+    """Return what is certified about this federation; called once, before training starts.
 
     Parameters
     ----------
@@ -90,8 +95,8 @@ def pass_gate(
 
     Returns
     -------
-    dict
-        One certificate, or one per method if several methods are to be private; empty if none is.
+    tuple
+        One certificate for each method that is to be private.
 
     Raises
     ------
@@ -111,7 +116,7 @@ def pass_gate(
             _log.warning("%s", certificate.sentence)
         if plans and method in plans:
             _check_noise(plans[method], certificate)
-    return _plain(config, design, absence, plans or {}, {})
+    return _certificates(config, design, absence, plans or {}, {})
 
 
 def _check_noise(plan: Plan, certificate: Certificate) -> None:
@@ -122,15 +127,13 @@ def _check_noise(plan: Plan, certificate: Certificate) -> None:
             'with less noise in them; choose settings that tell only the total, or noise = "local"'
         )
     if drowned := words.useless(plan):
-        _log.warning("%s", drowned.strip())
+        _log.warning("%s", drowned.strip().removeprefix("But "))
 
 
-def save_certificate(
-    folder: Path, config: TrainConfig, design: Design, plans: Plans | None = None, absence: Absence | None = None
-) -> None:
-    """Write certificate.json before a run begins, for whoever watches it; `save_account` tells what was spent."""
-    if private(config):
-        write_text(folder / CERTIFICATE, readable_json(_plain(config, design, absence, plans or {}, {})) + "\n")
+def save_certificate(folder: Path, certificates: tuple[RunCertificate, ...]) -> None:
+    """Write certificate.json; before a run begins for whoever watches it, later with what was spent."""
+    if certificates:
+        write_text(folder / CERTIFICATE, readable_json(to_plain(certificates)) + "\n")
 
 
 def save_account(
@@ -140,8 +143,8 @@ def save_account(
     rows: Iterable[Row | PeerRow],
     absence: Absence | None = None,
     plans: Plans | None = None,
-) -> dict[str, Any]:
-    """Write certificate.json, exposure.svg and ledger.json of what a run has done so far; return the certificate.
+) -> tuple[RunCertificate, ...]:
+    """Write certificate.json, exposure.svg and ledger.json of what a run has done so far; return what is certified.
 
     Parameters
     ----------
@@ -154,7 +157,7 @@ def save_account(
     absence, plans
         As for `pass_gate`.
     """
-    ledgers, done, spent = {}, list(rows), dict[str, float]()
+    ledgers, done, spent = dict[str, dict[str, Any]](), list(rows), dict[str, Spent]()
     for method in private(config):
         certificate = _certified(config, design, method)
         attempts = [a for row in done if row.method == method for a in _attempts(row, config.peers)]
@@ -165,28 +168,29 @@ def save_account(
             "allow_exposure": config.allow_exposure,
         }
         if plan := (plans or {}).get(method):
-            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config.peers)
+            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config)
         if len(ledgers) == 1:  # the first method's picture
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
-    certificate_now = _plain(config, design, absence, plans or {}, spent)
-    if ledgers:
-        write_text(folder / CERTIFICATE, readable_json(certificate_now) + "\n")
-        write_text(folder / LEDGER, readable_json(_only(ledgers)) + "\n")
-    return certificate_now
+    certificates = _certificates(config, design, absence, plans or {}, spent)
+    save_certificate(folder, certificates)
+    if certificates:
+        write_text(folder / LEDGER, readable_json(only(ledgers)) + "\n")
+    return certificates
 
 
-def _account(plan: Plan, attempts: Iterable[Attempt], n: int) -> tuple[float, dict[str, Any]]:
-    """Return epsilon after what was opened, and the same as a ledger holds it."""
+def _account(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig) -> tuple[Spent, dict[str, Any]]:
+    """Return epsilon after what was opened and at the end, and the same as a ledger holds it."""
     opened: dict[int, list[tuple[int, ...]]] = {}
     for attempt in attempts:
         if attempt.opened:
-            opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(n)))
+            opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(config.peers)))
     epsilons = epsilon_by_round(plan, opened)
     now = max(epsilons.values(), default=0.0)
     by_round = {str(round): epsilon for round, epsilon in epsilons.items()}
-    return now, {**words.to_dict(plan, now), "epsilon_by_round": by_round}
+    end = at_the_end(plan, opened, config.rounds)
+    return (now, end), {**words.to_dict(plan, now, end), "epsilon_by_round": by_round}
 
 
 def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
@@ -219,28 +223,26 @@ def _check_drawing(config: TrainConfig) -> None:
     )
 
 
-def _plain(
-    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, float]
-) -> dict[str, Any]:
-    """Return the certificates as JSON holds them, with what holds over rounds, and what was spent so far."""
-    found = {}
+def _certificates(
+    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, Spent]
+) -> tuple[RunCertificate, ...]:
+    """Return what is certified for each private method, with what holds over rounds, and what was spent so far."""
     absence = given or drawing(config) or EVERYBODY
-    for method in private(config):
-        certificate = _certified(config, design, method)
-        found[method] = {
-            **certificate.to_dict(),
-            **_remarks(config, method),
-            "sentence": f"{certificate.sentence} {(over_rounds := _over_rounds(config, certificate, absence))}",
-            "over_rounds": over_rounds,
-        }
-        if method in plans:
-            now = spent.get(method, 0.0)
-            promise = words.sentence(plans[method], now, examined=certificate.exhaustive)
-            found[method] |= {
-                "sentence": f"{promise} {found[method]['sentence']}",
-                "differential_privacy": {**words.to_dict(plans[method], now), "sentence": promise},
-            }
-    return _only(found)
+    return tuple(
+        RunCertificate(
+            method=method,
+            certificate=(certificate := _certified(config, design, method)),
+            required_collusion=config.collusion,
+            allow_exposure=config.allow_exposure,
+            masks=config.masks,
+            remark=_remark(config),
+            over_rounds=_over_rounds(config, certificate, absence),
+            plan=plans.get(method),
+            epsilon=spent[method][0] if method in spent else 0.0,
+            end=spent[method][1] if method in spent else None,
+        )
+        for method in private(config)
+    )
 
 
 def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence | Drawn) -> str:
@@ -272,23 +274,12 @@ def _averaging(config: TrainConfig, design: Design, method: str) -> Averaging:
     return found
 
 
-def _remarks(config: TrainConfig, method: str) -> dict[str, Any]:
-    """Return what the certificate's reader must know about this run."""
-    remarks: dict[str, Any] = {
-        "method": method,
-        "required_collusion": config.collusion,
-        "allow_exposure": config.allow_exposure,
-        "masks": config.masks,
-    }
-    if config.masks == "seeded":
-        remarks["remark"] = (
-            "This run is a simulation that draws masks from its seed, so that it can be repeated; the certificate "
-            "describes peers that draw them in secret (masks = secret)."
-        )
-    if config.privacy is not None and config.masks == "seeded":
-        remarks["remark"] += " The noise of differential privacy is drawn from the seed too, and protects nobody here."
-    return remarks
-
-
-def _only(found: dict[str, Any]) -> dict[str, Any]:
-    return next(iter(found.values())) if len(found) == 1 else found
+def _remark(config: TrainConfig) -> str:
+    """Return what the certificate's reader must know about a simulation that can be repeated."""
+    if config.masks != "seeded":
+        return ""
+    noise = " The noise of differential privacy is drawn from the seed too, and protects nobody here."
+    return (
+        "This run is a simulation that draws masks from its seed, so that it can be repeated; the certificate "
+        "describes peers that draw them in secret (masks = secret)." + noise * (config.privacy is not None)
+    )

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from securedfl.federation.algorithm3 import Round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, save_account
-from securedfl.federation.methods import METHODS, private
+from securedfl.federation.methods import METHODS, members, private
 from securedfl.federation.run_folder.card import write_card
 from securedfl.federation.run_folder.files import SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
+from securedfl.federation.run_folder.metrics import Row, Tried
 from securedfl.federation.run_folder.model import main_method
 from securedfl.federation.run_folder.summary import (
     Data,
@@ -31,8 +33,10 @@ from securedfl.federation.run_folder.summary import (
 from securedfl.learning.training.task import Held, Score, Task
 from securedfl.parameters import Array
 from securedfl.privacy.absence import Absence
+from securedfl.privacy.run_certificate import to_plain
 
 if TYPE_CHECKING:
+    from securedfl.federation.simulated import SimulatedAverage
     from securedfl.learning.training.team import Team
 
 
@@ -81,6 +85,25 @@ class Counts:
         if self.data is not None:
             self.data = replace(self.data, at_home=sum(np.size(value) for value in homes[0].values()))
 
+    def row(
+        self, config: TrainConfig, method: str, outcome: Round[SimulatedAverage], common: Sequence[Score] = ()
+    ) -> Row:
+        """Return the row of a round: what peers reached together, and what the average took."""
+        who, average = members(config, outcome.number), outcome.average
+        scores = [score for score in outcome.scores if score is not None]
+        told = zip(outcome.losses, [self.train[peer] for peer in who], strict=False)
+        some = METHODS[method].protocol is not None and len(who) < config.peers
+        return replace(
+            Row.pooled(method, outcome.number, scores, [(loss, n) for loss, n in told if loss is not None], common),
+            error_mse=average.error_mse,
+            error_max=average.error_max,
+            bytes_per_peer=average.bytes_per_peer,
+            clipped=average.clipped,
+            train_seconds=outcome.train_seconds,
+            average_seconds=average.seconds,
+            tried=(Tried(0, 0, who, True),) if some else None,
+        )
+
 
 def leave_results(
     folder: RunFolder,
@@ -93,7 +116,7 @@ def leave_results(
 ) -> Summary:
     """Write summary, metrics.csv, data, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
-    certificate = save_account(folder.path, config, design, rows, absence, plans)
+    certificates = save_account(folder.path, config, design, rows, absence, plans)
     summary = Summary(
         finished=finished,
         dataset=config.subject,
@@ -106,7 +129,7 @@ def leave_results(
             for method in config.methods
         },
         design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-        certificate=certificate,
+        certificate=to_plain(certificates),
         run_dir=str(folder.path),
         versions=versions(),
         config=config.to_dict(),

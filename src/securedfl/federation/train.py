@@ -32,7 +32,6 @@ from securedfl.federation.run_folder.correctness import CorrectKeeper
 from securedfl.federation.run_folder.files import read_config, updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.live import simulated
-from securedfl.federation.run_folder.metrics import Row, Tried
 from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.trackers import trackers
@@ -44,7 +43,7 @@ from securedfl.federation.simulated import (
     SimulatedPeers,
     no_aggregation,
 )
-from securedfl.federation.task import task_of
+from securedfl.federation.task import chosen_by, task_of
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import State, Task
 from securedfl.learning.training.team import Team
@@ -109,9 +108,12 @@ def train(
     for method in config.methods:
         # options that make no average are an error before anything is read or written
         averaging(config, method, design)
-    task, plans = planned(config, task_of(config, app, observer.preparing), design)
-    pass_gate(config, design, plans=plans)
+    made = task_of(config, app, observer.preparing)
+    config = chosen_by(made, config)
+    task, plans = planned(config, made, design)
+    certificates = pass_gate(config, design, plans=plans)
     folder = RunFolder.create(config.out or default_folder(config), config, design)
+    save_certificate(folder.path, certificates)
     return _run(folder, task, plans, observer)
 
 
@@ -197,7 +199,6 @@ def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Sum
             if left:
                 if not task.movable and config.workers not in ("auto", 1):
                     observer.preparing("The app cannot be imported by its name, so one process trains it (workers = 1)")
-                save_certificate(folder.path, config, folder.design, plans)
                 made = make_team(task, config.workers, updates=left)
                 with made as team, simulated(folder.path, config, observer) as told:
                     counts.begin(task, team)
@@ -241,43 +242,30 @@ def _train_method(
         if aggregation is not None:
             aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
     observer.method_started(method, after)
+    # where all hold the same model, one is scored for all
+    same = aggregation is not None and not config.local
     before = [] if point is None else [row for row in folder.rows() if row.method == method]
     correct = CorrectKeeper(folder.path, method, task.tested(), before)
     with ExitStack() as stack:
         save = stack.enter_context(checkpoints.in_background(correct.before(folder.save)))
         track = stack.enter_context(trackers(folder.path, config, method, 0 if after is None else after + 1))
         for outcome in algorithm3(peers, rounds=rounds, after=after):
-            who = members(config, outcome.number)
-            told = zip(outcome.losses, [counts.train[peer] for peer in who], strict=False)
-            scores = [score for score in outcome.scores if score is not None]
-            losses = [(loss, n) for loss, n in told if loss is not None]
-            # where all hold the same model, one is scored for all
-            same = aggregation is not None and not config.local
             common = team.evaluate_common((0,) if same else range(config.peers))
             counts.score(outcome.scores, common)
             row = replace(
-                Row.pooled(method, outcome.number, scores, losses, common),
-                error_mse=outcome.average.error_mse,
-                error_max=outcome.average.error_max,
-                bytes_per_peer=outcome.average.bytes_per_peer,
-                clipped=outcome.average.clipped,
-                train_seconds=outcome.train_seconds,
-                average_seconds=outcome.average.seconds,
+                counts.row(config, method, outcome, common),
                 epsilon=None if plan is None else plan.epsilon({config.peers: outcome.number}),
-                tried=None if aggregation is None or len(who) == config.peers else (Tried(0, 0, who, True),),
+                all_accuracy=_on_all(team, task) if outcome.number == rounds and not same else None,
             )
-            if row.round == rounds and (aggregation is None or config.local):
-                row = replace(row, all_accuracy=_on_all(team, task))
             folder.append(row)
             correct.see(row, peers.right)
             if row.round % config.checkpoint_every == 0 or row.round == rounds:
-                saved = checkpoints.snapshot(team.parameters)
                 save(
                     Checkpoint(
                         method,
                         row.round,
                         folder.identity,
-                        saved,
+                        checkpoints.snapshot(team.parameters),
                         team.states(),
                         None if aggregation is None else aggregation.residuals,
                         None if aggregation is None or config.common_optimizer == "none" else aggregation.held,

@@ -11,10 +11,12 @@ from pathlib import Path
 import msgspec
 
 from securedfl.errors import RunFolderError
-from securedfl.network.core.messages import Boot, Decided, Promise, Record, Started, decode_record, encode
+from securedfl.network.core.messages import Decided, Record, Stored, decode_record, encode
 from securedfl.network.core.state import State
 from securedfl.storage import OWNER, Records, damaged, make_folder, read_records, write_bytes
 
+MOST_RECORDS = 2000
+"""Records after which the journal is written anew."""
 AGAIN = "free some space, then start this peer again"
 
 
@@ -47,12 +49,13 @@ class Journal:
             os.close(self._lock)
             raise RunFolderError(f"another process runs this peer in {folder}; stop it first") from None
         self._file = Records(folder / "journal", AGAIN, mend=_mend(folder))
-        self.records = _needed(_decoded(self._file.found, folder))
+        stored = Stored.of(_decoded(self._file.found, folder))
         names = [folder / "incarnation", folder / "genesis"]
-        if not any(isinstance(record, Decided | Promise) for record in self.records):
-            # nothing was promised yet, so the files may still be corrected
-            self.records = []
-            write_bytes(names[0], secrets.token_hex(16).encode(), AGAIN, mode=OWNER)
+        if stored.promise is None and not stored.entries:
+            # nothing was promised yet, so the files may still be corrected; others may know the folder's name already
+            stored = Stored(stored.boot if stored.boot and stored.boot.run == genesis.run else None)
+            if stored.boot is None:
+                write_bytes(names[0], secrets.token_hex(16).encode(), AGAIN, mode=OWNER)
             write_bytes(names[1], msgspec.msgpack.encode(genesis), AGAIN, mode=OWNER)
         try:
             self.incarnation = names[0].read_bytes().decode()
@@ -64,11 +67,23 @@ class Journal:
                 f"{folder.parent} holds the state of another federation, design or model; choose another out in "
                 "peer.toml, or use the federation.toml that it began with"
             )
+        self.records = stored.with_log(stored.log)
         self._file.replace(encode(record) for record in self.records)
+        self._last, self._written = Stored.of(stored.with_log(())), len(self.records)
 
-    def append(self, records: Sequence[Record]) -> None:
-        """Write records; they are on disk when this returns."""
+    def append(self, records: Sequence[Record], log: Sequence[Decided]) -> None:
+        """Write records; they are on disk when this returns.
+
+        After many of them the journal is written anew, with the log as it is kept now, which these records are part of.
+        """
         self._file.append(*(encode(record) for record in records))
+        for record in records:
+            if not isinstance(record, Decided):
+                self._last.add(record)
+        self._written += len(records)
+        if self._written > MOST_RECORDS:
+            self._file.replace(encode(record) for record in self._last.with_log(log))
+            self._written = 0
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -110,12 +125,3 @@ def _decoded(data: Sequence[bytes], folder: Path) -> list[Record]:
     if len(records) != len(found):
         raise damaged(folder, "the journal holds a record of another version", _mend(folder))
     return records
-
-
-def _needed(records: Sequence[Record]) -> list[Record]:
-    """Return all entries, and the last record of each other kind."""
-    last: dict[type[Boot | Promise | Started], Record] = {}
-    for record in records:
-        if not isinstance(record, Decided):
-            last[type(record)] = record
-    return [*(record for record in records if isinstance(record, Decided)), *last.values()]

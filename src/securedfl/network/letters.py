@@ -14,6 +14,8 @@ from securedfl.network.signing import LONGEST_CERTIFICATE, MOST_CERTIFICATES
 from securedfl.network.wire.values import Reach
 
 VERSION = 1
+RUN = "run"
+"""The setting that says which run a peer is of; where it differs, peers can never average together."""
 _GOSSIP, _LETTER = b"G", b"L"
 
 
@@ -78,7 +80,9 @@ def unpack(data: bytes) -> Gossip | Letter | None:
 
 def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
     """Return which settings differ, in words; empty if none."""
+    # that the runs differ is said by what they differ in
     keys = sorted(key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key))
+    keys = [key for key in keys if key != RUN] or keys
     shown = [f"{key} is {_short(theirs.get(key))} there and {_short(mine.get(key))} here" for key in keys[:3]]
     return "; ".join(shown) + (f"; and {len(keys) - 3} more" if len(keys) > 3 else "")
 

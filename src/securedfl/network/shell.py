@@ -26,10 +26,11 @@ from securedfl.network.data.parcels import Place
 from securedfl.network.data.results import Results
 from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
-from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, differences, pack, unpack
+from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, pack, unpack
 from securedfl.network.operator import Desk, ask_of
 from securedfl.network.progress import PeerSettings, Progress, Task, members_of
 from securedfl.network.signing import Keyring
+from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
 from securedfl.network.wire.links import Links
 from securedfl.network.words import in_words, looked_in_words, names_of
@@ -97,6 +98,7 @@ class Shell:
         self._desk = Desk(settings.folder)
         self._asked: Ask | None = None
         self._wake = time.monotonic()
+        self._strangers = Strangers(settings.shared)
         self._roster = self._core.state.roster
         self.links = Links(
             settings.name,
@@ -148,6 +150,8 @@ class Shell:
                 for happened in (*self._heard(event), *self._wished()):
                     self._carry_out(self._core.step(happened, time.monotonic()))
                     self._look()
+                if why := self._strangers.trouble(time.monotonic(), begun=bool(self._core.state.length)):
+                    raise ConfigError(why)
         except BaseException as error:
             self.fail(error)
 
@@ -216,10 +220,8 @@ class Shell:
             case None:
                 self.links.counters["malformed message"] += 1
             case Hello(settings, clock):
-                if found := differences(dict(self.settings.shared), settings):
-                    log.error(
-                        "%s has other settings: %s; all sites need the same federation.toml and model", name, found
-                    )
+                if found := self._strangers.hear(name, settings, time.monotonic()):
+                    log.error("%s", found)
                 if abs(clock - time.time()) > CLOCK_SLACK:
                     log.warning("the clock of %s differs by %.0f s; set both by NTP", name, abs(clock - time.time()))
             case Cards(certificates):
@@ -238,11 +240,11 @@ class Shell:
                 writes.append(action.record)
                 continue
             if writes:
-                self._journal.append(writes)
+                self._journal.append(writes, self._core.log)
                 writes = []
             self._do(action)
         if writes:
-            self._journal.append(writes)
+            self._journal.append(writes, self._core.log)
 
     def _do(self, action: ev.Action) -> None:
         match action:

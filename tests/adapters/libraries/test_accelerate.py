@@ -23,7 +23,7 @@ def run(folder, batches):
     commands = [[sys.executable, str(SITE), str(folder / f"p{k}.toml"), str(k), str(batches)] for k in range(3)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for command in commands]
     try:
-        outputs = [process.communicate(timeout=120) for process in started]
+        outputs = [process.communicate(timeout=300) for process in started]
     finally:
         for process in started:
             process.kill()

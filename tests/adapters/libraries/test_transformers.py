@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import peft
 import pytest
@@ -161,6 +163,20 @@ def test_weights_are_the_samples(sites, tmp_path):
     settings = {"weighted": True, "settings": {"max_weight": 12}}
     for vector, _, _ in sites(lambda k, peer: fit(made[k], peer, steps=1), rounds=1, **settings):
         np.testing.assert_allclose(vector, expected, atol=1e-4)
+
+
+def test_sites_whose_models_differ_all_fail(sites, tmp_path, monkeypatch):
+    monkeypatch.setattr("securedfl.network.strangers.PATIENCE", 1.0)
+    made = trainers(tmp_path, lambda k: gpt(0, torch.bfloat16 if k == 1 else torch.float32))
+
+    def work(k, peer):
+        with pytest.raises(ConfigError, match="mend that, then start all sites again") as told:
+            fit(made[k], peer)
+        return str(told.value)
+
+    found = sites(work)
+    assert re.search(r"weight is bfloat16\[\d+, \d+\] there and float32\[", found[0])
+    assert re.search(r"weight is float32\[\d+, \d+\] there and bfloat16\[", found[1])
 
 
 def test_an_adapter_that_is_not_trained_and_a_callback_without_join(sites, tmp_path):

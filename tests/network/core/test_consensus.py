@@ -31,11 +31,8 @@ class Judge:
     def value(self, entry):
         return entry.reason.encode()
 
-    def sign_vote(self, vote):
-        return replace(vote, signature=b"signed")
-
-    def sign_proposal(self, proposal):
-        return replace(proposal, signature=b"signed")
+    def signed(self, item):
+        return replace(item, signature=b"signed")
 
 
 def one(judge: Judge, me: int = 3, lying: int = 1, votes: bool = True) -> Consensus:

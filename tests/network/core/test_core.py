@@ -9,7 +9,7 @@ import pytest
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import End, Peer, Settings
+from securedfl.network.core.entries import End, Move, Peer, Remove, Settings
 from securedfl.network.core.messages import (
     Boot,
     Decided,
@@ -155,6 +155,16 @@ def test_a_wish_that_was_granted_does_not_come_back_with_an_old_status():
     assert one.views.asked(0) == [more]
 
 
+@pytest.mark.parametrize(
+    ("wish", "then"), [(Move(2, "elsewhere:1"), ["Abandon", "Move", "Begin"]), (Remove(2), []), (Move(2, "h2:1"), [])]
+)
+def test_an_attempt_of_which_nothing_was_opened_makes_way_for_another_roster_that_is_allowed(wish, then):
+    three = Three()
+    assert three.cores[0].state.phase == "begun"
+    three.happen(1, ev.Command(wish))
+    assert [type(one.entry).__name__ for one in three.cores[0].log] == ["Start", "Begin", *then]
+
+
 def test_who_does_not_know_that_the_last_round_is_void_has_not_finished():
     three = Three()
     for k in range(3):
@@ -196,3 +206,41 @@ def test_bytes_that_are_no_message_are_none():
                 found = read(cut)
                 assert found is None or encode(found)
     assert decode(encode(Gossip("run", version=2))) is None
+
+
+@pytest.fixture
+def stretched(monkeypatch):
+    """Entries of a log that keeps the votes of every fourth only."""
+    monkeypatch.setattr(Core, "stretch", 4)
+    three = Three()
+    for rounds in range(3, 9):
+        three.happen(0, ev.Command(Settings(rounds=rounds)))
+    assert [bool(one.votes) for one in three.cores[0].log[:4]] == [True, False, False, True]
+    return three.cores[0].log
+
+
+def heard(*entries: Decided) -> Core:
+    """Return a new peer that was handed these entries."""
+    late = core(2)
+    late.step(ev.Received(0, Gossip("run", decided=entries)), 0.0)
+    return late
+
+
+def test_later_votes_prove_earlier_entries(stretched):
+    late = heard(*stretched)
+    assert [one.entry for one in late.log] == [one.entry for one in stretched]
+    assert core(2, late.log).state == late.state
+    assert not late.refused
+
+
+def test_entries_without_votes_count_only_when_votes_follow(stretched):
+    assert (heard(*stretched[:3]).state.length, core(2, stretched[:3]).state.length) == (1, 1)
+
+
+@pytest.mark.parametrize("entry", [End("forged"), Remove(2)])
+def test_votes_prove_no_other_entries_and_no_other_voters(stretched, entry):
+    forged = [stretched[0], Decided(1, entry, ()), *stretched[2:4]]
+    late = heard(*forged)
+    assert (late.state.length, late.refused) == (1, {0: 1})
+    with pytest.raises(RunFolderError, match="entry 1"):
+        core(2, forged)

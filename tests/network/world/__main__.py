@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -11,6 +12,8 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import Pool
+from pathlib import Path
+from typing import Any
 
 from tests.network.world.runs import Outcome, options, run, run_seed, shrink
 from tests.network.world.schedule import KINDS, Schedule, draw
@@ -25,6 +28,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so many; so does Ctrl-C")
+    parser.add_argument("--keep", type=Path, help="keep the counts in this file, and go on from there if it exists")
     parser.add_argument("--replay", type=int, help="tell the story of this seed")
     parser.add_argument("--faults", help="of these faults only, by their place: 0,3; or none")
     for name, kind in (("peers", int), ("rounds", int), ("drop", float), ("duplicate", float), ("skew", float)):
@@ -53,34 +57,50 @@ def one(schedule: Schedule) -> int:
 
 def many(given: argparse.Namespace) -> int:
     """Run schedules on all cores; print a table, and the story of the first violation."""
-    began, done, counts = time.monotonic(), 0, Counter[str]()
-    violations: list[Outcome] = []
-    seeds = range(given.seed, given.seed + given.schedules)
+    kept: dict[str, Any] = {"seed": given.seed, "done": 0, "seconds": 0.0, "violations": {}, "counts": {}}
+    if given.keep and given.keep.exists():
+        kept = json.loads(given.keep.read_text())
+    counts, violations = Counter[str](kept["counts"]), list[Outcome]()
+    began, before = time.monotonic(), kept["seconds"]
+    seeds = range(kept["seed"] + kept["done"], kept["seed"] + given.schedules)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Pool(given.workers, _work) as pool, suppress(KeyboardInterrupt):
-        for outcome in pool.imap_unordered(run_seed, seeds, chunksize=8):
-            if time.monotonic() - began > given.seconds:
+        for outcome in pool.imap(run_seed, seeds, chunksize=8):
+            seconds = time.monotonic() - began
+            if seconds > given.seconds:
                 break
-            done += 1
-            counts.update(outcome.counts)
-            counts[f"protocol {outcome.schedule.protocol}"] += 1
-            counts[f"{outcome.schedule.peers} peers"] += 1
-            counts["schedules with a liar"] += bool(outcome.schedule.liars)
+            kept |= {"done": kept["done"] + 1, "seconds": before + seconds}
+            _add(counts, outcome)
             if outcome.kind:
                 violations.append(outcome)
+                kept["violations"][str(outcome.schedule.seed)] = outcome.what
                 print(f"seed {outcome.schedule.seed}: {outcome.what}", flush=True)
-            if done % max(1, given.schedules // 100) == 0:
-                rate = done / (time.monotonic() - began)
-                line = f"\r{done} of {given.schedules} schedules, {rate:.1f} per second, {len(violations)} violations"
-                print(line, end="", file=sys.stderr, flush=True)
+            if kept["done"] % max(1, given.schedules // 1000) == 0:
+                _keep(given.keep, kept | {"counts": counts})
+                print(f"\r{_head(kept)}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    _table(counts, done, time.monotonic() - began, len(violations))
+    _keep(given.keep, kept | {"counts": counts})
+    _table(counts, kept)
     if violations:
         first = min(violations, key=lambda outcome: (len(outcome.schedule.faults), outcome.schedule.seed))
         small = shrink(first)
         print(f"\nThe smallest, with as few faults as show it; replay it with\n{COMMAND} {options(small.schedule)}\n")
         one(small.schedule)
-    return bool(violations)
+    return bool(kept["violations"])
+
+
+def _add(counts: Counter[str], outcome: Outcome) -> None:
+    counts.update(outcome.counts)
+    counts[f"protocol {outcome.schedule.protocol}"] += 1
+    counts[f"{outcome.schedule.peers} peers"] += 1
+    counts["schedules with a liar"] += bool(outcome.schedule.liars)
+
+
+def _keep(path: Path | None, kept: dict[str, Any]) -> None:
+    if path is not None:
+        written = path.with_suffix(".part")
+        written.write_text(json.dumps(kept, indent=1))
+        written.replace(path)
 
 
 def _work() -> None:
@@ -89,8 +109,14 @@ def _work() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _table(counts: Counter[str], schedules: int, seconds: float, violations: int) -> None:
-    print(f"{schedules} schedules in {seconds:.0f} s ({schedules / seconds:.1f} per second), {violations} violations\n")
+def _head(kept: dict[str, Any]) -> str:
+    rate = kept["done"] / max(kept["seconds"], 1e-9)
+    many = f"{kept['done']} schedules from seed {kept['seed']} in {kept['seconds']:.0f} s ({rate:.1f} per second)"
+    return f"{many}, {len(kept['violations'])} violations"
+
+
+def _table(counts: Counter[str], kept: dict[str, Any]) -> None:
+    print(f"{_head(kept)}\n")
     kinds = [kind for kind in KINDS if counts[kind]]
     rest = sorted(set(counts) - set(kinds))
     for title, names in (("faults and changes", kinds), ("everything else", rest)):

@@ -52,28 +52,31 @@ class Checks:
 
     def grown(self, site: Site, core: Core, since: int) -> None:
         """One log: every honest peer has the same entries, each with enough votes."""
+        known = len(self.log)
         for decided in core.log[since:]:
             index = decided.index
-            if index < len(self.log):
+            if index < known:
                 if self.log[index] != decided.entry:
                     self.fail("fork", f"at {index}: peer {site.number} decided {decided.entry}, not {self.log[index]}")
                 continue
             self.log.append(decided.entry)
             self.world.tell(f"entry {index}: {decided.entry}")
-            self._proven(decided, core)
             match decided.entry:
                 case Begin(round, attempt, members):
                     self.members[round, attempt] = members
                 case Done(round, _, digest):
                     if self.models.setdefault(round, digest) != digest:
                         self.fail("two outcomes", f"round {round} has two outcomes")
+        for index in range(known, len(self.log)):
+            # votes that are gone already are proven by those that follow
+            self._proven(next((one for one in core.log[index:] if one.votes), core.log[index]))
 
-    def _proven(self, decided: Decided, core: Core) -> None:
+    def _proven(self, decided: Decided) -> None:
         """Enough different peers voted; counted here with numbers of its own."""
         before = self.world.state_before(decided.index)
         admitted = {peer.number for peer in before.roster if peer.incarnation}
         n, lying = len(admitted), self.world.schedule.lying
-        enough = (n + lying) // 2 + 1 if decided.index else len(before.roster)
+        enough = (n + lying) // 2 + 1 if decided.index else len(before.roster) - lying
         voters = {vote.peer for vote in decided.votes}
         if decided.index and not voters <= admitted:
             self.fail(

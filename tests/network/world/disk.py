@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from securedfl.network.core.messages import Decided, Promise, Record, Result, Vote
+from securedfl.network.core.messages import Decided, Promise, Record, Result, Stored, Vote
 from securedfl.protocols.steps import Array
 from tests.network.world.checks import Identity
 
@@ -22,6 +22,10 @@ class Disk:
         self.at = (0, 0)
         self.update: tuple[Identity, Array] | None = None
         self.results: dict[Result, Array] = {}
+
+    def rewrite(self, log: list[Decided]) -> None:
+        """Write the records anew, as a journal does after many of them."""
+        self.records = Stored.of(self.records).with_log(log)
 
     def append(self, record: Record) -> None:
         self.records.append(record)

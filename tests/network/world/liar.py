@@ -67,7 +67,7 @@ class Liar:
             case "status":
                 return replace(message, statuses=tuple(self._other_status(status) for status in message.statuses))
             case "decided":
-                return replace(message, decided=(self._forged(),))
+                return replace(message, decided=self._forged())
             case "proposal" | "polka":
                 return replace(message, proposals=(self._proposal(polka=lie == "polka"),))
             case "other's vote":
@@ -131,15 +131,19 @@ class Liar:
             ]
         )
 
-    def _forged(self) -> Decided:
-        """An entry with too few votes: its own, and signatures that are not the others'."""
+    def _forged(self) -> tuple[Decided, ...]:
+        """An entry with too few votes: its own, and signatures that are not the others'; or with none, before one."""
         core = self._site.core
         assert core is not None
         entry = self._entry()
         value, index = core.value(entry), core.state.length
         own = self._sign_vote(Vote(self._site.number, index, 0, PRECOMMIT, value))
         others = tuple(Vote(peer, index, 0, PRECOMMIT, value, own.signature) for peer in core.consensus.voters)
-        return Decided(index, entry, self._rng.choice([(own,), (own,) * len(others), others]))
+        votes = self._rng.choice([(own,), (own,) * len(others), others, ()])
+        if votes:
+            return (Decided(index, entry, votes),)
+        after = self._sign_vote(Vote(self._site.number, index + 1, 0, PRECOMMIT, value))
+        return Decided(index, entry, ()), Decided(index + 1, self._entry(), (after,) * len(others))
 
     def _proposal(self, *, polka: bool) -> Proposal:
         core = self._site.core

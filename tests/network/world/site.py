@@ -101,6 +101,8 @@ class Site:
             incarnation=disk.incarnation,
             now=self.clock,
         )
+        if self.process % 2:
+            disk.rewrite(self.core.log)
         self.process += 1
         self._wake = None
         self._seen = 0 if not self.core.log else len(self.core.log)
@@ -139,9 +141,9 @@ class Site:
         if core is None:
             return
         actions = core.step(event, self.clock)
-        if not self.lies:
-            self.world.checks.grown(self, core, self._seen)
         if len(core.log) > self._seen:
+            if not self.lies:
+                self.world.checks.grown(self, core, self._seen)
             self._seen, self.world.changed = len(core.log), True
         try:
             for action in actions:

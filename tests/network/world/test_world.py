@@ -70,6 +70,11 @@ def test_a_lost_update_and_a_peer_gone_for_good_end_the_round_that_needs_both():
     assert any("Void(round=0)" in line for line in told)
 
 
+def test_a_liar_that_names_several_state_folders_does_not_keep_others_from_starting():
+    outcome = run_seed(303073)
+    assert not outcome.kind, outcome.what
+
+
 def test_a_violation_is_shrunk_and_can_be_replayed(monkeypatch):
     from securedfl.network.core.conduct import Conduct
 

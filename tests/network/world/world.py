@@ -23,6 +23,12 @@ PATIENCE = 400.0
 SETTINGS = Settings(rounds=1, train=15.0, average=6.0, absent=25.0, heartbeat=1.0)
 
 
+class Brief(Core):
+    """A core that drops old votes early, so that short logs show it."""
+
+    stretch = 4
+
+
 class World:
     """One federation, and everything around it.
 
@@ -36,7 +42,9 @@ class World:
         The core to examine; tests break it on purpose.
     """
 
-    def __init__(self, schedule: Schedule, story: Callable[[str], None] | None = None, core: type[Core] = Core) -> None:
+    def __init__(
+        self, schedule: Schedule, story: Callable[[str], None] | None = None, core: type[Core] = Brief
+    ) -> None:
         self.schedule, self._story, self.core = schedule, story, core
         self.rng = Random(f"world {schedule.seed}")
         self.now, self._queue, self._count = 0.0, list[tuple[float, int, Callable[..., None], tuple[Any, ...]]](), 0

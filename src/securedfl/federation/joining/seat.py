@@ -6,18 +6,17 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from securedfl.containers import Container
-from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.errors import ConfigError, InvalidInputError, SecuredFLError
 from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import check_own_training
 from securedfl.federation.peers.membership import Membership, Site, membership
-from securedfl.federation.peers.update import Update, carried, find_update, save_update
+from securedfl.federation.peers.update import Update, carried, find_update, forget_update, save_update
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged, RunEndedError
-from securedfl.parameters import Array, Schema
+from securedfl.parameters import Array, Named, Schema
 
 ENDED_SECONDS = 5.0
 """How long a peer that comes to an ended run waits for its last average."""
@@ -75,13 +74,18 @@ class Seat:
             except RunEndedError:
                 self.base = _last_of(member)
                 raise
+            except SecuredFLError:
+                # it never took part, as where models differ: another call joins anew
+                self._member = None
+                self._stack.close()
+                raise
             self.base = member.model()
             self.round = member.peer.progress.state.round if task is None else task.round
         elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._schema
 
-    def average(self, vector: Array, weight: float, home: dict[str, Any]) -> None:
+    def average(self, vector: Array, weight: float, home: Named) -> None:
         """Average with the others; `base` is the outcome then."""
         assert self._member is not None  # noqa: S101 - for the type checker
         member = self._member
@@ -91,7 +95,7 @@ class Seat:
         self.round = self.last.round + 1
         self.base = self.last.vector if self.last.vector.size else None
 
-    def _same_again(self, member: Membership, w: Array, weight: float, home: dict[str, Any]) -> Array | None:
+    def _same_again(self, member: Membership, w: Array, weight: float, home: Named) -> Array | None:
         """Return what to average: in a round that was begun before, after a kill or an error, what was brought then.
 
         None if that is lost: others may have seen shares of it, so nothing else can take its place.
@@ -112,6 +116,8 @@ class Seat:
         if kind is None and self._member is not None:
             with suppress(RunEndedError):
                 self._member.peer.linger(0.0)
+                if self._member.peer.progress.done and not self._member.peer.progress.state.ended:
+                    forget_update(self._member.site.config.out)
         self._left = True
         self._stack.__exit__(kind, error, trace)
 

@@ -22,6 +22,7 @@ from securedfl.network.shell import CLOCK_SLACK
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.values import Event, LinkUp, Message, Reach
 from securedfl.network.words import ways_in_words
+from securedfl.privacy.run_certificate import told
 
 PATIENCE = 5.0
 """Seconds that another site has to answer."""
@@ -49,20 +50,27 @@ def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
         Seconds to wait for the others, who may run the same check: meanwhile this site answers them.
     """
     config = PeerConfig.load(path)
-    federation = FederationConfig.load(config.federation)
-    config.position(federation)
-    findings = [Finding("federation.toml", True, f"{len(federation.peers)} peers, hash {federation.hash}")]
-    shared = dict(federation.told)
+    findings = [
+        _look("own keys", lambda: check_keys(config.files(), config.name)),
+        _look("state folder", lambda: look_into(config.out / "state")),
+    ]
+    try:
+        federation = FederationConfig.load(config.federation)
+        config.position(federation)
+    except SecuredFLError as error:
+        return [Finding("federation.toml", False, str(error)), *findings]
+    # an app may choose what concerns the common model, which is known when it runs
+    shared = {key: value for key, value in federation.told.items() if not (federation.entry and ".common_" in key)}
+    about = [Finding("federation.toml", True, f"{len(federation.peers)} peers, hash {federation.hash}")]
     try:
         design = choose_design(federation.training)
     except SecuredFLError as error:
-        findings.append(Finding("design", False, str(error)))
+        about.append(Finding("design", False, str(error)))
     else:
         shared["design"] = design.hash
-        findings.append(Finding("design", True, f"gap {design.gap}, hash {design.hash}"))
-        findings.append(_look("privacy", lambda: _promise(federation, design)))
-    findings.append(_look("own keys", lambda: check_keys(config.files(), config.name)))
-    findings.append(_look("state folder", lambda: look_into(config.out / "state")))
+        about.append(Finding("design", True, f"gap {design.gap}, hash {design.hash}"))
+        about.append(_look("privacy", lambda: _promise(federation, design)))
+    findings = [*about, *findings]
     if not all(finding.ok for finding in findings[-2:]):
         return findings
     if in_use(config.out / "state"):
@@ -152,4 +160,4 @@ def _look(subject: str, work: Callable[[], str]) -> Finding:
 
 def _promise(federation: FederationConfig, design: Design) -> str:
     check_privacy(federation.training, real=True)
-    return str(pass_gate(federation.training, design, federation.missing).get("sentence", "certified"))
+    return told(pass_gate(federation.training, design, federation.missing)) or "certified"

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.federation.apps.settings import with_common
 from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.planning import check_privacy, make_plan
 from securedfl.federation.gate import pass_gate
@@ -22,16 +23,21 @@ from securedfl.federation.run_folder.live import beating
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
 from securedfl.network.data.averages import Averaged, check_own
+from securedfl.network.letters import RUN
 from securedfl.network.peer import Peer
 from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.storage import make_folder
 
 log = logging.getLogger("securedfl.peer")
+
+MOST_ARRAYS = 200
+"""Arrays of a model that are compared one by one when peers meet; the hash is of all."""
 
 CHECK_OUT = "check out in peer.toml"
 
@@ -48,7 +54,7 @@ class Site:
     me: int
     files: KeyFiles
     design: Design
-    certificate: Mapping[str, Any]
+    certificates: tuple[RunCertificate, ...]
     plan: Plan | None = None
 
     @classmethod
@@ -62,6 +68,15 @@ class Site:
         check_privacy(federation.training, real=True)
         design = choose_design(federation.training)
         return cls(config, federation, me, files, design, pass_gate(federation.training, design, federation.missing))
+
+    def chosen_by(self, common: Mapping[str, Any]) -> Site:
+        """Return the site with what its app says about the common model; peers compare it when they meet."""
+        if not common:
+            return self
+        with_common(self.federation.training, common)
+        values = self.federation.model_dump(exclude_none=True)
+        values["train"] = {**self.federation.train, **common}
+        return replace(self, federation=FederationConfig.resolve(values))
 
     @property
     def plans(self) -> dict[str, Plan]:
@@ -80,7 +95,7 @@ class Site:
         assert chosen is not None  # noqa: S101 - the method of real peers communicates
         plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
         made = replace(self, plan=plan)
-        return replace(made, certificate=pass_gate(config, self.design, self.federation.missing, made.plans))
+        return replace(made, certificates=pass_gate(config, self.design, self.federation.missing, made.plans))
 
 
 @dataclass(frozen=True)
@@ -139,11 +154,13 @@ def membership(
     config, federation = site.config, site.federation
     optimizer = federation.training.common(buffers)
     averages = make_averages(federation, site.design, schema, optimizer, site.plan)
-    told = {**federation.told, "design": site.design.hash, "model": str(schema)}
+    genesis = federation.genesis(site.design.hash, schema.hash)
+    told = {**federation.told, "design": site.design.hash, RUN: genesis.run, "model": str(schema)}
+    # what differs between models, array by array
+    told |= {f"model.{leaf.name}": f"{leaf.dtype}{list(leaf.shape)}" for leaf in schema.leaves[:MOST_ARRAYS]}
     if optimizer.kind != "none":
         # a site that takes buffers for parameters would compute another model
         told["buffers"] = str([(part.start, part.stop) for part in buffers])
-    genesis = federation.genesis(site.design.hash, schema.hash)
 
     def say(told: CoreTell, names: Sequence[str]) -> None:
         if told.what == "waiting":

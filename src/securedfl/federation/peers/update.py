@@ -85,6 +85,24 @@ def load_update(out: Path) -> Update | None:
     return Update(round, vector, state, None if np.isnan(loss) else loss, residual, clipped)
 
 
+def forget_update(out: Path) -> None:
+    """Take away what was averaged, when a run is done and no attempt can want it again.
+
+    The optimiser's state and what stays at home are kept, for a run that is extended.
+    """
+    kept = find_update(out)
+    if kept is None or not kept.vector.size:
+        return
+    if _holds_something(kept.state):
+        save_update(out, Update(kept.round, np.empty(0, dtype=kept.vector.dtype), kept.state, kept.loss))
+    else:
+        (out / FILE).unlink(missing_ok=True)
+
+
+def _holds_something(state: Any) -> bool:
+    return any(map(_holds_something, state.values())) if isinstance(state, Mapping) else True
+
+
 def carried(residual: Array | None, outcome: Averaged, round: int, me: int) -> Array | None:
     """Return what is added in the round after: what was rounded off, if all else of the update was averaged.
 

@@ -63,7 +63,6 @@ def card(summary: Summary, rows: Sequence[Row], main: str) -> str:
 def _front(summary: Summary, method: MethodSummary) -> str:
     """Return the front matter: YAML, whose texts are quoted as JSON quotes them."""
     accuracy = [] if method.final_accuracy is None else [f"accuracy: {method.final_accuracy:.6g}"]
-    epsilon = getattr(method, "epsilon", None)
     lines = [
         "library_name: securedfl",
         "tags: [federated-learning, securedfl]",
@@ -74,7 +73,7 @@ def _front(summary: Summary, method: MethodSummary) -> str:
         f"training_samples: {summary.samples.train}",
         f"design: {json.dumps(summary.design.hash if summary.design else '')}",
         *accuracy,
-        *([] if epsilon is None else [f"epsilon: {epsilon:.6g}"]),
+        *([] if method.epsilon is None else [f"epsilon: {method.epsilon:.6g}"]),
     ]
     return "\n".join(["---", *lines, "---", ""])
 
@@ -100,11 +99,10 @@ def _accuracy(method: MethodSummary, last: Row | None, *, personal: bool) -> lis
 
 def _budget(method: MethodSummary, certificate: Mapping[str, Any]) -> list[str]:
     """Return what differential privacy promises, if the run has a budget."""
-    epsilon = getattr(method, "epsilon", None)
-    if epsilon is None:
+    if method.epsilon is None:
         return ["The run has no differential privacy: what averages tell is not bounded.\n"]
-    delta = certificate.get("delta")
-    return [f"Differential privacy: epsilon {epsilon:.4g}{'' if delta is None else f', delta {delta:g}'}.\n"]
+    delta = certificate.get("differential_privacy", {}).get("delta")
+    return [f"Differential privacy: epsilon {method.epsilon:.4g}{'' if delta is None else f', delta {delta:g}'}.\n"]
 
 
 def _certificate(found: Mapping[str, Any], main: str) -> Mapping[str, Any]:

@@ -78,7 +78,8 @@ def deal(
     if peers * SMALLEST > len(dataset):
         raise InvalidInputError(
             f"{peers} peers need at least {peers * SMALLEST} samples ({SMALLEST} each), but the data set "
-            f"{dataset.name!r} has {len(dataset)}; use at most {len(dataset) // SMALLEST} peers"
+            f"{dataset.name!r} has {len(dataset)}; "
+            + (f"use at most {most} peers" if (most := len(dataset) // SMALLEST) > 2 else "bring more samples")
         )
     if dealing not in DEALINGS:
         raise unknown("dealing", dealing, DEALINGS)

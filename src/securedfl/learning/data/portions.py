@@ -94,6 +94,10 @@ def deal(
     for key in ("number", "peers"):
         if key not in settings:
             raise ConfigError(f"the settings to deal by lack {key!r}; hand over those that the app was made with")
+    if not 0 <= int(settings["number"]) < int(settings["peers"]):
+        raise ConfigError(f"there is no peer {settings['number']} among {settings['peers']}; they count from 0")
+    if not 0 <= held_back < 1:
+        raise ConfigError(f"held_back = {held_back} must be a part of the samples, from 0 to less than 1")
     held = data.dataset if _is_loader(data) else data
     size = _size(held)
     described = Dataset(
@@ -136,6 +140,17 @@ def _size(data: Any) -> int:
         if len(sizes) > 1:
             raise InvalidInputError(f"the arrays have different lengths: {', '.join(map(str, sorted(sizes)))}")
         return sizes.pop()
+    parts = list(data.values()) if isinstance(data, Mapping) else data if isinstance(data, list | tuple) else []
+    if isinstance(data, Mapping) or (
+        0 < len(parts) < 5 and all(hasattr(part, "shape") or isinstance(part, list) for part in parts)
+    ):
+        splits = isinstance(data, Mapping) and all(hasattr(part, "column_names") for part in parts)
+        raise InvalidInputError(
+            f"this {type(data).__name__} has several splits ({', '.join(map(str, data))}); deal one of them"
+            if splits
+            else f"a {type(data).__name__} of {len(parts)} arrays cannot be dealt; give a tuple of numpy arrays or "
+            "tensors, (x, y)"
+        )
     if not hasattr(data, "__len__") or not (hasattr(data, "__getitem__") or isinstance(data, Dataset)):
         raise InvalidInputError(
             f"a {type(data).__name__} cannot be dealt: it has no length or no samples by number. Give (x, y), a "
@@ -147,27 +162,56 @@ def _size(data: Any) -> int:
 def _labelled(data: Any, label: Any, size: int, *, needed: bool) -> dict[str, Any]:
     """Return labels as numbers from 0, and how many different ones there are."""
     labels = _column(data, label, size, "label")
-    if labels is None and _is_pair(data) and len(data) > 1:
-        labels = to_numpy(data[-1])
-    if labels is None and isinstance(data, Dataset):
-        labels = data.y
-    if labels is None and getattr(data, "tensors", None):
-        labels = to_numpy(data.tensors[-1])
-    if labels is None and hasattr(data, "targets"):
-        labels = np.asarray(data.targets)
+    if labels is None:
+        labels = _known_labels(data)
+    if labels is not None and labels.dtype.kind == "f" and (np.rint(labels) == labels).all():
+        labels = labels.astype(np.int64)
     if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iubUO":
         if needed:
-            raise ConfigError('dealing = "dirichlet" needs one label per sample; pass label=..., or deal evenly')
+            raise ConfigError(
+                'dealing = "dirichlet" needs one label per sample, a text or a whole number; pass label=..., or deal '
+                "evenly"
+            )
         return {"y": np.zeros(size, dtype=np.int64), "classes": 1}
-    classes, y = np.unique(labels, return_inverse=True)
-    return {"y": y.reshape(-1).astype(np.int64), "classes": len(classes)}
+    classes, y = _numbered(labels, "label")
+    return {"y": y, "classes": classes}
+
+
+def _known_labels(data: Any) -> Array | None:
+    """Return the labels of data that tells them by itself."""
+    if _is_pair(data):
+        return to_numpy(data[-1]) if len(data) > 1 else None
+    if isinstance(data, Dataset):
+        return data.y
+    if getattr(data, "tensors", None):
+        return to_numpy(data.tensors[-1])
+    if hasattr(data, "targets"):
+        return to_numpy(data.targets)
+    if hasattr(data, "indices") and hasattr(data, "dataset"):
+        # a subset
+        inner = _known_labels(data.dataset)
+        return None if inner is None else inner[np.asarray(data.indices)]
+    if hasattr(data, "datasets") and hasattr(data, "cumulative_sizes"):
+        parts = [_known_labels(part) for part in data.datasets]
+        known = [part for part in parts if part is not None]
+        return np.concatenate(known) if len(known) == len(parts) else None
+    return None
+
+
+def _numbered(values: Array, what: str) -> tuple[int, Array]:
+    """Return how many different values there are, and which each one is, as numbers from 0."""
+    try:
+        found, number = np.unique(values, return_inverse=True)
+    except TypeError:
+        raise InvalidInputError(f"not all values of {what} are of one kind; is one of them missing?") from None
+    return len(found), number.reshape(-1).astype(np.int64)
 
 
 def _users(data: Any, user: Any, size: int) -> Array | None:
     found = _column(data, user, size, "user")
     if found is None:
         return data.users if isinstance(data, Dataset) else None
-    return np.unique(found, return_inverse=True)[1].reshape(-1)
+    return _numbered(found, "user")[1]
 
 
 def _column(data: Any, given: Any, size: int, what: str) -> Array | None:
@@ -175,9 +219,10 @@ def _column(data: Any, given: Any, size: int, what: str) -> Array | None:
     if given is None:
         return None
     if isinstance(given, str):
-        names = getattr(data, "column_names", None)
+        # of Hugging Face, or of pandas
+        names = getattr(data, "column_names", getattr(data, "columns", None))
         if names is None or given not in names:
-            known = f" (it has {', '.join(names)})" if names else ""
+            known = "" if names is None else f" (it has {', '.join(map(str, names))})"
             raise ConfigError(f"the data has no column {given!r}{known}; pass one {what} per sample instead")
         given = data[given]
     found = to_numpy(given) if hasattr(given, "shape") else np.asarray(list(given))
@@ -189,21 +234,41 @@ def _column(data: Any, given: Any, size: int, what: str) -> Array | None:
 def _taken(data: Any, places: Array) -> Any:
     """Return some samples, in what held them all."""
     if _is_loader(data):
-        torch = sys.modules["torch"]
-        return type(data)(
-            _taken(data.dataset, places),
-            batch_size=data.batch_size,
-            shuffle=isinstance(data.sampler, torch.utils.data.RandomSampler),
-            num_workers=data.num_workers,
-            collate_fn=data.collate_fn,
-            drop_last=data.drop_last,
-        )
+        return _loader(data, _taken(data.dataset, places))
     if _is_pair(data):
-        return tuple(part[places] for part in data)
+        return tuple(_rows(part, places) for part in data)
     if isinstance(data, Dataset):
         return data.only(places).without_common()
     if hasattr(data, "select") and hasattr(data, "column_names"):
         return data.select(places.tolist())
-    if isinstance(data, list | tuple | str | np.ndarray) or "torch" not in sys.modules:
-        return data[places] if isinstance(data, np.ndarray) else [data[int(place)] for place in places]
+    if hasattr(data, "shape"):
+        return _rows(data, places)
+    if isinstance(data, list | tuple | str) or "torch" not in sys.modules:
+        return [data[int(place)] for place in places]
     return sys.modules["torch"].utils.data.Subset(data, places.tolist())
+
+
+def _rows(array: Any, places: Array) -> Any:
+    """Return some rows of an array, a tensor, or what pandas has."""
+    return array.iloc[places] if hasattr(array, "iloc") else array[places]
+
+
+def _loader(loader: Any, dataset: Any) -> Any:
+    """Return a DataLoader of other samples that is made like one."""
+    tools = sys.modules["torch"].utils.data
+    plain = tools.SequentialSampler, tools.RandomSampler
+    batches = loader.batch_sampler
+    order = loader.sampler if batches is None else getattr(batches, "sampler", None)
+    if type(order) not in plain or type(batches) not in (tools.BatchSampler, type(None)):
+        raise ConfigError(
+            "the DataLoader has a sampler of its own, which cannot be dealt: deal its dataset, and make a loader of "
+            "the part"
+        )
+    return type(loader)(
+        dataset,
+        batch_size=None if batches is None else batches.batch_size,
+        shuffle=isinstance(order, tools.RandomSampler),
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        drop_last=batches is not None and batches.drop_last,
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 MOST_TEXTS = 50
 """Different texts of a column that are still made features of; more are an identifier, or free text."""
+
+STRAYS = 0.1
+"""Up to which part of a column's values texts are mistakes among numbers."""
 
 FEW_CLASSES = 10
 """So many are plausible, however few rows there are."""
@@ -40,16 +45,59 @@ def read_table(path: Path) -> pyarrow.Table:
         import pyarrow
         import pyarrow.csv
         import pyarrow.parquet
+    kind = path.suffix.lower()[1:]
     try:
-        table = pyarrow.parquet.read_table(path) if path.suffix.lower() == ".parquet" else pyarrow.csv.read_csv(path)
+        table = pyarrow.parquet.read_table(path) if kind == "parquet" else _read_csv(path)
+        names = [str(name).strip() for name in table.column_names]
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"{path} is not text in UTF-8; save it in that encoding") from None
     except (OSError, pyarrow.ArrowException) as error:
-        kind = path.suffix.lower()[1:]
         raise InvalidInputError(
             f"{path} cannot be read as {kind} ({str(error).splitlines()[0]}); repair or remove it"
         ) from None
     if not table.num_rows:
         raise InvalidInputError(f"{path} holds no rows; remove it, or fill it")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInputError(f"{path} has two columns that are called {twice!r}; rename one")
+    return table.rename_columns(names)
+
+
+def _read_csv(path: Path) -> pyarrow.Table:
+    """Read a CSV file; where the names stand between semicolons or tabs, so do the values."""
+    import pyarrow.csv
+
+    with path.open("rb") as file:
+        names, first = (file.readline(1 << 20).decode("utf-8-sig", "replace") for _ in range(2))
+    separator = "," if "," in names else next((sign for sign in ";\t|" if sign in names), ",")
+    comma = separator == ";" and re.search(r"(^|;)-?\d+,\d+(;|\s*$)", first) is not None
+    table = pyarrow.csv.read_csv(
+        path,
+        parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(decimal_point="," if comma else "."),
+    )
+    for field in table.schema:
+        if str(field.type).endswith("binary"):
+            # what pyarrow makes of bytes that are no text
+            raise InvalidInputError(
+                f"the column {field.name!r} of {path} is not text in UTF-8; save it in that encoding"
+            )
     return table
+
+
+class Rows:
+    """Where the rows of all tables stand, one table below the other: in which file, counted from 1."""
+
+    def __init__(self, tables: Sequence[tuple[Path, pyarrow.Table]]) -> None:
+        self._counts = [(file, table.num_rows) for file, table in tables]
+
+    def at(self, row: int) -> str:
+        """Return the file and the row in it."""
+        for file, count in self._counts:
+            if row < count:
+                return f"{file}, row {row + 1}"
+            row -= count
+        raise IndexError(row)
 
 
 def has_images(path: Path, columns: Columns) -> bool:
@@ -78,6 +126,21 @@ def table_arrays(tables: Sequence[tuple[Path, pyarrow.Table]], columns: Columns,
     training
         Marks the rows by which numbers are scaled.
     """
+    whole, rows = _merged(tables), Rows(tables)
+    first = tables[0][0]
+    label = _found(whole, columns.label or "label", "label", where=first)
+    found: Arrays = {"labels": _labels(whole[label], label, rows)}
+    if columns.user is not None:
+        user = _found(whole, columns.user, "user", where=first)
+        found["users"] = np.unique(_whole(whole[user], user, rows), return_inverse=True)[1].reshape(-1)
+    chosen = _chosen(whole, columns, taken={label, columns.user}, where=first)
+    pictures = [name for name in chosen if _is_image(whole[name].type)]
+    found["x"] = _pictures(whole, pictures, columns, rows) if pictures else _numbers(whole, chosen, training, rows)
+    return found
+
+
+def _merged(tables: Sequence[tuple[Path, pyarrow.Table]]) -> pyarrow.Table:
+    """Return all tables as one; columns that differ between files are an error that names them."""
     import pyarrow
 
     (first, one), *others = tables
@@ -86,15 +149,25 @@ def table_arrays(tables: Sequence[tuple[Path, pyarrow.Table]], columns: Columns,
             different = sorted(set(table.column_names) ^ set(one.column_names))
             raise InvalidInputError(f"{first} and {file} do not have the same columns: {', '.join(different)}")
     try:
-        whole = pyarrow.concat_tables(
+        return pyarrow.concat_tables(
             [table.select(one.column_names) for _, table in tables], promote_options="permissive"
         )
     except pyarrow.ArrowException as error:
-        raise InvalidInputError(
-            f"the files of {first.parent} differ in what their columns hold ({str(error).splitlines()[0]})"
-        ) from None
-    label = _found(whole, columns.label or "label", "label", where=first)
-    labels = _plain(whole[label], label)
+        reason = str(error).splitlines()[0]
+    for name in one.column_names:
+        kinds = {str(table[name].type): (file, table) for file, table in tables}
+        if len(kinds) > 1 and "string" in kinds:
+            file, table = kinds.pop("string")
+            kind, (other, _) = kinds.popitem()
+            stray = _stray(np.array(table[name].to_pylist(), dtype=object), name, Rows([(file, table)]))
+            reason = stray or f"the column {name!r} holds texts in {file}, but {kind} in {other}"
+            break
+    raise InvalidInputError(f"the files of {first.parent} differ in what their columns hold: {reason}; mend that")
+
+
+def _labels(column: pyarrow.ChunkedArray, label: str, rows: Rows) -> Array:
+    """Return the labels: texts, truth values or whole numbers, fewer than half as many as rows."""
+    labels = _whole(column, label, rows)
     if labels.dtype.kind == "f":
         if not (labels == np.rint(labels)).all():
             raise InvalidInputError(
@@ -107,23 +180,18 @@ def table_arrays(tables: Sequence[tuple[Path, pyarrow.Table]], columns: Columns,
             f"the label column {label!r} has {len(np.unique(labels))} different values in {len(labels)} rows; that is "
             "no class. Name the right column with --label"
         )
-    found: Arrays = {"labels": labels}
-    if columns.user is not None:
-        user = _found(whole, columns.user, "user", where=first)
-        found["users"] = np.unique(_plain(whole[user], user), return_inverse=True)[1].reshape(-1)
-    chosen = _chosen(whole, columns, taken={label, columns.user}, where=first)
-    pictures = [name for name in chosen if _is_image(whole[name].type)]
-    found["x"] = _pictures(whole, pictures, columns) if pictures else _numbers(whole, chosen, training)
-    return found
+    return labels
 
 
 def _found(table: pyarrow.Table, name: str, option: str, *, where: Path) -> str:
     if name not in table.column_names:
         near = difflib.get_close_matches(name, table.column_names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
+        unnamed = any(_is_number(other) for other in table.column_names)
+        first = "; the first line must name the columns" if unnamed and where.suffix.lower() == ".csv" else ""
         raise InvalidInputError(
             f"{where} has no column {name!r}{hint} (it has {', '.join(table.column_names)}); name the right one with "
-            f"--{option}"
+            f"--{option}{first}"
         )
     return name
 
@@ -150,7 +218,7 @@ def _is_image(kind: Any) -> bool:
     return str(kind).endswith("binary")
 
 
-def _pictures(table: pyarrow.Table, names: list[str], columns: Columns) -> Array:
+def _pictures(table: pyarrow.Table, names: list[str], columns: Columns, rows: Rows) -> Array:
     """Decode the one image column."""
     if len(names) > 1 or (columns.features and len(columns.features) > 1):
         raise InvalidInputError(
@@ -165,53 +233,105 @@ def _pictures(table: pyarrow.Table, names: list[str], columns: Columns) -> Array
             raise ValueError("there are no bytes; images must be in the file, not beside it")
         return bytes(data)
 
-    return decode([(f"row {row} of {names[0]!r}", lambda row=row: read(row)) for row in range(len(column))])  # type: ignore[misc]
+    return decode([(f"{rows.at(row)}, {names[0]!r}", lambda row=row: read(row)) for row in range(len(column))])  # type: ignore[misc]
 
 
-def _numbers(table: pyarrow.Table, names: list[str], training: Array) -> Array:
-    """Return numbers, scaled by the training rows, and a feature for each of a few texts."""
+def _numbers(table: pyarrow.Table, names: list[str], training: Array, rows: Rows) -> Array:
+    """Return the features of all columns; those that make none are told together, with the command that does."""
     parts: list[Array] = []
+    bad: dict[str, str] = {}
     for name in names:
-        values = _plain(table[name], name)
-        if values.dtype.kind == "f" or values.dtype.kind in "iu":
-            wide = values.astype(np.float64)
-            mean, deviation = wide[training].mean(), wide[training].std()
-            parts.append(((wide - mean) / (deviation or 1.0))[:, None])
-        elif values.dtype.kind == "b":
-            parts.append(values[:, None])
-        else:
-            texts, number = np.unique(values, return_inverse=True)
-            if len(texts) > MOST_TEXTS:
-                raise InvalidInputError(
-                    f"the column {name!r} has {len(texts)} different texts; columns with more than {MOST_TEXTS} are no "
-                    "features. Name the others with --features, or write an app for text (docs/guides/own-models.md)"
-                )
-            parts.append(number.reshape(-1, 1) == np.arange(len(texts)))
-    return np.concatenate([part.astype(np.float32) for part in parts], axis=1)
+        try:
+            parts.append(_feature(table[name], name, training, rows).astype(np.float32))
+        except InvalidInputError as error:
+            bad[name] = str(error)
+    if bad:
+        good = ",".join(name for name in names if name not in bad)
+        told = "; ".join(list(bad.values())[:3]) + (f"; and {len(bad) - 3} more columns" if len(bad) > 3 else "")
+        advice = f"learn from the other columns: --features {shlex.quote(good)}" if good else "write an app"
+        raise InvalidInputError(
+            f"{told}. Mend that, or {advice} (docs/guides/own-models.md has apps, for text and dates too)"
+        )
+    return np.concatenate(parts, axis=1)
 
 
-def _plain(column: pyarrow.ChunkedArray, name: str) -> Array:
+def _feature(column: pyarrow.ChunkedArray, name: str, training: Array, rows: Rows) -> Array:
+    """Return numbers, scaled by the training rows, or a feature for each of a few texts."""
+    values = _plain(column, name, rows)
+    if values.dtype.kind in "fiu":
+        wide = values.astype(np.float64)
+        mean, deviation = wide[training].mean(), wide[training].std()
+        scaled: Array = ((wide - mean) / (deviation or 1.0))[:, None]
+        if not np.isfinite(scaled).all():
+            raise InvalidInputError(f"the column {name!r} holds numbers that are too large to be scaled")
+        return scaled
+    if values.dtype.kind == "b":
+        return values[:, None]
+    if stray := _stray(values, name, rows):
+        raise InvalidInputError(stray)
+    texts, number = np.unique(values, return_inverse=True)
+    if len(texts) > MOST_TEXTS:
+        raise InvalidInputError(f"the column {name!r} has {len(texts)} different texts, more than {MOST_TEXTS}")
+    result: Array = number.reshape(-1, 1) == np.arange(len(texts))
+    return result
+
+
+def _stray(values: Array, name: str, rows: Rows) -> str:
+    """Tell of a text among numbers, which makes all of them texts; an empty string if there is none, or many."""
+    texts, number, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)
+    odd = np.array([not _is_number(text) for text in texts])
+    strays = int(counts[odd].sum())
+    if not 0 < strays <= len(values) * STRAYS:
+        return ""
+    row = int(np.flatnonzero(odd[number.reshape(-1)])[0])
+    return (
+        f"the column {name!r} holds {str(values[row])!r:.40} ({rows.at(row)}), while {len(values) - strays} of its "
+        f"{len(values)} values are numbers"
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _whole(column: pyarrow.ChunkedArray, name: str, rows: Rows) -> Array:
+    """Return a column as `_plain` does; what is wrong with it says what to do."""
+    try:
+        return _plain(column, name, rows)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error}; mend that, or name another column") from None
+
+
+def _plain(column: pyarrow.ChunkedArray, name: str, rows: Rows) -> Array:
     """Return a column of numbers, truth values or texts as an array; gaps and other types are errors."""
-    from pyarrow import types
+    from pyarrow import float64, string, types
 
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if types.is_decimal(column.type):
+        column = column.cast(float64())
+    if "string" in str(column.type):
+        # there are three kinds of them
+        column = column.cast(string())
     kind = column.type
-    if not (
-        types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_boolean(kind)
-        or types.is_string(kind)
-        or types.is_large_string(kind)
-    ):
+    if types.is_null(kind):
+        raise InvalidInputError(f"the column {name!r} is empty")
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_string(kind)):
+        raise InvalidInputError(f"the column {name!r} holds {kind}, which is neither number, text, nor truth value")
+    values: Array = np.array(column.to_pylist()) if types.is_string(kind) else column.to_numpy()
+    gaps = column.is_null().to_numpy()
+    if types.is_string(kind):
+        gaps = gaps | np.array([text is None or not text.strip() for text in column.to_pylist()])
+    if gaps.any():
+        count, first = int(gaps.sum()), rows.at(int(np.flatnonzero(gaps)[0]))
         raise InvalidInputError(
-            f"the column {name!r} holds {kind}, which is neither number, text, truth value nor image; name other "
-            "columns with --features"
+            f"the column {name!r} has {count} empty value{'s' * (count > 1)} ({'first in ' * (count > 1)}{first})"
         )
-    if column.null_count:
-        raise InvalidInputError(f"the column {name!r} has {column.null_count} empty values; fill or remove those rows")
-    values: Array = np.array(column.to_pylist()) if not types.is_floating(kind) else column.to_numpy()
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise InvalidInputError(f"the column {name!r} holds NaN or infinity in row {row}; fill or remove that row")
+        raise InvalidInputError(f"the column {name!r} holds NaN or infinity ({rows.at(row)})")
     return values

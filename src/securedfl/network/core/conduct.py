@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from typing import Any
 
 from securedfl.network.core import events as ev
-from securedfl.network.core.messages import Failure, Result, Started, Status, Try
+from securedfl.network.core.messages import Failure, Result, Started, Try
 from securedfl.network.core.state import Rules, State
 from securedfl.network.core.views import GRACE, Views
 
@@ -25,17 +25,17 @@ class Conduct:
         self._fetching: ev.Fetch | None = None
         self._over_since: float | None = None
 
-    def about(self, status: Status) -> Status:
-        """Return a status that says what this peer has done."""
-        return replace(
-            status,
-            ready=self._ready,
-            forgot=self._forgot,
-            shared=self._shared,
-            holds=self._holds,
-            failed=self._failed,
-            model=self._model,
-        )
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What this peer has done, as a `Status` says it."""
+        return {
+            "ready": self._ready,
+            "forgot": self._forgot,
+            "shared": self._shared,
+            "holds": self._holds,
+            "failed": self._failed,
+            "model": self._model,
+        }
 
     def take(self, event: ev.Event) -> None:
         """Take in what the data plane did."""

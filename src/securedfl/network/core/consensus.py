@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import PRECOMMIT, PREVOTE, Decided, Promise, Proposal, Vote
+from securedfl.network.core.proofs import Signed
 
 NIL = b""
 MOST_BALLOTS = 16
@@ -37,11 +38,8 @@ class Judge(Protocol):
     def value(self, entry: Entry) -> bytes:
         """Return what a vote for an entry names: a digest of it and of the state that it follows."""
 
-    def sign_vote(self, vote: Vote) -> Vote:
-        """Return the vote with this peer's signature."""
-
-    def sign_proposal(self, proposal: Proposal) -> Proposal:
-        """Return the proposal with this peer's signature."""
+    def signed(self, item: Signed) -> Signed:
+        """Return an item with this peer's signature."""
 
 
 class Consensus:
@@ -98,7 +96,7 @@ class Consensus:
         return self.voters[(self.index + self.ballot) % len(self.voters)]
 
     def add_vote(self, vote: Vote) -> bool:
-        """Take a vote whose signature was checked; return whether it is new. The first in its place counts."""
+        """Take a vote whose signature was checked; return whether something may follow. The first in a place counts."""
         place = self.votes.setdefault((vote.kind, vote.ballot), {})
         if vote.peer in place:
             return False
@@ -106,7 +104,8 @@ class Consensus:
         held = [ballot for kind, ballot in self.votes if kind == vote.kind and vote.peer in self.votes[kind, ballot]]
         if len(held) > MOST_BALLOTS:
             del self.votes[vote.kind, min(held)][vote.peer]
-        return True
+        waits = self.timer is not None or self._cast(PREVOTE) is not None
+        return len(place) >= self.quorum or vote.ballot > self.ballot or not waits
 
     def add_proposal(self, proposal: Proposal) -> None:
         """Take a proposal whose signatures were checked."""
@@ -157,6 +156,8 @@ class Consensus:
 
     def _ahead(self) -> int:
         """Return the highest ballot that somebody honest has reached: more peers than may lie voted in it or later."""
+        if all(ballot <= self.ballot for _, ballot in self.votes):
+            return self.ballot
         highest: dict[int, int] = {}
         for (_, ballot), place in self.votes.items():
             for peer in place:
@@ -178,7 +179,7 @@ class Consensus:
             if wanted is None:
                 return False
             entry, since, polka = wanted, -1, ()
-        made = self._judge.sign_proposal(Proposal(self.me, self.index, self.ballot, entry, since, polka))
+        made = self._judge.signed(Proposal(self.me, self.index, self.ballot, entry, since, polka))
         self.add_proposal(made)
         self.news.append(made)
         return True
@@ -200,13 +201,10 @@ class Consensus:
 
     def _engaged(self) -> bool:
         """Say whether something is to be decided: this peer wants it, or more others than may lie have voted."""
+        if self.ballot > 0 or self.ballot in self.proposals:
+            return True
         others = {peer for place in self.votes.values() for peer in place}
-        return (
-            self.ballot > 0
-            or self.ballot in self.proposals
-            or len(others) > self.lying
-            or self._judge.want() is not None
-        )
+        return len(others) > self.lying or self._judge.want() is not None
 
     def _precommit(self, now: float) -> bool:
         """Lock and precommit what a quorum prevoted, or nil (lines 34 to 46, 61 to 64)."""
@@ -255,7 +253,7 @@ class Consensus:
         return self.votes.get((kind, self.ballot), {}).get(self.me)
 
     def _vote(self, kind: int, value: bytes) -> bool:
-        vote = self._judge.sign_vote(Vote(self.me, self.index, self.ballot, kind, value))
+        vote = self._judge.signed(Vote(self.me, self.index, self.ballot, kind, value))
         self.add_vote(vote)
         self.news.append(vote)
         if kind == PREVOTE:

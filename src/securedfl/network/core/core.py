@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from securedfl.network.core.conduct import Conduct
 from securedfl.network.core.consensus import Consensus
 from securedfl.network.core.entries import Abandon, Admit, Ask, Entry, Remove, Start
 from securedfl.network.core.messages import (
+    MOST_ENTRIES,
     MOST_PROPOSALS,
     Boot,
     Decided,
@@ -20,11 +22,11 @@ from securedfl.network.core.messages import (
     Proposal,
     Record,
     Signer,
-    Started,
     Status,
+    Stored,
     Vote,
 )
-from securedfl.network.core.proofs import Proofs
+from securedfl.network.core.proofs import Proofs, Signed, add_to
 from securedfl.network.core.sense import Sense, timeout
 from securedfl.network.core.state import Rules, State, reduce, refusal
 from securedfl.network.core.telling import Telling
@@ -43,7 +45,11 @@ class Core:
         What the log says, and its entries with their votes.
     refused
         How many items of each peer did not count.
+    stretch
+        Of how many old entries one keeps its votes.
     """
+
+    stretch = MOST_ENTRIES
 
     def __init__(self, me: int, genesis: State, rules: Rules, signer: Signer, incarnation: str, now: float) -> None:
         self.me, self.rules, self.incarnation = me, rules, incarnation
@@ -54,7 +60,7 @@ class Core:
         self._ask: Ask | None = None
         self._leaving = False
         self._promise: Promise | None = None
-        self._status = Status(me, incarnation, 0, 0)
+        self._status, self._facts = Status(me, incarnation, 0, 0), dict[str, Any]()
         self._beat, self._boot, self._sequence = now, 0, 0
         self._former: set[str] = set()
         self._supply = Supply()
@@ -78,22 +84,19 @@ class Core:
         now: float,
     ) -> Core:
         """Return the core as it was when the last of these records was written; records of others are an error."""
-        core = cls(me, genesis, rules, signer, incarnation, now)
-        for record in records:
-            if isinstance(record, Boot):
-                if (record.run, record.incarnation) != (genesis.run, incarnation):
-                    raise RunFolderError("the state folder belongs to another run or peer; name the right folder")
-                core._boot = record.count
-            elif isinstance(record, Promise):
-                core._promise = record
-            elif isinstance(record, Started):
-                core.conduct.started = (record.round, record.attempt)
-            elif core._proofs.proven(record):
-                core._append(record)
-            elif record.index >= core.state.length:
-                raise RunFolderError(f"entry {record.index} of the stored log is damaged; remove it and what follows")
-        core._writes = [Boot(genesis.run, incarnation, core._boot + 1)]
-        core._boot += 1
+        core, stored = cls(me, genesis, rules, signer, incarnation, now), Stored.of(records)
+        before = stored.boot or Boot(genesis.run, incarnation, 0)
+        if (before.run, before.incarnation) != (genesis.run, incarnation):
+            raise RunFolderError("the state folder belongs to another run or peer; name the right folder")
+        core._promise = stored.promise
+        if stored.started is not None:
+            core.conduct.started = (stored.started.round, stored.started.attempt)
+        core._take_entries(stored.log, core._append)
+        # those without votes at the end, which a crash left alone, will come again
+        if any(record.votes for index, record in stored.entries.items() if index >= core.state.length):
+            raise RunFolderError(f"entry {core.state.length} of the stored log is damaged; remove it and what follows")
+        core._boot = before.count + 1
+        core._writes = [Boot(genesis.run, incarnation, core._boot)]
         core._telling.now = []
         core._index()
         return core
@@ -120,14 +123,12 @@ class Core:
                     self._receive(sender, message)
             self._wanted = None
             self.consensus.advance(self.now)
-            if self.consensus.decision is None:
-                break
             self._write_promise()
             self._outbox += self.consensus.news
+            self.consensus.news = []
+            if self.consensus.decision is None:
+                break
             self._decide(self.consensus.decision)
-        self._write_promise()
-        self._outbox += self.consensus.news
-        self.consensus.news = []
         self._others += self.conduct.next(self.state, self.views)
         if self.conduct.record is not None:
             self._writes.append(self.conduct.record)
@@ -147,8 +148,6 @@ class Core:
                 self._ask = ask
             case ev.Leaving():
                 self._leaving = True
-            case ev.Tick():
-                pass
             case _:
                 self.conduct.take(event)
 
@@ -159,19 +158,17 @@ class Core:
         self._links.add(sender)
         self._direct[sender] = self.now
         self._stirred = self._stirred or sender not in self._status.reaches
-        for decided in message.decided:
-            if decided.index == self.state.length:
-                if not self._proofs.proven(decided):
-                    return self._refuse(sender, "an entry without its votes")
-                self._decide(decided)
-                self._stirred = self._news = True
+        following = [decided for decided in message.decided if decided.index >= self.state.length]
+        if not self._take_entries(following, self._decide):
+            return self._refuse(sender, "an entry without its votes")
         for status in message.statuses:
             if status.peer == sender:
                 self._supply.lengths[sender] = status.length
             if not self._take_status(status):
                 return self._refuse(sender, "a status that is not signed by its peer")
-        indices = [proposal.index for proposal in message.proposals] + [vote.index for vote in message.votes]
-        if self.state.length + 1 in indices and [kept for kept, _ in self._early].count(sender) < MOST_EARLY:
+        ahead = self.state.length + 1
+        early = any(v.index == ahead for v in message.votes) or any(p.index == ahead for p in message.proposals)
+        if early and [kept for kept, _ in self._early].count(sender) < MOST_EARLY:
             # its sender has decided this index already; it counts as soon as this peer has
             self._early.append((sender, message))
         for proposal in message.proposals:
@@ -188,13 +185,22 @@ class Core:
                 self._stirred = self.consensus.add_vote(vote) or self._stirred
         return None
 
+    def _take_entries(self, entries: Sequence[Decided], take: Callable[[Decided], None]) -> bool:
+        """Take the next entries, as far as they are proven; return False if one that should be is not."""
+        while entries and entries[0].index == self.state.length:
+            proven = self._proofs.run(entries)
+            if not proven:
+                return proven is not None
+            for decided in proven:
+                take(decided)
+            entries = entries[len(proven) :]
+            self._stirred = self._news = True
+        return True
+
     def _take_status(self, status: Status) -> bool:
         """Take in what a peer says about itself; return False if it did not sign that."""
-        known = self.views.statuses.get(status.peer)
-        if status.peer == self.me or not status.newer(known):
-            return True
-        peer = self.state.peer(status.peer)
-        if peer is None:
+        known, peer = self.views.statuses.get(status.peer), self.state.peer(status.peer)
+        if peer is None or status.peer == self.me or not status.newer(known):
             return True
         # before the first entry whoever comes is welcome, unless another folder of the same peer is there
         other = known and known.incarnation != status.incarnation and self.views.present(peer.number, self.state)
@@ -204,8 +210,11 @@ class Core:
             return True
         if not self._proofs.said(status, status.incarnation):
             return False
+        if not self.state.length:
+            self.views.note_folder(status)
         if admitted:
-            self._stirred = self.views.take(status, self.state) or self._stirred
+            new = self.views.take(status, self.state) or status.length < self.state.length
+            self._stirred = self._stirred or new
         else:
             self.views.strangers[status.peer] = (status, self.now)
             self._stirred = True
@@ -220,7 +229,7 @@ class Core:
 
     def _append(self, decided: Decided) -> None:
         before, entry = self.state, decided.entry
-        self.log.append(decided)
+        add_to(self.log, decided, self.stretch)
         self.state = reduce(before, entry, self.rules)
         if self.state.round != before.round:
             self.views.round_since = self.views.not_before = self.now
@@ -241,16 +250,15 @@ class Core:
 
     def _index(self) -> None:
         """Get ready for the next index."""
-        mine = self.state.peer(self.me)
-        may_vote = mine is not None and (mine.incarnation == self.incarnation or not self.state.length)
-        state = self.state
+        state, mine = self.state, self.state.peer(self.me)
+        may_vote = mine is not None and (mine.incarnation == self.incarnation or not state.length)
         self._proofs = Proofs(state, self.rules, self._signer, self.me, self.incarnation)
         self.sense = Sense(state, self.rules, self.views)
         self.consensus = Consensus(
             state.length,
             self._proofs.voters,
             self._proofs.quorum,
-            self.rules.lying if state.length else 0,
+            self.rules.lying,
             self.me,
             may_vote,
             self,
@@ -267,9 +275,12 @@ class Core:
 
     def allows(self, entry: Entry) -> bool:
         """Say whether the log allows an entry; the first one must also name this peer's state folder."""
-        if isinstance(entry, Start) and self.incarnation not in entry.incarnations:
+        if refusal(self.state, entry, self.rules):
             return False
-        return not refusal(self.state, entry, self.rules)
+        if not isinstance(entry, Start):
+            return True
+        named = zip(self.state.roster, entry.incarnations, strict=True)
+        return any(peer.number == self.me and name == self.incarnation for peer, name in named)
 
     def agrees(self, entry: Entry) -> bool:
         """Say whether an entry makes sense, as far as this peer sees now."""
@@ -279,27 +290,21 @@ class Core:
         """Return what a vote for an entry names."""
         return self._proofs.value(entry)
 
-    def sign_vote(self, vote: Vote) -> Vote:
-        """Return the vote with this peer's signature."""
-        return replace(vote, signature=self._proofs.signature(vote))
-
-    def sign_proposal(self, proposal: Proposal) -> Proposal:
-        """Return the proposal with this peer's signature."""
-        return replace(proposal, signature=self._proofs.signature(proposal))
+    def signed(self, item: Signed) -> Signed:
+        """Return an item with this peer's signature."""
+        return self._proofs.signed(item)
 
     def _renew_status(self) -> None:
-        """Say about this peer what is true now."""
+        """Say about this peer what is true now; that its log is longer is no news."""
         silence = SILENCE * self.state.settings.heartbeat
         reaches = tuple(sorted(p for p in self._links if self.now - self._direct.get(p, -1e12) <= silence))
-        about = self.conduct.about(self._status)
-        before = self._status.length
-        status = replace(about, boot=self._boot, leaving=self._leaving, asks=self._ask, length=before, reaches=reaches)
-        if status != self._status:
-            self._news = True
-        status = status if before == self.state.length else replace(status, length=self.state.length)
-        if status != self._status:
-            self._status = status
-            self.views.take(status, self.state)
+        facts = {**self.conduct.facts, "reaches": reaches, "leaving": self._leaving, "asks": self._ask}
+        if facts != self._facts:
+            self._facts, self._news = facts, True
+        elif self._status.length == self.state.length:
+            return
+        self._status = replace(self._status, boot=self._boot, length=self.state.length, **facts)
+        self.views.take(self._status, self.state)
 
     def _write_promise(self) -> None:
         promise = self.consensus.promise
@@ -316,19 +321,16 @@ class Core:
         if self._links and (due or self._news or self._outbox):
             sends.append(ev.Send(tuple(sorted(self._links)), self._gossip(due)))
         sends += self._supply.next(self._links, self.state, self.log, self.now)
-        writes: list[ev.Action] = [ev.Write(record) for record in self._writes]
         wake = ev.Wake(min([self._beat, *self.consensus.due]))
-        actions = [*writes, *sends, *self._others, *self._telling.now, wake]
-        self._telling.now = []
-        self._writes, self._others, self._outbox, self._news = [], [], [], False
+        actions = [*map(ev.Write, self._writes), *sends, *self._others, *self._telling.now, wake]
+        self._writes, self._others, self._outbox, self._telling.now, self._news = [], [], [], [], False
         return actions
 
     def _gossip(self, everything: bool) -> Gossip:
         statuses: tuple[Status, ...] = ()
         if everything or self._news:
             self._sequence += 1
-            self._status = replace(self._status, sequence=self._sequence)
-            self._status = replace(self._status, signature=self._proofs.signature(self._status))
+            self._status = self.signed(replace(self._status, sequence=self._sequence))
             self.views.take(self._status, self.state)
             statuses = (self._status,)
         if not everything:

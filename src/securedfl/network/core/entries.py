@@ -79,7 +79,7 @@ class OfPeer(Struct, frozen=True, array_like=True, tag=True):
 
 
 class Start(Struct, frozen=True, array_like=True, tag=True):
-    """The first entry, confirmed by every peer: the incarnations of all, in the order of the roster."""
+    """The first entry, confirmed by all but those that may lie: the incarnations of all, in the order of the roster."""
 
     incarnations: Annotated[tuple[Text, ...], Meta(max_length=MOST_PEERS)]
 
@@ -147,6 +147,9 @@ class End(Struct, frozen=True, array_like=True, tag=True):
 
     reason: Text
 
+
+Voting = Start | Add | Remove | Renew | Admit
+"""Entries that change who votes, or with which key."""
 
 Ask = Add | Remove | Move | Renew | Settings | End
 """What an operator may ask for at any site."""

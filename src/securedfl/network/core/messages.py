@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Annotated, Protocol
 
@@ -121,7 +123,10 @@ class Proposal(Struct, frozen=True, array_like=True):
 
 
 class Decided(Struct, frozen=True, array_like=True, tag=True):
-    """An entry with the quorum of precommits that decided it. Anybody can check it, whoever handed it over."""
+    """An entry with the quorum of precommits that decided it. Anybody can check it, whoever handed it over.
+
+    An old one may come without votes: those of a later entry name a digest of the state, and so of all entries before.
+    """
 
     index: Number
     entry: Entry
@@ -176,6 +181,45 @@ class Started(Struct, frozen=True, array_like=True, tag=True):
 
 
 Record = Boot | Decided | Promise | Started
+
+
+@dataclass
+class Stored:
+    """What counts of the records on a disk: the last of each kind, and of entries the last at each index."""
+
+    boot: Boot | None = None
+    promise: Promise | None = None
+    started: Started | None = None
+    entries: dict[int, Decided] = field(default_factory=dict)
+
+    def add(self, record: Record) -> None:
+        """Take in the next record."""
+        match record:
+            case Boot():
+                self.boot = record
+            case Promise():
+                self.promise = record
+            case Started():
+                self.started = record
+            case Decided(index):
+                self.entries[index] = record
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> Stored:
+        """Return what counts of these records, in the order in which they were written."""
+        stored = cls()
+        for record in records:
+            stored.add(record)
+        return stored
+
+    @property
+    def log(self) -> list[Decided]:
+        """The entries in their order."""
+        return [self.entries[index] for index in sorted(self.entries)]
+
+    def with_log(self, log: Iterable[Decided]) -> list[Record]:
+        """Return all records, with this log."""
+        return [*log, *(record for record in (self.boot, self.promise, self.started) if record is not None)]
 
 
 class Signer(Protocol):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
-from securedfl.network.core.entries import Entry
+from msgspec.structs import replace
+
+from securedfl.network.core.entries import Entry, Voting
 from securedfl.network.core.messages import (
     PRECOMMIT,
     PREVOTE,
@@ -16,7 +19,9 @@ from securedfl.network.core.messages import (
     digest,
     signed_part,
 )
-from securedfl.network.core.state import Rules, State, needed, refusal, voters
+from securedfl.network.core.state import Rules, State, needed, reduce, refusal, voters
+
+Signed = TypeVar("Signed", Status, Vote, Proposal)
 
 
 class Proofs:
@@ -37,13 +42,13 @@ class Proofs:
         """Return what a vote for an entry names: a digest of it and of the state that it follows."""
         return digest(self._state.run, self._state.length, entry, self._before)
 
-    def signature(self, item: Status | Vote | Proposal) -> bytes:
-        """Return this peer's signature of an item."""
+    def signed(self, item: Signed) -> Signed:
+        """Return an item with this peer's signature."""
         peer = self._state.peer(self._me)
         # no state folder is admitted before the first entry, so votes on it name none
         incarnation = self._incarnation if self._state.length or isinstance(item, Status) else ""
         data = signed_part(self._state.run, incarnation, item)
-        return self._signer.sign(peer.key if peer else b"", data)
+        return replace(item, signature=self._signer.sign(peer.key if peer else b"", data))
 
     def said(self, item: Status | Vote | Proposal, incarnation: str) -> bool:
         """Say whether the peer that an item names signed it, from this state folder."""
@@ -74,8 +79,34 @@ class Proofs:
             return False
         return self._enough(decided.votes, PRECOMMIT, decided.votes[0].ballot, self.value(decided.entry))
 
+    def run(self, entries: Sequence[Decided]) -> Sequence[Decided] | None:
+        """Return the next entries up to the first with votes, which prove all of them; none of them if none has.
+
+        None if they are not proven. An entry that changes who votes needs votes of its own: else it could name those
+        that prove it.
+        """
+        state = self._state
+        for count, decided in enumerate(entries, start=1):
+            if decided.votes:
+                proofs = Proofs(state, self._rules, self._signer, self._me, self._incarnation)
+                return entries[:count] if proofs.proven(decided) else None
+            entry = decided.entry
+            if decided.index != state.length or isinstance(entry, Voting) or refusal(state, entry, self._rules):
+                return None
+            state = reduce(state, entry, self._rules)
+        return ()
+
     def _enough(self, votes: Sequence[Vote], kind: int, ballot: int, value: bytes) -> bool:
         """Say whether these are enough votes of different voters for one value."""
         wanted = (kind, self._state.length, ballot, value)
         fit = {vote.peer for vote in votes if (vote.kind, vote.index, vote.ballot, vote.value) == wanted}
         return len(fit) == len(votes) >= self.quorum and all(self.voted(vote) for vote in votes)
+
+
+def add_to(log: list[Decided], decided: Decided, stretch: int) -> None:
+    """Add an entry to a log. At the end of a stretch its votes prove all of it, so that others lose theirs."""
+    log.append(decided)
+    if decided.votes and len(log) % stretch == 0:
+        old = log[-stretch:-1]
+        bare = [one if isinstance(one.entry, Voting) else Decided(one.index, one.entry, ()) for one in old]
+        log[-stretch:-1] = bare

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from securedfl.network.core.entries import (
     Abandon,
     Admit,
@@ -24,7 +26,9 @@ from securedfl.network.core.entries import (
 )
 from securedfl.network.core.messages import Result, Try
 from securedfl.network.core.state import Rules, State, refusal, voters
-from securedfl.network.core.views import GRACE, SILENCE, TRIES, Views, cover
+from securedfl.network.core.views import GRACE, SILENCE, TRIES, Pair, Views, cover
+
+Trouble = tuple[set[int], list[Pair]]
 
 
 class Sense:
@@ -57,13 +61,14 @@ class Sense:
             yield self._begin()
         elif state.phase == "begun":
             yield from asked
-            yield self._abandon()
+            yield self._abandon(self._trouble())
             yield self._commit()
         else:
             yield from asked
             yield self._done()
-            yield self._without()
-            yield self._abandon()
+            trouble = self._trouble()
+            yield self._without(trouble)
+            yield self._abandon(trouble)
 
     def agrees(self, entry: Entry) -> bool:
         """Say whether a fresh proposal of an allowed entry makes sense to this peer."""
@@ -76,13 +81,18 @@ class Sense:
                 none = (mine.round, mine.attempt) != (round, attempt)
                 return mine == result or (none and len(self.views.holders(result, self.state)) > self.rules.lying)
             case Without(_, _, lost):
-                return set(lost) <= {*self.state.lost, *self._helpless(), *(p for pair in self._pairs() for p in pair)}
+                helpless, pairs = self._trouble()
+                return set(lost) <= {*self.state.lost, *helpless, *(peer for pair in pairs for peer in pair)}
             case Start():
-                return entry == self._start()
+                return self._start() is not None and all(
+                    name in self.views.folders.get(peer.number, ())
+                    for peer, name in zip(self.state.roster, entry.incarnations, strict=True)
+                    if peer.number != self.views.me
+                )
             case Commit():
                 return self._commit() is not None
             case Abandon():
-                return self._abandon() is not None
+                return self._abandon(self._trouble()) is not None
             case Void():
                 return self._void() is not None
             case Admit():
@@ -91,9 +101,11 @@ class Sense:
                 return entry in self.views.asked(self.rules.lying)
 
     def _start(self) -> Start | None:
+        """Return the state folders of all; liars may be gone again, or name one folder here and another there."""
         views, roster = self.views, self.state.roster
         missing = tuple(peer.number for peer in roster if not views.present(peer.number, self.state))
-        if missing:
+        known = all(peer.number in views.statuses for peer in roster)
+        if not known or len(missing) > self.rules.lying:
             self.waiting = ("the first start needs every peer once", missing)
             return None
         return Start(tuple(views.statuses[peer.number].incarnation for peer in roster))
@@ -161,36 +173,39 @@ class Sense:
         shared = all(peer in statuses and statuses[peer].shared == now for peer in state.members)
         return Commit(state.round, state.attempt) if shared else None
 
-    def _helpless(self) -> set[int]:
-        """Return the members without whom the attempt must go on, if it can."""
+    def _trouble(self) -> Trouble:
+        """Return the members without whom the attempt must go on, if it can, and the pairs that keep it from that."""
         views, state = self.views, self.state
-        left = [peer for peer in state.members if peer not in state.lost]
-        return {peer for peer in left if views.lost(peer, state) or views.broken(state, peer)}
-
-    def _pairs(self) -> list[tuple[int, int]]:
-        """Return the pairs of members that keep the attempt from going on."""
-        state, views, helpless = self.state, self.views, self._helpless()
-        left = set(state.members) - set(state.lost) - helpless
+        left = {peer for peer in state.members if peer not in state.lost}
+        helpless = {peer for peer in left if views.lost(peer, state) or views.broken(state, peer)}
+        left -= helpless
         stuck = [] if helpless else [pair for pair in views.stuck(state, state.attempt) if left.issuperset(pair)]
-        return [*views.apart(left, state, grace=True), *stuck]
+        return helpless, [*views.apart(left, state, grace=True), *stuck]
 
-    def _without(self) -> Without | None:
-        state, helpless, pairs = self.state, self._helpless(), self._pairs()
+    def _without(self, trouble: Trouble) -> Without | None:
+        state, (helpless, pairs) = self.state, trouble
         lost = tuple(sorted({*state.lost, *helpless, *cover(pairs)}))
         return Without(state.round, state.attempt, lost) if lost != state.lost else None
 
-    def _abandon(self) -> Abandon | None:
-        """Return the end of an attempt in which somebody is lost, failed, late, or apart from another."""
+    def _abandon(self, trouble: Trouble) -> Abandon | None:
+        """Return the end of an attempt in which somebody is lost, failed, late, or apart, or that is in the way."""
         state, views = self.state, self.views
         if state.phase == "committed":
             if views.results(state, self.rules.lying):
                 return None
-            without = self._without()
+            without = self._without(trouble)
             if without is not None and not refusal(state, without, self.rules):
                 return None
         late = state.phase == "begun" and not state.bound and any(views.late(peer, state) for peer in state.members)
-        trouble = late or self._helpless() or self._pairs()
-        return Abandon(state.round, state.attempt) if trouble else None
+        return Abandon(state.round, state.attempt) if late or any(trouble) or self._in_the_way() else None
+
+    def _in_the_way(self) -> bool:
+        """Say whether operators ask for another roster: an attempt of which nothing was opened makes way for it."""
+        if self.state.phase != "begun":
+            return False
+        idle = replace(self.state, phase="idle")
+        asked = (ask for ask in self.views.asked(self.rules.lying) if not isinstance(ask, Settings | End))
+        return any(not refusal(idle, ask, self.rules) for ask in asked)
 
     def _done(self) -> Done | None:
         """Return the result, once more disks have it than may lie or be lost."""

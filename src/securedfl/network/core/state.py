@@ -142,9 +142,9 @@ def quorum(n: int, lying: int) -> int:
 
 
 def needed(state: State, rules: Rules) -> int:
-    """Return how many votes decide the next entry: a quorum; for the first entry, all."""
+    """Return how many votes decide the next entry: a quorum; for the first entry, all but those that may lie."""
     n = len(voters(state))
-    return quorum(n, rules.lying) if state.length else n
+    return quorum(n, rules.lying) if state.length else n - rules.lying
 
 
 def reduce(state: State, entry: Entry, rules: Rules) -> State:

@@ -17,6 +17,8 @@ GRACE = 2
 """For so many heartbeats more nobody acts on a loss, or on a link that is down."""
 TRIES = 3
 """Attempts of a round after which peers that only make it fail are left out."""
+MOST_FOLDERS = 8
+"""State folders of one peer that are remembered before the first entry."""
 
 Pair = tuple[int, int]
 
@@ -31,12 +33,13 @@ class Views:
         self.strangers: dict[int, tuple[Status, float]] = {}
         self.admitted: dict[int, float] = {}
         self.granted: dict[Ask, int] = {}
+        self.folders: dict[int, tuple[str, ...]] = {}
         self._heard: dict[int, float] = {}
         self._back: dict[int, float] = {}
         self._apart: dict[Pair, float] = {}
 
     def take(self, status: Status, state: State) -> bool:
-        """Take a newer status, whose signature was checked; return whether it says something new."""
+        """Take a newer status, whose signature was checked; return whether it says more than a longer log."""
         peer = status.peer
         if not self.present(peer, state):
             self._back[peer] = self.now
@@ -49,7 +52,13 @@ class Views:
         self.statuses[peer] = status
         if before is None or before.reaches != status.reaches:
             self._look_at(peer, state)
-        return before is None or replace(before, sequence=status.sequence, signature=status.signature) != status
+        same = {"sequence": status.sequence, "length": status.length, "signature": status.signature}
+        return before is None or replace(before, **same) != status
+
+    def note_folder(self, status: Status) -> None:
+        """Note before the first entry from which state folders a peer signed: a liar may name several."""
+        others = (name for name in self.folders.get(status.peer, ()) if name != status.incarnation)
+        self.folders[status.peer] = (status.incarnation, *others)[:MOST_FOLDERS]
 
     def forget(self, number: int) -> None:
         """Forget a peer that was removed, or whose state folder is another one now."""
@@ -75,7 +84,7 @@ class Views:
         if peer == self.me:
             return 0.0
         silent = self.now - self._heard.get(peer, self.began)
-        if silent <= 0 or not self.leaving(peer):
+        if silent > 0 and not self.leaving(peer):
             silent -= SILENCE * state.settings.heartbeat
         return silent if silent > 0 else 0.0
 
@@ -121,18 +130,20 @@ class Views:
 
     def apart(self, peers: Iterable[int], state: State, *, grace: bool) -> list[Pair]:
         """Return the pairs of these peers that do not hear each other, at all or for longer than the grace."""
+        if not self._apart:
+            return []
         among, patience = set(peers), GRACE * state.settings.heartbeat if grace else -1.0
         pairs = sorted(pair for pair in self._apart if among.issuperset(pair))
         return [pair for pair in pairs if self.now - self._apart[pair] > patience]
 
     def stuck(self, state: State, attempt: int) -> list[Pair]:
         """Return pairs of members, the second of which the first waits for in vain, in the attempt as it stands."""
-        found = [
+        found = sorted(
             (peer, other)
-            for peer, failed in ((peer, status.failed) for peer, status in sorted(self.statuses.items()))
-            if (failed.round, failed.attempt) == (state.round, attempt) and failed.lost == state.lost
+            for peer, failed in ((peer, status.failed) for peer, status in self.statuses.items())
+            if failed.round == state.round and failed.attempt == attempt and failed.lost == state.lost
             for other in failed.peers
-        ]
+        )
         waiting = {peer for peer, _ in found}
         # whoever waits itself is not to blame, unless they wait for each other
         return [pair for pair in found if pair[1] not in waiting] or found
@@ -160,11 +171,8 @@ class Views:
 
     def results(self, state: State, lying: int) -> list[Result]:
         """Return the results of the running attempt that more peers than may lie have stored, the most common first."""
-        found = dict.fromkeys(
-            status.holds
-            for _, status in sorted(self.statuses.items())
-            if (status.holds.round, status.holds.attempt) == (state.round, state.attempt)
-        )
+        now = (state.round, state.attempt)
+        found = {s.holds for s in self.statuses.values() if (s.holds.round, s.holds.attempt) == now}
         counts = {result: len(self.holders(result, state)) for result in found}
         return sorted((r for r in found if counts[r] > lying), key=lambda r: (-counts[r], r.digest))
 
@@ -179,10 +187,10 @@ class Supply:
     def next(self, peers: Iterable[int], state: State, log: Sequence[Decided], now: float) -> list[Send]:
         """Return the next entries for each of these peers; the same ones again only after a heartbeat."""
         sends = []
-        for peer in sorted(peers):
-            length = self.lengths.get(peer, state.length)
+        for peer in sorted(peer for peer in peers if self.lengths.get(peer, state.length) < state.length):
+            length = self.lengths[peer]
             sent, at = self._sent.get(peer, (-1, now))
-            if length < state.length and (length != sent or now - at >= state.settings.heartbeat):
+            if length != sent or now - at >= state.settings.heartbeat:
                 self._sent[peer] = (length, now)
                 sends.append(Send((peer,), Gossip(state.run, decided=tuple(log[length : length + MOST_ENTRIES]))))
         return sends

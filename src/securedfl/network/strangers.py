@@ -1,0 +1,45 @@
+"""Peers of the roster that have another run: other settings, or another model. Pure: it is told the time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from securedfl.network.letters import RUN, differences
+
+PATIENCE = 10.0
+"""Seconds that a peer stays after it has met another run than its own, so that all others hear of it too."""
+
+
+class Strangers:
+    """Who has another run than this peer, and whether that ends it.
+
+    Parameters
+    ----------
+    mine
+        What this peer tells the others when it meets them.
+    """
+
+    def __init__(self, mine: Mapping[str, str]) -> None:
+        self._mine = dict(mine)
+        self._found: dict[str, str] = {}
+        self._until = 0.0
+
+    def hear(self, name: str, theirs: dict[str, str], now: float) -> str:
+        """Take note of what another peer tells; return what differs, in words, or an empty string."""
+        found = differences(self._mine, theirs)
+        text = found and f"{name} has other settings: {found}; all sites need the same federation.toml and model"
+        if theirs.get(RUN, self._mine.get(RUN)) == self._mine.get(RUN):
+            self._found.pop(name, None)
+        else:
+            self._until = self._until if self._found else now + PATIENCE
+            self._found[name] = text
+        return text
+
+    def trouble(self, now: float, *, begun: bool) -> str:
+        """Return why this peer can never begin; empty if it can, or while others may not have heard of it yet.
+
+        Once a run has begun it goes on: then it is the other peer that cannot take part.
+        """
+        if begun or not self._found or now < self._until:
+            return ""
+        return "; ".join(sorted(self._found.values())) + "; mend that, then start all sites again"

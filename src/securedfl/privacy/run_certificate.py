@@ -1,0 +1,87 @@
+"""What a run certifies about each of its private methods: as a value, in words, and as JSON holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from securedfl.privacy.budget import words
+from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.certificate import Certificate
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCertificate:
+    """What a run certifies about one method.
+
+    Attributes
+    ----------
+    method
+        Its name.
+    certificate
+        What coalitions learn from an average.
+    required_collusion, allow_exposure, masks, remark
+        What was asked for, and what the reader must know about this run.
+    over_rounds
+        What holds over rounds, in words.
+    plan, epsilon, end
+        Of differential privacy, if there is any: what is spent, how much was so far, and how much will be at the end
+        (None: as planned).
+    """
+
+    method: str
+    certificate: Certificate
+    required_collusion: int
+    allow_exposure: bool
+    masks: str
+    remark: str
+    over_rounds: str
+    plan: Plan | None = None
+    epsilon: float = 0.0
+    end: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        """All of it in words."""
+        return " ".join(filter(None, [self._budget, self.certificate.sentence, self.over_rounds]))
+
+    @property
+    def _budget(self) -> str:
+        if self.plan is None:
+            return ""
+        return words.sentence(self.plan, self.epsilon, self.end, examined=self.certificate.exhaustive)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as JSON holds them; what does not apply is left out."""
+        values = {
+            **self.certificate.to_dict(),
+            "method": self.method,
+            "required_collusion": self.required_collusion,
+            "allow_exposure": self.allow_exposure,
+            "masks": self.masks,
+            **({"remark": self.remark} if self.remark else {}),
+            "sentence": self.sentence,
+            "over_rounds": self.over_rounds,
+        }
+        if self.plan is not None:
+            values["differential_privacy"] = {
+                **words.to_dict(self.plan, self.epsilon, self.end),
+                "sentence": self._budget,
+            }
+        return values
+
+
+def told(certificates: Sequence[RunCertificate]) -> str:
+    """Return the sentence of the only certificate; nothing if there are none, or several."""
+    return certificates[0].sentence if len(certificates) == 1 else ""
+
+
+def to_plain(certificates: Sequence[RunCertificate]) -> dict[str, Any]:
+    """Return one certificate, or one per method if several methods are private, as JSON holds them."""
+    return dict(only({one.method: one.to_dict() for one in certificates}))
+
+
+def only(by_method: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what a file holds: the entry itself if there is one, else all by method."""
+    return next(iter(by_method.values())) if len(by_method) == 1 else by_method

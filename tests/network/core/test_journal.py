@@ -1,0 +1,44 @@
+"""The journal of a state folder: what survives a restart."""
+
+from __future__ import annotations
+
+from securedfl.network import journal as journals
+from securedfl.network.core.entries import End, Peer, Settings
+from securedfl.network.core.messages import Boot, Decided, Promise, Vote
+from securedfl.network.core.state import State
+from securedfl.network.journal import Journal
+
+ROSTER = tuple(Peer(number, f"p{number}", f"host{number}:1", b"key") for number in range(3))
+
+
+def opened(folder, run="run"):
+    journal = Journal(folder, State(run, ROSTER, Settings(1)))
+    count = max((record.count for record in journal.records), default=0)
+    journal.append([Boot(run, journal.incarnation, count + 1)], [])
+    journal.close()
+    return journal.incarnation, count
+
+
+def test_the_name_of_a_folder_that_others_may_have_heard_stays(tmp_path):
+    name, count = opened(tmp_path)
+    assert count == 0
+    assert opened(tmp_path) == (name, 1)
+    other, count = opened(tmp_path, "another run")
+    assert count == 0
+    assert other != name
+
+
+def test_a_long_journal_is_written_anew_with_the_log_as_it_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(journals, "MOST_RECORDS", 20)
+    journal = Journal(tmp_path, State("run", ROSTER, Settings(1)))
+    log = [Decided(index, End("why"), ()) for index in range(29)]
+    for index, entry in enumerate(log):
+        voted = Decided(index, entry.entry, (Vote(0, index, 0, 1, b"v"),))
+        journal.append([voted, Promise(index, 0)], log[: index + 1])
+    journal.close()
+    again = Journal(tmp_path, State("run", ROSTER, Settings(1)))
+    again.close()
+    entries = [record for record in again.records if isinstance(record, Decided)]
+    assert [entry.index for entry in entries] == list(range(29))
+    assert not any(entry.votes for entry in entries[:11])
+    assert [record for record in again.records if isinstance(record, Promise)] == [Promise(28, 0)]

@@ -1,0 +1,33 @@
+"""Peers that have another run than this one: what is told, and whom it ends."""
+
+from securedfl.network.strangers import PATIENCE, Strangers
+
+MINE = {"run": "a", "model": "6 values", "model.w": "float32[6]", "seed": "0"}
+OTHER = {**MINE, "run": "b", "model": "8 values", "model.w": "float32[8]"}
+
+
+def test_another_model_ends_a_peer_that_has_not_begun_after_all_could_hear_of_it():
+    met = Strangers(MINE)
+    told = met.hear("p1", OTHER, 100.0)
+    assert "p1 has other settings: model is 8 values there and 6 values here; model.w is float32[8] there" in told
+    assert "run is" not in told
+    # a later one does not put it off
+    met.hear("p2", OTHER, 100.0 + PATIENCE / 2)
+    assert met.trouble(100.0 + PATIENCE - 0.1, begun=False) == ""
+    why = met.trouble(100.0 + PATIENCE, begun=False)
+    assert why.startswith("p1 has other settings")
+    assert "; p2 has other settings" in why
+    assert why.endswith("mend that, then start all sites again")
+    assert met.trouble(1000.0, begun=True) == ""
+
+
+def test_a_peer_that_was_mended_in_time_ends_nobody():
+    met = Strangers(MINE)
+    met.hear("p1", OTHER, 100.0)
+    assert met.hear("p1", MINE, 105.0) == ""
+    assert met.trouble(1000.0, begun=False) == ""
+    # settings that the log decides on may differ
+    assert "seed is 1 there" in met.hear("p1", {**MINE, "seed": "1"}, 1001.0)
+    # and so may what an older version does not tell
+    assert met.hear("p1", {"model": "6 values"}, 1001.0)
+    assert met.trouble(2000.0, begun=False) == ""
