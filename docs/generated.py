@@ -39,6 +39,7 @@ SECTIONS = {
         "guides/frameworks",
         "guides/network",
         "guides/containers",
+        "guides/watching",
         "guides/operations",
         "guides/privacy",
         "guides/differential-privacy",
