@@ -8,7 +8,7 @@ SCHEDULES ?= 1000
 SEED   ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-lora test test-adapters test-docs docs notebooks dist sbom lint bench simulate campaign clean
+.PHONY: help demo demo-lora test test-adapters test-browser test-docs docs notebooks screenshots dist sbom lint bench rivals simulate campaign clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
@@ -45,6 +45,12 @@ sbom: $(VENV)-sbom/.ready $(VENV)-site/.ready  ## list what a site installs, as 
 	mkdir -p build
 	$(VENV)-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --validate --output-file build/sbom.json $(VENV)-site/bin/python
 
+test-browser: $(VENV)/.browser  ## test reports and the live page in headless Chromium (apt-get install chromium)
+	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
+
+screenshots: $(VENV)/.browser  ## make the pictures of pages in docs/pictures
+	$(BIN)/python -m tests.browser.screenshots docs/pictures
+
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -53,6 +59,9 @@ lint: $(READY)  ## check style and types
 bench: $(READY)  ## measure speed and memory, as ratios within one run
 	for script in benchmarks/*.py; do echo; echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
+rivals: $(READY)  ## run rival systems beside ours, each in its own environment: ARGS="--smoke", ARGS="--write"
+	$(BIN)/python benchmarks/rivals/run.py $(ARGS)
+
 simulate: $(READY)  ## run a federation through random faults in a simulated world: SCHEDULES=100000 SEED=0
 	$(BIN)/python -m tests.network.world --schedules $(SCHEDULES) --seed $(SEED) $(ARGS)
 
@@ -60,13 +69,17 @@ campaign: $(READY)  ## kill, stop, cut and fill the disks of real processes: ARG
 	$(BIN)/python -m tests.network.campaign $(ARGS)
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower $(VENV)-docs $(VENV)-sbom $(VENV)-site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower $(VENV)-docs $(VENV)-sbom $(VENV)-site .venv-rivals build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,dp,tensorboard,dev]'
+	touch $@
+
+$(VENV)/.browser: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
 	touch $@
 
 $(VENV)-adapters/.ready: pyproject.toml constraints.txt

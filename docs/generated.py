@@ -57,7 +57,7 @@ SECTIONS = {
         "reference/files",
         "reference/errors",
     ],
-    "Evidence": ["evidence/evaluation", "evidence/reliability"],
+    "Evidence": ["evidence/evaluation", "evidence/comparison", "evidence/scale", "evidence/reliability"],
     "Project": ["project/contributing", "project/changelog", "project/security"],
 }
 """The pages of the site, in their order. A page that is missing here is an error of the build."""

@@ -7,6 +7,8 @@ vector of a round to the end of the round at the last node.
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 import threading
 import time
@@ -75,7 +77,7 @@ def main() -> None:
 
     set_standalone_settings()
     Settings.general.DISABLE_RAY = True
-    Settings.training.AGGREGATION_TIMEOUT = 300
+    Settings.training.AGGREGATION_TIMEOUT = 60
     logger.set_level("ERROR")
     nodes = [node(peer) for peer in range(ARGS.peers)]
     for each in nodes:
@@ -87,7 +89,12 @@ def main() -> None:
     watch.begin()
     with watch.average():
         nodes[0].set_start_learning(rounds=rounds, epochs=1, trainset_size=ARGS.peers)
-        wait_to_finish(nodes, timeout=20 * rounds)
+        try:
+            wait_to_finish(nodes, timeout=60 * rounds)
+        except TimeoutError as error:
+            print(f"p2pfl did not finish {rounds} rounds: {error}", file=sys.stderr, flush=True)
+            # its threads would keep this process
+            os._exit(1)
     mean = nodes[-1].learner.get_model().get_parameters()[0]
     # bytes and processor are of all rounds
     whole = watch.result(ARGS, largest_error=largest_error(mean, ARGS.peers))
@@ -105,7 +112,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    import os
-
     os.chdir(tempfile.mkdtemp())
     main()

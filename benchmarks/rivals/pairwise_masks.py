@@ -22,6 +22,8 @@ def main() -> None:
 
     args = arguments(__doc__)
     design = best(args.peers, 3, 0)
+    # three shares per peer need three partitions
+    design = design if design.gap >= 3 else best(args.peers, 2, 0)
     if args.protocol == "pairwise":
         protocol = partial(pairwise, design=design)
     else:

@@ -50,6 +50,7 @@ class Wish:
     most: int | None = None
     data_dir: Path | None = None
     workers: str | None = None
+    device: str | None = None
     resume: bool = False
     no_train: bool = False
     estimate: bool = False
@@ -67,6 +68,8 @@ class Wish:
         machine: dict[str, Any] = {} if self.data_dir is None else {"data_dir": self.data_dir}
         if self.workers is not None:
             machine["workers"] = int(self.workers) if self.workers.isdecimal() else self.workers
+        if self.device is not None:
+            machine["device"] = self.device
         return needed_runs(
             self.preset(name),
             self.out,
@@ -87,7 +90,7 @@ class Wish:
     @property
     def chosen(self) -> dict[str, object]:
         """What was chosen instead of the preset's settings."""
-        keys = ("scale", "seeds", "datasets", "peers", "rounds", "initial", "most")
+        keys = ("scale", "seeds", "datasets", "peers", "rounds", "initial", "device", "most")
         return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
 
     def command(self, name: str) -> str:
@@ -121,6 +124,7 @@ OPTIONS: dict[str, Any] = {
     "most": typer.Option(metavar="N", help="The largest number of peers.", show_default="60"),
     "data_dir": typer.Option(metavar="DIR", help="Folder that holds the data sets; or SECUREDFL_DATA_DIR."),
     "workers": typer.Option(metavar="auto|NUMBER", help="Processes that train peers."),
+    "device": typer.Option(metavar="cpu|cuda|mps", help="Where models are trained.", show_default="cpu"),
     "resume": typer.Option("--resume", help="Continue runs that were stopped."),
     "no_train": typer.Option("--no-train", help="Train nothing: show what is there, and what is missing."),
     "estimate": typer.Option(
@@ -141,6 +145,7 @@ HELP = {
     - `securedfl reproduce table --data-dir data --datasets femnist --peers 9 --seeds 0-2`
     - `securedfl reproduce table --data-dir data --scale 0.1` : a tenth of rounds, users and width
     - `securedfl reproduce table --datasets cifar10 --scale rounds=0.2,users=0.1,width=0.25 --resume`
+    - `securedfl reproduce table --data-dir data --datasets cifar10 --device cuda --workers 1` : in full, on a GPU
     """,
     "curves": """Test accuracy per round (Figure 3), from the same runs as the table.
 

@@ -31,7 +31,7 @@ from securedfl.experiments.runs.found import (
     differences,
     mean,
 )
-from securedfl.experiments.statistics.judging import Rule, below, unknown, within
+from securedfl.experiments.statistics.judging import Rule, below, judged, within
 from securedfl.experiments.statistics.paired import Difference
 from securedfl.experiments.table import AVERAGING, COLUMNS, against_fedavg
 from securedfl.reporting.page import Table
@@ -200,12 +200,9 @@ def _row(cell: MethodsCell, method: str) -> list[str]:
 
 def _ends(cells: Sequence[MethodsCell], method: str, rule: Rule) -> Iterator[Check]:
     """Judge how far a method's last model is from FedAvg's."""
-    for cell in cells:
-        ours, theirs = cell.curve(method), cell.curve("fedavg")
-        if ours and theirs:
-            difference = cell.against.get(method)
-            points = 100 * (ours[-1] - theirs[-1])
-            yield rule(cell.place, difference) if difference else unknown(cell.place, points)
+    both = [(cell, cell.curve(method), cell.curve("fedavg")) for cell in cells]
+    ended = [(cell.place, 100 * (a[-1] - b[-1]), cell.against.get(method)) for cell, a, b in both if a and b]
+    return judged(ended, rule)
 
 
 def _key(key: str) -> str:
@@ -233,8 +230,7 @@ def _same(cells: Sequence[IterationsCell], iterations: Sequence[int]) -> Iterato
 
 def _counted(cells: Sequence[IterationsCell], count: int, rule: Rule) -> Iterator[Check]:
     """Judge how far a number of iterations is from two."""
-    for cell in cells:
-        points = 100 * (cell.best(count) - cell.best(2))
-        if math.isfinite(points):
-            place, difference = f"{cell.place}, {count} against 2", cell.against.get(str(count))
-            yield rule(place, difference) if difference else unknown(place, points)
+    points = [100 * (cell.best(count) - cell.best(2)) for cell in cells]
+    places = [f"{cell.place}, {count} against 2" for cell in cells]
+    found = [cell.against.get(str(count)) for cell in cells]
+    return judged(zip(places, points, found, strict=True), rule)

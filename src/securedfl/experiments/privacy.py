@@ -13,7 +13,7 @@ from securedfl.experiments.figures import Curve, Panel, panels
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Plot, Result, Tell, round_records, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
-from securedfl.experiments.statistics.judging import Rule, above, unknown
+from securedfl.experiments.statistics.judging import Rule, above, judged
 from securedfl.experiments.statistics.paired import Difference
 from securedfl.federation.run_folder.files import LEDGER, read_object
 from securedfl.reporting.page import Table
@@ -150,11 +150,8 @@ def _above(found: Sequence[PrivacyCell]) -> Iterator[Check]:
 
 
 def _judged(found: Sequence[PrivacyCell], other: str, rule: Rule) -> Iterator[Check]:
-    for cell in found:
-        points = 100 * (cell.final("distributed") - cell.final(other))
-        if math.isfinite(points):
-            difference = cell.against.get(other)
-            yield rule(cell.place, difference) if difference else unknown(cell.place, points)
+    points = [100 * (cell.final("distributed") - cell.final(other)) for cell in found]
+    return judged([(c.place, p, c.against.get(other)) for c, p in zip(found, points, strict=True)], rule)
 
 
 def _ratio(found: Sequence[PrivacyCell]) -> Iterator[Check]:

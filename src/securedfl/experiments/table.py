@@ -12,7 +12,7 @@ from securedfl.experiments import paper
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Result, Tell, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
-from securedfl.experiments.statistics.judging import Rule, above, below, unknown, within
+from securedfl.experiments.statistics.judging import Rule, above, below, judged, within
 from securedfl.experiments.statistics.paired import Difference, Scored, contrast
 from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.correctness import Which
@@ -202,20 +202,18 @@ def _findings(every: Sequence[TableCell]) -> Iterator[Finding]:
 
 
 def _judged(cells: Sequence[TableCell], method: str, rule: Rule) -> Iterator[Check]:
-    """Judge a method's difference from FedAvg in each cell that has both."""
-    for cell in cells:
-        points = 100 * (cell.best(method) - cell.best("fedavg"))
-        if math.isfinite(points):
-            difference = cell.against.get(method)
-            yield rule(cell.place, difference) if difference else unknown(cell.place, points)
+    """Judge a method's difference from FedAvg in each cell."""
+    points = [100 * (cell.best(method) - cell.best("fedavg")) for cell in cells]
+    return judged([(c.place, p, c.against.get(method)) for c, p in zip(cells, points, strict=True)], rule)
 
 
 def _hurt(cells: Sequence[TableCell]) -> Iterator[Check]:
     """Check that more peers, each with less data, hurt Local-Only."""
-    for cell in cells:
-        if (few := cell.fewer) is not None:
-            place = f"from {few.peers} to {cell.peers} peers{cell.marks}"
-            yield below(place, few.difference) if few.difference else unknown(place, few.points)
+    known = [(cell, cell.fewer) for cell in cells if cell.fewer is not None]
+    return judged(
+        [(f"from {few.peers} to {cell.peers} peers{cell.marks}", few.points, few.difference) for cell, few in known],
+        below,
+    )
 
 
 def _notes(data: TableData) -> list[str]:

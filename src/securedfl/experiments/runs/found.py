@@ -212,12 +212,12 @@ def spread(values: Sequence[float]) -> float:
 
 
 def _belongs(config: TrainConfig, preset: Preset, variant: str) -> bool:
-    """Tell whether a run's settings are an experiment's, apart from data set, peers, seed, scale and start."""
+    """Tell whether a run's settings are an experiment's, apart from data set, peers, seed, scale, start and device."""
     iterations = config.iterations if preset.train_by_iterations else None
     if iterations is not None and iterations not in preset.iterations:
         return False
     values = settings(preset, config.dataset, config.peers, config.seed, iterations, variant)
-    values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width}
+    values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width, "device": config.device}
     if preset.starts:
         values["initial"] = config.initial
     return not config.changed_from(TrainConfig.resolve(values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from securedfl.experiments.results import Check, signed
 from securedfl.experiments.statistics.paired import Difference
@@ -46,9 +46,17 @@ def samples_needed(difference: Difference, least: float, most: float) -> float:
     return difference.predictions * (difference.half / distance) ** 2 if distance else math.inf
 
 
-def unknown(place: str, points: float) -> Check:
-    """Return that a difference cannot be judged, because it was not kept which predictions were right."""
-    return Check(f"{place}: {signed(points)}, no interval: which predictions were right was not kept", "not decided")
+def judged(found: Iterable[tuple[str, float, Difference | None]], rule: Rule) -> Iterator[Check]:
+    """Judge a difference at each place where both methods finished, given in points and, if known, with its interval.
+
+    Without an interval nothing is decided: it was not kept which predictions were right.
+    """
+    for place, points, difference in found:
+        if difference is not None:
+            yield rule(place, difference)
+        elif math.isfinite(points):
+            told = f"{place}: {signed(points)}, no interval: which predictions were right was not kept"
+            yield Check(told, "not decided")
 
 
 def _needed(difference: Difference, least: float, most: float) -> str:

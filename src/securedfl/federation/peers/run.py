@@ -22,7 +22,7 @@ from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import BudgetSpentError, check_budget
-from securedfl.federation.gate import save_account, save_certificate
+from securedfl.federation.gate import save_account
 from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Status, Tell
@@ -82,12 +82,12 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         site = Site.of(config)
         learner = make_learner(site.federation, config, path.resolve().parent)
         site = site.chosen_by(learner.common).planned(learner.schema, learner.samples)
-        write_data(out, data_of(learner, config.name))
-        save_certificate(out, site.certificates)
         say(Certified(told(site.certificates)))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
+        # now, too: the folder of a peer that is killed gives a report of what it reached
+        _save_account(member, learner)
         stack.callback(_save_account, member, learner)
         metrics = Lines(out / METRICS, AGAIN)
         stack.callback(metrics.close)
@@ -330,7 +330,7 @@ def _save_account(member: Membership, learner: Learner) -> None:
             peers=len(state.roster),
             rounds=state.settings.rounds - 1,
             seed=config.seed,
-            samples=Samples(train=learner.samples, test=0 if last is None else last.count or 0),
+            samples=Samples(train=learner.samples, test=(learner.held.test if last is None else last.count) or 0),
             design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
             methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
             certificate=to_plain(certificates),
