@@ -8,7 +8,7 @@ SCHEDULES ?= 1000
 SEED   ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-lora test test-adapters test-docs docs notebooks dist sbom lint bench rivals simulate campaign clean
+.PHONY: help demo demo-lora test test-adapters test-browser test-docs docs notebooks screenshots dist sbom lint bench rivals simulate campaign clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
@@ -37,13 +37,19 @@ notebooks: $(VENV)-docs/.ready  ## run the notebooks again and store what they p
 	$(VENV)-docs/bin/python docs/run_notebooks.py
 
 dist: $(VENV)-docs/.ready  ## make wheel and source distribution in dist/, and check them
-	rm -rf dist
+	rm -rf dist build/lib
 	$(VENV)-docs/bin/python -m build --no-isolation --outdir dist .
 	$(VENV)-docs/bin/python -m twine check --strict dist/*
 
-sbom: $(VENV)-sbom/.ready  ## list what a site installs, as CycloneDX, in build/sbom.json
+sbom: $(VENV)-sbom/.ready $(VENV)-site/.ready  ## list what a site installs, as CycloneDX, in build/sbom.json
 	mkdir -p build
-	$(VENV)-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --validate --output-file build/sbom.json $(BIN)/python
+	$(VENV)-sbom/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --validate --output-file build/sbom.json $(VENV)-site/bin/python
+
+test-browser: $(VENV)/.browser  ## test reports and the live page in headless Chromium (apt-get install chromium)
+	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
+
+screenshots: $(VENV)/.browser  ## make the pictures of pages in docs/pictures
+	$(BIN)/python -m tests.browser.screenshots docs/pictures
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
@@ -63,13 +69,17 @@ campaign: $(READY)  ## kill, stop, cut and fill the disks of real processes: ARG
 	$(BIN)/python -m tests.network.campaign $(ARGS)
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower $(VENV)-docs $(VENV)-sbom .venv-rivals build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower $(VENV)-docs $(VENV)-sbom $(VENV)-site .venv-rivals build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,dp,tensorboard,dev]'
+	touch $@
+
+$(VENV)/.browser: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
 	touch $@
 
 $(VENV)-adapters/.ready: pyproject.toml constraints.txt
@@ -91,7 +101,15 @@ $(VENV)-docs/.ready: pyproject.toml constraints.txt
 	$(VENV)-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[learn,data,dp,docs]'
 	touch $@
 
-$(VENV)-sbom/.ready: constraints.txt $(READY)
+# what a site has, and nothing for tests
+$(VENV)-site/.ready: pyproject.toml constraints.txt
+	test -x $(VENV)-site/bin/python || $(PYTHON) -m venv $(VENV)-site
+	$(VENV)-site/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(VENV)-site/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt '.[learn,data,dp]'
+	$(VENV)-site/bin/python -m pip uninstall --quiet --yes pip
+	touch $@
+
+$(VENV)-sbom/.ready: constraints.txt
 	test -x $(VENV)-sbom/bin/python || $(PYTHON) -m venv $(VENV)-sbom
 	$(VENV)-sbom/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt cyclonedx-bom
 	touch $@

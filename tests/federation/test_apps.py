@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -305,6 +306,34 @@ def test_an_app_that_cannot_be_made_or_imported(module, workers):
     (module / "my_import.py").write_text("import not_installed\n")
     with pytest.raises(AppError, match="No module named 'not_installed'"):
         train("my_import:make", out=module / "run")
+
+
+def test_an_app_may_choose_the_optimiser_of_the_common_model(tmp_path):
+    def choosing(common, odd=False):
+        def make(settings):
+            return replace(points(settings), common_optimizer=None if odd and settings["number"] else common)
+
+        return make
+
+    given = {"peers": 4, "rounds": 3, "methods": "secured"}
+    table = {"kind": "adam", "learning_rate": 0.5}
+    train(choosing(table), out=tmp_path / "app", **given)
+    train(choosing(None), out=tmp_path / "set", common_optimizer="adam", common_learning_rate=0.5, **given)
+    train(choosing(None), out=tmp_path / "none", **given)
+    app, settings, none = (load_file(tmp_path / run / "model.safetensors")["centre"] for run in ("app", "set", "none"))
+    assert app == settings != none
+    assert 'common_optimizer = "adam"' in (tmp_path / "app" / "config.toml").read_text()
+    assert resume(tmp_path / "app", app=choosing(table), changes={"rounds": 4}).methods["secured"].rounds == 4
+    for make, settings, message in (
+        (choosing("adm"), {}, "common_optimizer = 'adm' in common_optimizer of the app: must be"),
+        (choosing({"kind": "adam", "rate": 1.0}), {}, "unknown key 'rate' in common_optimizer of"),
+        (choosing({"kind": "momentum", "adaptivity": 0.1}), {}, "takes none; leave it away"),
+        (choosing("adam"), {"common_optimizer": "yogi"}, "'yogi' in the settings and 'adam' in the app"),
+        (choosing("adam", odd=True), {}, "the app of peer 1 chooses nothing for the common model"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            train(make, out=tmp_path / "wrong", **given, **settings)
+    assert not (tmp_path / "wrong").exists()
 
 
 def test_peers_begin_alike_and_draw_apart(tmp_path):

@@ -12,15 +12,19 @@ from torch import nn
 
 import securedfl
 from securedfl.errors import ConfigError, PrivacyError
-from securedfl.federation.budget.planning import check_privacy
+from securedfl.federation.budget.planning import check_privacy, make_plan
 from securedfl.federation.budget.protection import protect
 from securedfl.federation.budget.task import Chance
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.gate import save_account
+from securedfl.federation.methods import averaging, choose_design
 from securedfl.federation.peers.config import FederationConfig
+from securedfl.federation.run_folder.metrics import Row, Tried
 from securedfl.federation.train import resume
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.privacy.budget.plan import Plan, settled
+from securedfl.privacy.budget.words import pair
 from securedfl.protocols import InsecureSeededDraw
 from securedfl.reporting.report import write_report
 
@@ -174,6 +178,33 @@ def test_real_peers_cannot_change_for_how_many_rounds_noise_was_settled():
 
     assert made(2).hash == made(20).hash
     assert made(2, privacy=SITE).hash != made(20, privacy=SITE).hash
+
+
+def test_the_sentence_tells_of_the_rounds_that_an_operator_asked_for(tmp_path):
+    """Without a budget nothing stops a longer run, so what it spends at its end is what must be said."""
+    wish = {"unit": "site", "clip": 1.0, "delta": 1e-3, "noise_multiplier": 3.0}
+    config = TrainConfig.resolve({"peers": 9, "protocol": "shares", "rounds": 5, "privacy": wish})
+    design = choose_design(config)
+    plan = make_plan(config, averaging(config, "secured", design), size=100, dtype="float32", records=None)
+    rows = [Row(method="secured", round=round) for round in range(4)]
+
+    def promised(rounds, rows=rows):
+        longer = config.model_copy(update={"rounds": rounds})
+        save_account(tmp_path, longer, design, rows, plans={"secured": plan})
+        return json.loads((tmp_path / "certificate.json").read_text())["differential_privacy"]
+
+    assert promised(5)["epsilon_at_the_end"] == plan.planned
+    told = promised(20)
+    assert (told["epsilon"], told["epsilon_at_the_end"]) == (plan.epsilon({9: 3}), plan.epsilon({9: 20}))
+    end, now = (pair(plan.epsilon({9: rounds}), 1e-3) for rounds in (20, 3))
+    assert f"{end}-differentially private" in told["sentence"]
+    assert f"if everybody takes part until then (so far {now})" in told["sentence"]
+    # who was missing is missing in the noise, too
+    fewer = [*rows[:3], Row(method="secured", round=3, tried=(Tried(0, 0, tuple(range(7)), True),))]
+    assert promised(20, fewer)["epsilon_at_the_end"] == plan.epsilon({9: 19, 7: 1}) > told["epsilon_at_the_end"]
+    done = promised(3)
+    assert done["epsilon_at_the_end"] == done["epsilon"]
+    assert "everybody" not in done["sentence"]
 
 
 def test_tables_are_refused_for_records_because_all_rows_scale_them(tmp_path):

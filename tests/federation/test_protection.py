@@ -15,7 +15,8 @@ from hypothesis.extra.numpy import arrays
 from securedfl.designs import best
 from securedfl.federation.bringing import Bringing
 from securedfl.federation.budget.account import epsilon_by_round, fewest, spent
-from securedfl.federation.budget.protection import protect, rounded, site_steps, whole_steps
+from securedfl.federation.budget.protection import protect, rounded, site_steps, whole_steps, with_central_noise
+from securedfl.federation.budget.task import Chance, private_steps
 from securedfl.privacy.budget.plan import Plan, settled
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.protocols.noise import bound_of, skellam
@@ -118,6 +119,35 @@ def test_each_site_adds_its_part_of_the_noise():
     assert np.var(drawn) == pytest.approx(SITE.variance, rel=0.05)
     assert 8 * SITE.variance == pytest.approx((2.0 * SITE.clip_steps) ** 2)
     np.testing.assert_array_equal(drawn[0], skellam(SITE.variance)(300, keys(0)()))
+
+
+@pytest.mark.parametrize(("noise", "times"), [("central", 1.0), ("distributed", math.sqrt(9 / 7)), ("local", 3.0)])
+def test_the_mean_of_all_sites_has_the_noise_that_is_promised(noise, times):
+    """As runs compute it: what each of nine sites brings, two of whom may collude, against a server that all trust."""
+    learning_rate, size = 2.0, 20_000
+    alone = noise == "local"
+    plan = settled(
+        replace(
+            RECORD,
+            noise=noise,
+            collusion=2,
+            size=size,
+            scale=1.0 if alone else learning_rate * 9 / (RECORD.sampling * RECORD.units),
+        ),
+        epsilon=None,
+        capacity=None if alone else 2**31 - 1,
+    )
+    nothing = np.zeros(size, dtype=np.float32)
+    if alone:
+        steps, chance = private_steps(plan, seed=5), Chance(plan, 5)
+        brought = [learning_rate * chance.noisy(nothing, k, 1, 0) / steps.expected for k in range(9)]
+    else:
+        brought = [protect(nothing, plan, keys(k)).vector for k in range(9)]
+    mean = with_central_noise(np.mean(brought, axis=0), plan, keys(9))
+    expected = learning_rate * plan.clip * plan.noise_multiplier * times / (plan.sampling * plan.units)
+    # the standard error of a deviation over so many numbers is half a percent
+    assert mean.std() == pytest.approx(expected, rel=0.025)
+    assert plan.noise_in_mean * plan.clip * learning_rate == pytest.approx(expected)
 
 
 def test_no_residual_is_kept_that_would_tell_of_data_in_another_round():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import securedfl
@@ -13,7 +13,7 @@ from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.run_folder.card import card
 from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
-from securedfl.federation.run_folder.model import About, common_parts, read_model, save_model
+from securedfl.federation.run_folder.model import MODEL, About, common_parts, read_model, save_model
 from securedfl.federation.run_folder.reader import read_run
 from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, read_summary
 from securedfl.federation.task import make_task
@@ -156,3 +156,27 @@ def test_the_card_of_a_run_with_a_budget_and_of_one_without_a_round():
     empty = Summary(peers=3, rounds=2, methods={"secured": MethodSummary(label="SecureD-FL")})
     assert "No round was scored." in card(empty, [], "secured")
     assert "No certificate" in card(empty, [], "secured")
+
+
+ABOUT = {"method": "secured", "model": "linear", "shape": [1, 8, 8], "classes": 10}
+HOSTILE = {
+    "not JSON": "{",
+    "a list": "[]",
+    "deep": "[" * 100_000,
+    "text for a number": json.dumps({**ABOUT, "classes": "10"}),
+    "a number for text": json.dumps({**ABOUT, "method": 5}),
+    "a path for a method": json.dumps({**ABOUT, "method": "../../secret"}),
+    "no method": "{}",
+    "another shape": json.dumps({**ABOUT, "shape": [1, 9, 9]}),
+    "negative": json.dumps({**ABOUT, "classes": -3}),
+    "huge": json.dumps({**ABOUT, "shape": [10**6, 10**6, 10**6]}),
+    "large": json.dumps({**ABOUT, "classes": 10**8}),
+    "wide": json.dumps({**ABOUT, "model": "mlp", "width": 1e300}),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_model_with_hostile_metadata_is_refused_by_name(tmp_path, text):
+    save_file(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).state_dict(), tmp_path / MODEL, {"securedfl": text})
+    with pytest.raises(RunFolderError, match=r"model\.safetensors is damaged \(.*\); restore it from a copy"):
+        securedfl.load(tmp_path)

@@ -74,6 +74,30 @@ def tell_another_round(path):
     path.write_bytes(changed)
 
 
+def _with_checksum(**changes):
+    about = {"format": 2, "method": "local", "round": 1, "peers": 9, "identity": {}, **changes}
+    return json.dumps({**about, "checksum": checkpoint._checksum(about, {"parameters": np.zeros((1, 3))})})
+
+
+HOSTILE = {
+    "not JSON": "{",
+    "a list": "[]",
+    "deep": "[" * 100_000,
+    "too little": '{"format": 2}',
+    "many peers": _with_checksum(peers=10**12),
+    "endless peers": _with_checksum(peers=float("inf")),
+    "no identity": _with_checksum(identity=5),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_checkpoint_that_says_anything_about_itself_is_refused(tmp_path, text):
+    path = tmp_path / "local.safetensors"
+    safetensors.numpy.save_file({"parameters": np.zeros((1, 3))}, path, {"securedfl": text})
+    with pytest.raises(RunFolderError, match=r"local.safetensors is damaged .*delete it"):
+        checkpoint.load(path)
+
+
 @pytest.mark.parametrize("damage", [damage_header, flip_a_bit, empty, foreign, tell_another_round])
 def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
     folder = stopped(tmp_path / "run", "local", 1)

@@ -28,7 +28,7 @@ from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.check import check
-from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.config import DeadlineConfig, FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Status
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.peers.rules import make_averages, make_rules
@@ -276,6 +276,11 @@ def test_bad_settings_are_named(federation, changes, message):
     made = federation(3, protocol="grouped")
     with pytest.raises(ConfigError, match=message):
         FederationConfig.resolve({**made.values, **changes})
+
+
+def test_many_peers_get_more_time_between_signs_of_life():
+    assert [DeadlineConfig().among(peers)["heartbeat"] for peers in (3, 6, 30)] == [1, 1, 5]
+    assert DeadlineConfig(heartbeat=2.0).among(30)["heartbeat"] == 2
 
 
 def test_an_average_is_never_among_so_few_that_the_colluders_know_the_rest(federation):

@@ -69,6 +69,32 @@ def test_a_crash_draws_no_new_noise_and_the_budget_stops_all_alike(federation):
     assert told["epsilon"] == plan.epsilon({4: last})
 
 
+def test_a_site_whose_training_fails_brings_nothing_but_noise(federation):
+    """That it is missing would tell the others about its data, so it is told at home only."""
+    data = {k: {"size": 60, "random": True} for k in range(4)}
+    data[1]["nan_round"], data[2]["failing_round"] = 1, 2
+    made = federation(4, protocol="shares", group_size=2, rounds=3, data=data, privacy=PRIVACY)
+    processes = made.start_all()
+    assert ends(processes) == [0] * 4, [process.errors for process in processes]
+    check_equal(made)
+    for k, process in enumerate(processes):
+        assert all(len(row["members"]) == 4 and row["attempts"] == 1 for row in made.rows(k))
+        failed = [event["reason"] for event in process.events if event["event"] == "failed"]
+        assert [text.partition(" failed")[0] for text in failed] == {
+            1: ["training in round 1"],
+            2: ["training in round 2"],
+        }.get(k, [])
+        log = (made.folder / f"out-p{k}" / "peer.log").read_text()
+        assert ("not finite" in log, "this site's data" in log) == (k == 1, k == 2)
+        losses = [row.get("train_loss") for row in made.rows(k)]
+        assert [round for round, loss in enumerate(losses) if round and loss is None] == [k] * (k in (1, 2))
+        # the sentence of every file that tells of epsilon is the same
+        told = json.loads((made.folder / f"out-p{k}" / "certificate.json").read_text())["differential_privacy"]
+        summary = json.loads((made.folder / f"out-p{k}" / "summary.json").read_text())
+        assert summary["certificate"]["differential_privacy"] == told
+        assert told["epsilon"] == made.rows(k)[-1]["epsilon"]
+
+
 def test_a_peer_with_another_promise_is_refused(federation):
     made = private(federation)
     made.write("tampered.toml", train={**made.values["train"], "privacy": {**PRIVACY, "clip": 2.0}})

@@ -19,6 +19,8 @@ def make(settings):
             value += noise.normal(size=value.shape).astype(value.dtype)
         if round == settings.get("nan_round"):
             model["a"][0, 0] = np.nan
+        if round == settings.get("failing_round"):
+            raise ArithmeticError("this site's data")
         time.sleep(float(settings.get("pause", 0)))
         if round == settings.get("slow_round"):
             time.sleep(float(settings["slow_seconds"]))

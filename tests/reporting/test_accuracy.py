@@ -66,9 +66,8 @@ def test_the_common_test_set_comes_first_and_the_best_round_is_labelled(make_run
     run = read_run(folder)
     assert [view.name for view in views(run)] == ["Common", "All", "Own"]
     told = comparison.result(run)
-    assert (
-        "ended at 90.00 % on the common test set after round 6: 1.00 points below FedAvg, which may be chance" in told
-    )
+    assert "ended at 90.00 % (95 % interval 87.1 to 92.3) on the common test set after round 6: 1.00 points" in told
+    assert "points below FedAvg, which may be chance" in told
     assert "40.00 points above Local-Only." in told
     assert "Only 500 test samples stand behind these numbers." in told
     assert "500 test samples are few" in sureness(views(run))
@@ -100,3 +99,4 @@ def test_epsilon_stands_beside_accuracy(make_run: MakeRun) -> None:
     at = table.columns.index("Epsilon")
     assert [row[at] for row in table.rows] == ["–", "–", "3.25"]
     assert comparison.key_figures(run)["epsilon spent by SecureD-FL"] == "3.25"
+    assert "after round 6, with epsilon 3.25: the same as FedAvg" in comparison.result(run)

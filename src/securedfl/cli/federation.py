@@ -49,7 +49,7 @@ def init(
         from securedfl.federation.gate import pass_gate
         from securedfl.federation.methods import choose_design
         from securedfl.federation.peers.config import NOT_SHARED
-        from securedfl.privacy.promise import told
+        from securedfl.privacy.run_certificate import told
 
     entry, data = settings.pop("entry", None), settings.pop("data", {})
     for key in NOT_SHARED & settings.keys():
@@ -67,10 +67,10 @@ def init(
         places.append(Place(name=called, address=address or f"127.0.0.1:{next(ports)}", own=own))
     shared = {"name": name, "entry": entry, "train": settings}
     made, paths, missing = found(folder, places, shared, issue=keys, replace=replace)
-    promises = pass_gate(made.training, choose_design(made.training), made.missing)
+    certificates = pass_gate(made.training, choose_design(made.training), made.missing)
     for path in (folder / "federation.toml", *paths):
         typer.echo(path)
-    typer.echo(f"\n{told(promises)}")
+    typer.echo(f"\n{told(certificates)}")
     typer.echo("\nNext:\n" + "\n".join(_next(missing, places, folder / KEYS, paths)))
 
 

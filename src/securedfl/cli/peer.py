@@ -12,7 +12,7 @@ from rich.console import Console
 
 from securedfl.cli.watch import Watch, watching
 from securedfl.errors import needing
-from securedfl.federation.peers.events import Certified, Ended, Event, Resumed, Waiting, to_json
+from securedfl.federation.peers.events import Certified, Ended, Event, Failed, Resumed, Waiting, to_json
 from securedfl.federation.run_folder.metrics import PeerRow
 
 
@@ -62,14 +62,17 @@ def describe(event: Event) -> str:
             return sentence
         case Ended(reason):
             return reason
+        case Failed(reason):
+            return f"warning: {reason}"
         case Resumed(round):
             return f"going on after round {round}"
         case PeerRow():
             score = event.score
             accuracy = f"  accuracy {score.correct / score.count:.4f}" if score else ""
+            spent = "" if event.epsilon is None else f"  epsilon {event.epsilon:.3g}"
             remark = "  (void: a member was lost)" if event.void else "  (fetched)" if event.fetched else ""
             return (
-                f"round {event.round:>3}  {len(event.members) or '?'} peers{accuracy}  "
+                f"round {event.round:>3}  {len(event.members) or '?'} peers{accuracy}{spent}  "
                 f"train {event.train_seconds:.2f} s  average {event.average_seconds:.2f} s{remark}"
             )
         case _:

@@ -10,7 +10,7 @@ from typing import Any
 
 from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
-from securedfl.federation.budget.account import epsilon_by_round
+from securedfl.federation.budget.account import at_the_end, epsilon_by_round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
@@ -24,7 +24,7 @@ from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
 from securedfl.privacy.ledger import Attempt, Ledger
-from securedfl.privacy.promise import Promise, only, to_plain
+from securedfl.privacy.run_certificate import RunCertificate, only, to_plain
 from securedfl.protocols.protocol import SHARES, Averaging
 from securedfl.storage import write_text
 
@@ -40,6 +40,10 @@ SECURED = "secured"
 
 Plans = Mapping[str, Plan]
 """What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""
+
+
+Spent = tuple[float, float]
+"""Epsilon now, and at the end of the run."""
 
 
 def settle(config: TrainConfig) -> tuple[TrainConfig, Design]:
@@ -75,7 +79,7 @@ def _withstands(config: TrainConfig, design: Design) -> bool:
 
 def pass_gate(
     config: TrainConfig, design: Design, absence: Absence | None = None, plans: Plans | None = None
-) -> tuple[Promise, ...]:
+) -> tuple[RunCertificate, ...]:
     """Return what is certified about this federation; called once, before training starts.
 
     Parameters
@@ -92,7 +96,7 @@ def pass_gate(
     Returns
     -------
     tuple
-        One promise for each method that is to be private.
+        One certificate for each method that is to be private.
 
     Raises
     ------
@@ -112,7 +116,7 @@ def pass_gate(
             _log.warning("%s", certificate.sentence)
         if plans and method in plans:
             _check_noise(plans[method], certificate)
-    return _promises(config, design, absence, plans or {}, {})
+    return _certificates(config, design, absence, plans or {}, {})
 
 
 def _check_noise(plan: Plan, certificate: Certificate) -> None:
@@ -126,10 +130,10 @@ def _check_noise(plan: Plan, certificate: Certificate) -> None:
         _log.warning("%s", drowned.strip().removeprefix("But "))
 
 
-def save_certificate(folder: Path, promises: tuple[Promise, ...]) -> None:
+def save_certificate(folder: Path, certificates: tuple[RunCertificate, ...]) -> None:
     """Write certificate.json; before a run begins for whoever watches it, later with what was spent."""
-    if promises:
-        write_text(folder / CERTIFICATE, readable_json(to_plain(promises)) + "\n")
+    if certificates:
+        write_text(folder / CERTIFICATE, readable_json(to_plain(certificates)) + "\n")
 
 
 def save_account(
@@ -139,7 +143,7 @@ def save_account(
     rows: Iterable[Row | PeerRow],
     absence: Absence | None = None,
     plans: Plans | None = None,
-) -> tuple[Promise, ...]:
+) -> tuple[RunCertificate, ...]:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far; return what is certified.
 
     Parameters
@@ -153,7 +157,7 @@ def save_account(
     absence, plans
         As for `pass_gate`.
     """
-    ledgers, done, spent = dict[str, dict[str, Any]](), list(rows), dict[str, float]()
+    ledgers, done, spent = dict[str, dict[str, Any]](), list(rows), dict[str, Spent]()
     for method in private(config):
         certificate = _certified(config, design, method)
         attempts = [a for row in done if row.method == method for a in _attempts(row, config.peers)]
@@ -164,28 +168,29 @@ def save_account(
             "allow_exposure": config.allow_exposure,
         }
         if plan := (plans or {}).get(method):
-            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config.peers)
+            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config)
         if len(ledgers) == 1:  # the first method's picture
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
-    promises = _promises(config, design, absence, plans or {}, spent)
-    save_certificate(folder, promises)
-    if promises:
+    certificates = _certificates(config, design, absence, plans or {}, spent)
+    save_certificate(folder, certificates)
+    if certificates:
         write_text(folder / LEDGER, readable_json(only(ledgers)) + "\n")
-    return promises
+    return certificates
 
 
-def _account(plan: Plan, attempts: Iterable[Attempt], n: int) -> tuple[float, dict[str, Any]]:
-    """Return epsilon after what was opened, and the same as a ledger holds it."""
+def _account(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig) -> tuple[Spent, dict[str, Any]]:
+    """Return epsilon after what was opened and at the end, and the same as a ledger holds it."""
     opened: dict[int, list[tuple[int, ...]]] = {}
     for attempt in attempts:
         if attempt.opened:
-            opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(n)))
+            opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(config.peers)))
     epsilons = epsilon_by_round(plan, opened)
     now = max(epsilons.values(), default=0.0)
     by_round = {str(round): epsilon for round, epsilon in epsilons.items()}
-    return now, {**words.to_dict(plan, now), "epsilon_by_round": by_round}
+    end = at_the_end(plan, opened, config.rounds)
+    return (now, end), {**words.to_dict(plan, now, end), "epsilon_by_round": by_round}
 
 
 def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
@@ -218,13 +223,13 @@ def _check_drawing(config: TrainConfig) -> None:
     )
 
 
-def _promises(
-    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, float]
-) -> tuple[Promise, ...]:
+def _certificates(
+    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, Spent]
+) -> tuple[RunCertificate, ...]:
     """Return what is certified for each private method, with what holds over rounds, and what was spent so far."""
     absence = given or drawing(config) or EVERYBODY
     return tuple(
-        Promise(
+        RunCertificate(
             method=method,
             certificate=(certificate := _certified(config, design, method)),
             required_collusion=config.collusion,
@@ -233,7 +238,8 @@ def _promises(
             remark=_remark(config),
             over_rounds=_over_rounds(config, certificate, absence),
             plan=plans.get(method),
-            epsilon=spent.get(method, 0.0),
+            epsilon=spent[method][0] if method in spent else 0.0,
+            end=spent[method][1] if method in spent else None,
         )
         for method in private(config)
     )

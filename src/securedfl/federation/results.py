@@ -33,7 +33,7 @@ from securedfl.federation.run_folder.summary import (
 from securedfl.learning.training.task import Held, Score, Task
 from securedfl.parameters import Array
 from securedfl.privacy.absence import Absence
-from securedfl.privacy.promise import to_plain
+from securedfl.privacy.run_certificate import to_plain
 
 if TYPE_CHECKING:
     from securedfl.federation.simulated import SimulatedAverage
@@ -116,7 +116,7 @@ def leave_results(
 ) -> Summary:
     """Write summary, metrics.csv, data, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
-    promises = save_account(folder.path, config, design, rows, absence, plans)
+    certificates = save_account(folder.path, config, design, rows, absence, plans)
     summary = Summary(
         finished=finished,
         dataset=config.subject,
@@ -129,7 +129,7 @@ def leave_results(
             for method in config.methods
         },
         design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-        certificate=to_plain(promises),
+        certificate=to_plain(certificates),
         run_dir=str(folder.path),
         versions=versions(),
         config=config.to_dict(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from securedfl.federation.apps.app import Entry, Make
+from securedfl.federation.apps.settings import with_common
 from securedfl.federation.apps.task import AppTask
 from securedfl.federation.config import TrainConfig
 from securedfl.learning.data import datasets
@@ -43,3 +44,8 @@ def task_of(config: TrainConfig, app: Make | None = None, report: Report | None 
     # a mistake in the app is told before anything is written
     task.schema()
     return task
+
+
+def chosen_by(task: Task, config: TrainConfig) -> TrainConfig:
+    """Return the settings with what an app says about the common model."""
+    return with_common(config, task.common) if isinstance(task, AppTask) else config

@@ -43,7 +43,7 @@ from securedfl.federation.simulated import (
     SimulatedPeers,
     no_aggregation,
 )
-from securedfl.federation.task import task_of
+from securedfl.federation.task import chosen_by, task_of
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import State, Task
 from securedfl.learning.training.team import Team
@@ -108,10 +108,12 @@ def train(
     for method in config.methods:
         # options that make no average are an error before anything is read or written
         averaging(config, method, design)
-    task, plans = planned(config, task_of(config, app, observer.preparing), design)
-    promises = pass_gate(config, design, plans=plans)
+    made = task_of(config, app, observer.preparing)
+    config = chosen_by(made, config)
+    task, plans = planned(config, made, design)
+    certificates = pass_gate(config, design, plans=plans)
     folder = RunFolder.create(config.out or default_folder(config), config, design)
-    save_certificate(folder.path, promises)
+    save_certificate(folder.path, certificates)
     return _run(folder, task, plans, observer)
 
 

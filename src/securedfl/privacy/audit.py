@@ -43,10 +43,9 @@ class Audit:
     ----------
     averaging
         What is audited: the very object that drivers run.
-    shortcut
-        Whether connected components may stand for the code where they say all; tests prove them equal.
-    coordinates
-        How many parameters the audit runs on; by default enough to tell slices apart.
+    shortcut, coordinates
+        Whether connected components may stand for the code where they say all (tests prove them equal); and how many
+        parameters the audit runs on, by default enough to tell slices apart.
     """
 
     averaging: Averaging

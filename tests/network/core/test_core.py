@@ -9,7 +9,7 @@ import pytest
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import End, Peer, Remove, Settings
+from securedfl.network.core.entries import End, Move, Peer, Remove, Settings
 from securedfl.network.core.messages import (
     Boot,
     Decided,
@@ -153,6 +153,16 @@ def test_a_wish_that_was_granted_does_not_come_back_with_an_old_status():
     again = Status(2, "folder 2", 9, 2, length=one.state.length, reaches=(0, 1), asks=more, signature=b"signed by key2")
     one.step(ev.Received(1, Gossip("run", (again,))), 1.0)
     assert one.views.asked(0) == [more]
+
+
+@pytest.mark.parametrize(
+    ("wish", "then"), [(Move(2, "elsewhere:1"), ["Abandon", "Move", "Begin"]), (Remove(2), []), (Move(2, "h2:1"), [])]
+)
+def test_an_attempt_of_which_nothing_was_opened_makes_way_for_another_roster_that_is_allowed(wish, then):
+    three = Three()
+    assert three.cores[0].state.phase == "begun"
+    three.happen(1, ev.Command(wish))
+    assert [type(one.entry).__name__ for one in three.cores[0].log] == ["Start", "Begin", *then]
 
 
 def test_who_does_not_know_that_the_last_round_is_void_has_not_finished():

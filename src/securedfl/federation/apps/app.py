@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,15 @@ import numpy as np
 
 from securedfl.errors import AppError, ConfigError
 from securedfl.federation.apps.failures import Where
+from securedfl.federation.settings import check_keys
+
+COMMON = {
+    "kind": "common_optimizer",
+    "learning_rate": "common_learning_rate",
+    "momentum": "common_momentum",
+    "adaptivity": "common_adaptivity",
+}
+"""What an app may say about the common model, and the settings that it stands for."""
 
 Make = Callable[[dict[str, Any]], Any]
 """Gets a peer's settings and returns its `App`, or its first fields: (model, data, update[, evaluate])."""
@@ -44,6 +54,9 @@ class App:
         ``evaluate_common(model)`` does the same on test data that is the same for all peers.
     samples
         How many training samples there are; by default ``len(data)``.
+    common_optimizer
+        What the common model does with an average, the same at all peers: ``"adam"``, say, or a table such as
+        ``{"kind": "adam", "learning_rate": 0.03}``. By default what the settings say.
 
     Examples
     --------
@@ -64,6 +77,7 @@ class App:
     evaluate: Callable[[Any, Any], tuple[int, float, int]] | None = None
     evaluate_common: Callable[[Any], tuple[int, float, int]] | None = None
     samples: int | None = None
+    common_optimizer: str | Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, made: Any, where: str) -> App:
@@ -82,7 +96,16 @@ class App:
                 raise ConfigError(f"{name} of {where} must be a function, not a {type(function).__name__}")
         if hasattr(made.update, "state_dict") != hasattr(made.update, "load_state_dict"):
             raise ConfigError(f"the update of {where} needs both state_dict and load_state_dict, or neither")
+        if isinstance(made.common_optimizer, Mapping):
+            check_keys(made.common_optimizer, COMMON, f"common_optimizer of {where}")
         return made
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The settings that it chooses for the common model; none if it leaves that to the run."""
+        given = self.common_optimizer
+        table = given if isinstance(given, Mapping) else {} if given is None else {"kind": given}
+        return {COMMON[key]: value for key, value in table.items()}
 
     @property
     def size(self) -> int:
@@ -133,7 +156,7 @@ class Entry:
     def make(self, settings: Mapping[str, Any], seed: int) -> App:
         """Return a peer's app, made with torch's, numpy's and Python's global generators begun at a seed."""
         function = self.function or find(self.name, self.folder)
-        with seeded(seed), self.at(settings).told(self.name.rpartition(":")[2]):
+        with seeded(seed), self.at(settings).told(re.split("[:.]", self.name)[-1]):
             return App.of(function(dict(settings)), self.name)
 
     def at(self, settings: Mapping[str, Any]) -> Where:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ class Learner(Protocol):
     samples: int
     recipe: Recipe | None
     held: Held
+    common: Mapping[str, Any]
 
     def initial(self) -> Array:
         """Return w^0 of this peer."""
@@ -70,6 +71,7 @@ class AppLearner:
         self.recipe: Recipe | None = None
         self.samples = app.size
         self.held = Held(self.samples)
+        self.common: Mapping[str, Any] = app.common
 
     def initial(self) -> Array:
         """Return the model's own first parameters."""

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from securedfl.errors import ConfigError
+from securedfl.federation.apps.app import COMMON
 from securedfl.federation.config import TrainConfig
 from securedfl.learning.seeds import torch_seed
 from securedfl.learning.training.task import TrainingOptions
@@ -44,6 +45,21 @@ def peer_settings(
         },
         **(own_data(config, number, name) if data is None else data),
     }
+
+
+def with_common(config: TrainConfig, given: Mapping[str, Any]) -> TrainConfig:
+    """Return the settings with what an app says about the common model; what the run says otherwise is an error."""
+    if not given:
+        return config
+    checked = TrainConfig.checked(given, "common_optimizer of the app")
+    for key in COMMON.values():
+        mine, theirs = getattr(config, key), getattr(checked, key)
+        if mine not in (theirs, TrainConfig.model_fields[key].default):
+            raise ConfigError(f"{key} is {mine!r} in the settings and {theirs!r} in the app; leave one of them away")
+    made = config.model_copy(update={key: getattr(checked, key) for key in given})
+    # a combination that makes no optimiser is an error now
+    made.common()
+    return made
 
 
 def own_data(config: TrainConfig, number: int, name: str) -> dict[str, Any]:

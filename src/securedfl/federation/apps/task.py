@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from securedfl.errors import InvalidInputError
+from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.apps.app import Entry, seeded
 from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.apps.settings import peer_settings, start_seed
@@ -33,6 +34,7 @@ class AppTrainer:
         self._entry, self._config, self._schema = entry, config, schema
         self._learners: dict[int, AppLearner] = {}
         self._fresh: set[int] = set()
+        self.common: Mapping[str, Any] | None = None
         for peer in peers:
             self._make(peer)
 
@@ -59,6 +61,12 @@ class AppTrainer:
             learner = AppLearner(app, integers=config.integers, local=config.local, where=where)
             self._schema = self._schema or learner.schema
             self._schema.require(learner.schema, peer)
+            self.common = learner.common if self.common is None else self.common
+            if learner.common != self.common:
+                raise ConfigError(
+                    f"the app of peer {peer} chooses {learner.common or 'nothing'} for the common model, and others "
+                    f"{self.common or 'nothing'}; all peers hold the same"
+                )
             self._learners[peer] = learner
             self._fresh.add(peer)
         return self._learners[peer]
@@ -187,13 +195,18 @@ class AppTask:
         return self._first[1]
 
     @property
+    def common(self) -> Mapping[str, Any]:
+        """The settings that the app chooses for the common model."""
+        return self._first[2]
+
+    @property
     def _schema(self) -> Schema:
         return self._first[0]
 
     @cached_property
-    def _first(self) -> tuple[Schema, tuple[slice, ...]]:
+    def _first(self) -> tuple[Schema, tuple[slice, ...], Mapping[str, Any]]:
         first = AppTrainer(self.entry, self.config, (0,), None)
-        return first.schema, first.buffers
+        return first.schema, first.buffers, first.common or {}
 
     def seconds(self) -> float:
         """Return 0, for unknown: an update is never tried out, because it may do more than train."""

@@ -38,6 +38,18 @@ def epsilon_by_round(plan: Plan, opened: Opened) -> dict[int, float]:
     return {round: plan.epsilon(spent({r: opened[r] for r in rounds if r <= round})) for round in rounds}
 
 
+def at_the_end(plan: Plan, opened: Opened, rounds: int) -> float:
+    """Return epsilon after so many rounds, if everybody takes part in those that are left; at most the budget."""
+    done = max((round for round in opened if opened[round]), default=0)
+    if plan.in_average:
+        counted = Counter(spent(opened))
+        counted[plan.peers] += max(0, rounds - done)
+    else:
+        counted = Counter({plan.peers: max(rounds, done)})
+    found = plan.epsilon(+counted)
+    return found if plan.limit is None else min(found, plan.limit)
+
+
 def last_round(plan: Plan | None, rounds: int) -> int:
     """Return the last round of a simulated run, in which everybody takes part: the planned one, or an earlier one."""
     if plan is None or plan.limit is None:

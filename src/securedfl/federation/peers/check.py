@@ -22,7 +22,7 @@ from securedfl.network.shell import CLOCK_SLACK
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.values import Event, LinkUp, Message, Reach
 from securedfl.network.words import ways_in_words
-from securedfl.privacy.promise import told
+from securedfl.privacy.run_certificate import told
 
 PATIENCE = 5.0
 """Seconds that another site has to answer."""
@@ -59,7 +59,8 @@ def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
         config.position(federation)
     except SecuredFLError as error:
         return [Finding("federation.toml", False, str(error)), *findings]
-    shared = dict(federation.told)
+    # an app may choose what concerns the common model, which is known when it runs
+    shared = {key: value for key, value in federation.told.items() if not (federation.entry and ".common_" in key)}
     about = [Finding("federation.toml", True, f"{len(federation.peers)} peers, hash {federation.hash}")]
     try:
         design = choose_design(federation.training)

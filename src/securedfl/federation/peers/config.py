@@ -34,6 +34,9 @@ NOT_SHARED = frozenset(
 DEFAULT_PROTOCOL = "resilient"
 """Real peers come and go: this one goes on without those that are lost."""
 
+PEERS_PER_SECOND = 6
+"""For so many the default heartbeat leaves time: thirty peers get five seconds, and finish on two busy cores."""
+
 Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if type(v) is int else v)]
 
 
@@ -64,13 +67,19 @@ class DeadlineConfig(Settings):
     """How long to wait, in seconds.
 
     To get ready for a round; without progress within an attempt; for a lost member of a round whose sums may have been
-    seen; and between heartbeats, four of which a peer may miss.
+    seen; and between heartbeats, four of which a peer may miss: by default longer with more peers, because each
+    of them hears all others.
     """
 
     train: Seconds = 3600.0
     average: Seconds = 120.0
     absent: Seconds = 300.0
-    heartbeat: Seconds = 1.0
+    heartbeat: Seconds | None = None
+
+    def among(self, peers: int) -> dict[str, float]:
+        """Return all of them, for so many peers."""
+        beat = max(1.0, peers / PEERS_PER_SECOND) if self.heartbeat is None else self.heartbeat
+        return {"train": self.train, "average": self.average, "absent": self.absent, "heartbeat": beat}
 
 
 class FederationConfig(Settings):
@@ -199,7 +208,7 @@ class FederationConfig(Settings):
         """What all sites must say alike, by name, in words; peers compare it when they meet."""
         found = {f"train.{key}": value for key, value in self.training.to_dict().items() if key not in NOT_SHARED}
         found |= self.model_dump(mode="json", exclude={"train", "peers", "deadlines", "relays"})
-        found |= {f"deadlines.{key}": value for key, value in self.deadlines.model_dump().items()}
+        found |= {f"deadlines.{key}": value for key, value in self.deadlines.among(len(self.first)).items()}
         for entry in self.first:
             found |= {f"{entry.name}.address": entry.address, f"{entry.name}.fingerprint": entry.fingerprint}
         return {key: json.dumps(value) for key, value in found.items()}
@@ -224,7 +233,7 @@ class FederationConfig(Settings):
             Line(number, entry.name, entry.address, bytes.fromhex(entry.fingerprint))
             for number, entry in enumerate(self.first)
         )
-        settings = Changeable(rounds=self.training.rounds + 1, **self.deadlines.model_dump())
+        settings = Changeable(rounds=self.training.rounds + 1, **self.deadlines.among(len(peers)))
         return State(run=" ".join([self.name[:100], self.hash, *hashes]), roster=peers, settings=settings)
 
     def to_toml(self) -> str:

@@ -41,6 +41,13 @@ class Ended:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """What failed at this site and is told here only: with differential privacy nobody else may notice."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Phase:
     """What this peer begins to do in a round."""
 
@@ -58,7 +65,7 @@ class Status:
     bytes_out: int = 0
 
 
-Event = Certified | Waiting | Resumed | Ended | Phase | Status | PeerRow
+Event = Certified | Waiting | Resumed | Ended | Failed | Phase | Status | PeerRow
 """A row of metrics is the event that a round is done."""
 
 Tell = Callable[[Event], None]
@@ -68,6 +75,7 @@ KINDS: Mapping[str, type[Any]] = {
     "waiting": Waiting,
     "resumed": Resumed,
     "ended": Ended,
+    "failed": Failed,
     "phase": Phase,
     "status": Status,
     "round": PeerRow,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class KnownLearner:
         self.held = task.held()[self._me]
         self.samples = self.held.train
         self.recipe: Recipe | None = task.recipe
+        self.common: Mapping[str, Any] = {}
 
     def initial(self) -> Array:
         """Return w_k^0."""

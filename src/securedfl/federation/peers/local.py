@@ -35,7 +35,7 @@ from securedfl.federation.run_folder.metrics import PeerRow, Row
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
 from securedfl.federation.run_folder.summary import Samples, Summary, joined, read_data
 from securedfl.federation.run_folder.trackers import trackers
-from securedfl.federation.task import task_of
+from securedfl.federation.task import chosen_by, task_of
 from securedfl.privacy.absence import Absence
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import by_name
@@ -121,14 +121,17 @@ def up(
     design = choose_design(config)
     row = by_name(config.protocol)
     absence = Absence.chosen(None, peers=config.peers, collusion=config.collusion, can_lose=row.can_lose)
+    if config.entry is not None:
+        # a mistake in the app is told before anything is written
+        config = chosen_by(task_of(config), config)
     config, plans = _with_records(config, design)
-    promises = pass_gate(config, design, absence, plans)
+    certificates = pass_gate(config, design, absence, plans)
     folder = RunFolder.create(path, config, design)
     if observer is not None:
         observer.folder = path
     peers: list[LocalPeer] = []
     try:
-        save_certificate(path, promises)
+        save_certificate(path, certificates)
         files = prepare(path / FEDERATION, config, deadlines)
         peers = [_start(file) for file in files]
         while any(peer.process.poll() is None for peer in peers) and not any(map(_failed, peers)):

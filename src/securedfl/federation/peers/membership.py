@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.federation.apps.settings import with_common
 from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.planning import check_privacy, make_plan
 from securedfl.federation.gate import pass_gate
@@ -28,7 +29,7 @@ from securedfl.network.progress import PeerSettings
 from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.promise import Promise
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.storage import make_folder
@@ -53,7 +54,7 @@ class Site:
     me: int
     files: KeyFiles
     design: Design
-    promises: tuple[Promise, ...]
+    certificates: tuple[RunCertificate, ...]
     plan: Plan | None = None
 
     @classmethod
@@ -67,6 +68,15 @@ class Site:
         check_privacy(federation.training, real=True)
         design = choose_design(federation.training)
         return cls(config, federation, me, files, design, pass_gate(federation.training, design, federation.missing))
+
+    def chosen_by(self, common: Mapping[str, Any]) -> Site:
+        """Return the site with what its app says about the common model; peers compare it when they meet."""
+        if not common:
+            return self
+        with_common(self.federation.training, common)
+        values = self.federation.model_dump(exclude_none=True)
+        values["train"] = {**self.federation.train, **common}
+        return replace(self, federation=FederationConfig.resolve(values))
 
     @property
     def plans(self) -> dict[str, Plan]:
@@ -85,7 +95,7 @@ class Site:
         assert chosen is not None  # noqa: S101 - the method of real peers communicates
         plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
         made = replace(self, plan=plan)
-        return replace(made, promises=pass_gate(config, self.design, self.federation.missing, made.plans))
+        return replace(made, certificates=pass_gate(config, self.design, self.federation.missing, made.plans))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 
 from securedfl.designs import Design
@@ -12,7 +12,6 @@ from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import averaging, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
-from securedfl.network.core.entries import Peer
 from securedfl.network.core.state import Rules, State
 from securedfl.network.data.averages import Averages
 from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
@@ -75,6 +74,9 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages,
     row, n = chosen.protocol, config.peers
     least = federation.min_peers or (max(federation.least, n // 2 + 1) if row.can_lose else n)
 
+    # asked again and again while an operator waits
+    promises = lru_cache(maxsize=16)(lambda peers: _promises(federation, peers))
+
     def can_finish(state: State, lost: tuple[int, ...]) -> bool:
         turn = state.round if state.model.round >= 0 else 0
         places = frozenset(state.members.index(peer) for peer in lost)
@@ -100,7 +102,7 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages,
         pick=pick,
         allows=allows,
         recoverable=can_finish,
-        accepts=lambda roster: _promises(federation, roster),
+        accepts=lambda roster: promises(len(roster)),
     )
 
 
@@ -111,9 +113,9 @@ def _places(state: State, window: int) -> tuple[dict[int, int], list[frozenset[i
     return places, [frozenset(places[peer] for peer in members if peer in places) for members in recent]
 
 
-def _promises(federation: FederationConfig, roster: Sequence[Peer]) -> str:
-    """Return why a roster would promise less than the certificate, or an empty string."""
-    config, n = federation.training, len(roster)
+def _promises(federation: FederationConfig, n: int) -> str:
+    """Return why a roster of so many peers would promise less than the certificate, or an empty string."""
+    config = federation.training
     if n == config.peers:
         return ""
     if config.privacy is not None and n > config.peers:

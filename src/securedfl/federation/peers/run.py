@@ -13,18 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
-from securedfl.errors import MissingDependencyError, SecuredFLError
+from securedfl.errors import InvalidInputError, MissingDependencyError, SecuredFLError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import BudgetSpentError, check_budget
-from securedfl.federation.gate import save_account, save_certificate
+from securedfl.federation.gate import save_account
 from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
-from securedfl.federation.peers.events import Certified, Ended, Phase, Resumed, Status, Tell
+from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
@@ -49,11 +50,13 @@ from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.promise import to_plain, told
+from securedfl.privacy.run_certificate import to_plain, told
 from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, replacing, write_arrays
 
 log = logging.getLogger("securedfl.peer")
+
+T = TypeVar("T")
 
 
 def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int], Draw] | None = None) -> Path:
@@ -78,13 +81,13 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         stack.callback(handler.close)
         site = Site.of(config)
         learner = make_learner(site.federation, config, path.resolve().parent)
-        site = site.planned(learner.schema, learner.samples)
-        write_data(out, data_of(learner, config.name))
-        save_certificate(out, site.promises)
-        say(Certified(told(site.promises)))
+        site = site.chosen_by(learner.common).planned(learner.schema, learner.samples)
+        say(Certified(told(site.certificates)))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
+        # now, too: the folder of a peer that is killed gives a report of what it reached
+        _save_account(member, learner)
         stack.callback(_save_account, member, learner)
         metrics = Lines(out / METRICS, AGAIN)
         stack.callback(metrics.close)
@@ -168,7 +171,7 @@ class RealPeer:
             # the rounds so far were void
             self._bring(round, lambda: (self._learner.initial(), None))
             return ()
-        loss = self._bring(round, lambda: self._learner.update(model, round))
+        loss = self._bring(round, lambda: self._trained(model, round))
         return () if loss is None else (loss,)
 
     def average(self, round: int) -> Averaged:
@@ -181,12 +184,13 @@ class RealPeer:
 
     def evaluate(self) -> Sequence[Score]:
         """Score the average on this peer's own test data, if it has any."""
-        score = None if self._model is None else self._learner.evaluate(self._model)
+        model = self._model
+        score = None if model is None else self._at_home("scoring", lambda: self._learner.evaluate(model))
         return () if score is None else (score,)
 
     def row(self, outcome: Round[Averaged]) -> PeerRow:
         """Return what this peer did in a round."""
-        average, peer, plan = outcome.average, self._member.peer, self._member.site.plan
+        average, peer, plan, model = outcome.average, self._member.peer, self._member.site.plan, self._model
         bytes_in, bytes_out = peer.links.traffic
         score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
@@ -206,9 +210,38 @@ class RealPeer:
             samples=self._learner.samples,
             clipped=self._clipped if self._member.site.federation.training.beyond == "clip" or plan else None,
             epsilon=None if plan is None else _spent(plan, peer, average.round),
-            common=None if self._model is None else self._learner.evaluate_common(self._model),
+            common=None if model is None else self._at_home("scoring", lambda: self._learner.evaluate_common(model)),
             **score,
         )
+
+    def _trained(self, model: Array, round: int) -> tuple[Array, float | None]:
+        """Train; with noise in the average, a site whose training fails brings nothing but noise.
+
+        Others would learn about its data from its absence. Where the noise is in the steps themselves, what fails has
+        noise in it already.
+        """
+        plan = self._member.site.plan
+        if plan is None or not plan.in_average:
+            return self._learner.update(model, round)
+        found = self._at_home(f"training in round {round}", lambda: _finite(*self._learner.update(model, round)))
+        if found is not None:
+            return found
+        if (last := find_update(self._out)) is not None:
+            # what an optimiser keeps may not be finite either
+            self._learner.restore(last.state)
+        return np.zeros_like(model) if plan.brings_steps else model.copy(), None
+
+    def _at_home(self, what: str, work: Callable[[], T]) -> T | None:
+        """Return what work gives; with differential privacy, what fails in it is told at home, and None returned."""
+        if self._member.site.plan is None:
+            return work()
+        try:
+            return work()
+        except Exception as error:  # whatever an app raises may depend on its data
+            reason = f"{what} failed at this site: {type(error).__name__}: {error}; the others are not told"
+            log.exception("%s", reason)
+            self._tell(Failed(reason))
+            return None
 
     def _bring(self, round: int, train: Callable[[], tuple[Array, float | None]]) -> float | None:
         """Train, and keep what came out of it before it is shared; return the loss."""
@@ -227,6 +260,12 @@ class RealPeer:
             save_update(self._out, saved)
         self._vector, self._residual, self._clipped = saved.vector, saved.residual, saved.clipped
         return saved.loss
+
+
+def _finite(w: Array, loss: float | None) -> tuple[Array, float | None]:
+    if not np.isfinite(w).all():
+        raise InvalidInputError("what was trained is not finite; take smaller steps")
+    return w, loss
 
 
 @contextmanager
@@ -277,7 +316,9 @@ def _save_account(member: Membership, learner: Learner) -> None:
             Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
             for round, tried in attempts.items()
         ]
-        save_account(site.config.out, config, design, rows, site.federation.missing, site.plans)
+        # an operator may have changed the last round
+        now = config.model_copy(update={"rounds": state.settings.rounds - 1})
+        certificates = save_account(site.config.out, now, design, rows, site.federation.missing, site.plans)
         done = read_rows(site.config.out, Row)
         last = next(reversed(read_rows(site.config.out, PeerRow)), None)
         write_data(site.config.out, data_of(learner, site.config.name, last))
@@ -289,10 +330,10 @@ def _save_account(member: Membership, learner: Learner) -> None:
             peers=len(state.roster),
             rounds=state.settings.rounds - 1,
             seed=config.seed,
-            samples=Samples(train=learner.samples, test=0 if last is None else last.count or 0),
+            samples=Samples(train=learner.samples, test=(learner.held.test if last is None else last.count) or 0),
             design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
             methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
-            certificate=to_plain(site.promises),
+            certificate=to_plain(certificates),
             run_dir=str(site.config.out),
             versions=versions(),
             config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},

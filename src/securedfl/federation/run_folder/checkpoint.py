@@ -27,11 +27,16 @@ State = dict[str, Array]
 """What one peer keeps besides its parameters: the optimiser's state, and what stays at home."""
 
 FORMAT = 2
+MOST_PEERS = 10**6
 PARAMETERS = "parameters"
 RESIDUALS, HELD = "residuals", "held"
 OPTIMIZER = "optimizer."
 ONE_PEER = "peer."
 """Before the number of a peer, and the name of an array that not all peers have alike."""
+
+
+_DAMAGED = (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError)
+"""What comes of a text about a checkpoint that is not as `save` writes it."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,9 @@ def load(path: Path) -> Checkpoint:
         if about["checksum"] != _checksum(about, arrays):
             raise ValueError("its checksum does not match")
         residuals, held = arrays.pop(RESIDUALS, None), arrays.pop(HELD, None)
-        states = _unstack(arrays, int(about["peers"]))
+        if (peers := int(about["peers"])) not in range(1, MOST_PEERS):
+            raise ValueError(f"it tells of {peers} peers")
+        states = _unstack(arrays, peers)
         return Checkpoint(
             str(about["method"]),
             int(about["round"]),
@@ -124,7 +131,7 @@ def load(path: Path) -> Checkpoint:
             None if residuals is None else list(residuals),
             held,
         )
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+    except (*_DAMAGED, OSError, SafetensorError) as error:
         raise damaged(path, error, "delete it to train this method again from the start") from None
 
 

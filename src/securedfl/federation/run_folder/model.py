@@ -10,6 +10,7 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 MODEL = "model.safetensors"
 HOME = "home."
+LARGEST = 2**30
+"""Numbers of a model that is built because a file says so."""
+
+MEND = "restore it from a copy, or repeat the run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +162,7 @@ def load(
             )
         if about.model is None:
             return tensors
-        model = _built(about)
+        model = _built(about, path, tensors)
     _fill(model, tensors)
     return model.eval() if hasattr(model, "eval") else model
 
@@ -169,9 +174,11 @@ def read_model(path: Path) -> tuple[dict[str, torch.Tensor], About]:
     try:
         with safe_open(path, framework="pt") as file:
             about = msgspec.convert(json.loads((file.metadata() or {})["securedfl"]), About)
+            if Path(about.method).name != about.method:
+                raise ValueError(f"the method {about.method!r:.80} is no name")
             return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118 - not a dict
-    except (OSError, SafetensorError, ValueError, KeyError) as error:
-        raise damaged(path, error, "restore it from a copy, or repeat the run") from None
+    except (OSError, SafetensorError, ValueError, KeyError, RecursionError) as error:
+        raise damaged(path, error, MEND) from None
 
 
 def _find(folder: Path, method: str | None) -> Path:
@@ -210,18 +217,37 @@ def _of_peer(
     if model is None and (about is None or about.model is None):
         raise ConfigError("give a model of your own to fill, as in load(run, peer=0, model=mine)")
     row = point.parameters[min(peer, len(point.parameters) - 1)]
-    made = _built(about) if model is None and about is not None else copy.deepcopy(model)
+    made = _built(about, path) if model is None and about is not None else copy.deepcopy(model)
     flat = FlatModel(made, integers=config.integers, local=config.local)
     flat.read(row, {n.removeprefix(HOME): v for n, v in point.states[peer].items() if n.startswith(HOME)})
     found = {name: value.detach().clone() for name, value in flat.module.state_dict().items()}
     return found, about or About(method=point.method, round=point.round)
 
 
-def _built(about: About) -> torch.nn.Module:
-    from securedfl.learning.models.registry import build
+def _built(about: About, path: Path, tensors: Mapping[str, Any] | None = None) -> torch.nn.Module:
+    """Build the model that a file tells of; first without memory, because what is said there may be anything."""
+    import torch
+
+    from securedfl.learning.models.registry import MODELS, build, builder
 
     assert about.model is not None  # noqa: S101 - the callers know
-    return build(about.model, about.shape, about.classes, about.width)
+    # one that is not installed is another error
+    builder(about.model)
+    made = partial(build, about.model, about.shape, about.classes, about.width)
+    try:
+        if about.model in MODELS:
+            with torch.device("meta"):
+                shapes = {name: value.shape for name, value in made().state_dict().items()}
+            size = sum(shape.numel() for shape in shapes.values())
+            if size > LARGEST:
+                raise ValueError(f"it would have {size:,} numbers")
+            if tensors is not None and shapes != {name: value.shape for name, value in tensors.items()}:
+                raise ValueError("its parameters are others than those in the file")
+        return made()
+    except Exception as error:
+        told = f"{about.model} of shape {about.shape}, {about.classes} classes, width {about.width:g}"
+        why = next(iter(str(error).splitlines()), type(error).__name__)
+        raise damaged(path, f"it tells of the model {told}: {why}", MEND) from None
 
 
 def _fill(model: Any, tensors: Mapping[str, Any]) -> None:

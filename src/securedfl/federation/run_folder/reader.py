@@ -156,7 +156,9 @@ def _methods(summary: Summary, rows: Sequence[Row]) -> tuple[MethodResult, ...]:
     for name in ordered([*summary.methods, *(row.method for row in rows)]):
         own = {row.round: row for row in rows if row.method == name}
         in_order = [own[round] for round in sorted(own)]
-        found.append(_method(name, in_order, summary.methods.get(name, MethodSummary())))
+        # of a run that goes on, or was killed, the rounds know more
+        stated = summary.methods.get(name) if summary.finished or not in_order else None
+        found.append(_method(name, in_order, stated or MethodSummary()))
     return tuple(found)
 
 

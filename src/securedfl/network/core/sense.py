@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from securedfl.network.core.entries import (
     Abandon,
     Admit,
@@ -186,7 +188,7 @@ class Sense:
         return Without(state.round, state.attempt, lost) if lost != state.lost else None
 
     def _abandon(self, trouble: Trouble) -> Abandon | None:
-        """Return the end of an attempt in which somebody is lost, failed, late, or apart from another."""
+        """Return the end of an attempt in which somebody is lost, failed, late, or apart, or that is in the way."""
         state, views = self.state, self.views
         if state.phase == "committed":
             if views.results(state, self.rules.lying):
@@ -195,7 +197,15 @@ class Sense:
             if without is not None and not refusal(state, without, self.rules):
                 return None
         late = state.phase == "begun" and not state.bound and any(views.late(peer, state) for peer in state.members)
-        return Abandon(state.round, state.attempt) if late or any(trouble) else None
+        return Abandon(state.round, state.attempt) if late or any(trouble) or self._in_the_way() else None
+
+    def _in_the_way(self) -> bool:
+        """Say whether operators ask for another roster: an attempt of which nothing was opened makes way for it."""
+        if self.state.phase != "begun":
+            return False
+        idle = replace(self.state, phase="idle")
+        asked = (ask for ask in self.views.asked(self.rules.lying) if not isinstance(ask, Settings | End))
+        return any(not refusal(idle, ask, self.rules) for ask in asked)
 
     def _done(self) -> Done | None:
         """Return the result, once more disks have it than may lie or be lost."""

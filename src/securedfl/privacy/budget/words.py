@@ -19,19 +19,21 @@ def pair(epsilon: float, delta: float) -> str:
     return f"({up:g}, {delta:g})"
 
 
-def sentence(plan: Plan, now: float, *, examined: bool = True) -> str:
+def sentence(plan: Plan, now: float, end: float | None = None, *, examined: bool = True) -> str:
     """Return the promise: against whom, of what, now and at the end.
 
     Parameters
     ----------
-    plan, now
-        Of the run, and the epsilon that it has spent.
+    plan, now, end
+        Of the run, the epsilon that it has spent, and that at its end, by default after all rounds of the plan.
     examined
         Whether every coalition was examined.
     """
     whom = _UNITS[plan.unit]
-    end = plan.planned if plan.limit is None else min(plan.planned, plan.limit)
-    promise = f"{pair(max(end, now), plan.delta)}-differentially private for {whom} at the end of the run"
+    promised = pair(max(_end(plan, end), now), plan.delta)
+    promise = f"{promised}-differentially private for {whom} at the end of the run"
+    if plan.noise == "distributed" and _end(plan, end) > now and promised != pair(plan.limit or 0.0, plan.delta):
+        promise += " if everybody takes part until then"
     so_far = f"so far {pair(now, plan.delta)}"
     if plan.noise == "distributed":
         who = "peers learns" if plan.collusion == 1 else "peers learn"
@@ -57,13 +59,19 @@ def useless(plan: Plan) -> str:
     )
 
 
-def to_dict(plan: Plan, now: float) -> dict[str, Any]:
-    """Return the promise in plain values, for certificates and ledgers."""
+def _end(plan: Plan, end: float | None) -> float:
+    if end is not None:
+        return end
+    return plan.planned if plan.limit is None else min(plan.planned, plan.limit)
+
+
+def to_dict(plan: Plan, now: float, end: float | None = None) -> dict[str, Any]:
+    """Return the promise in plain values, for certificates and ledgers; ``now`` and ``end`` as for `sentence`."""
     return {
         "unit": plan.unit,
         "noise": plan.noise,
         "epsilon": _finite(now),
-        "epsilon_at_the_end": _finite(plan.planned),
+        "epsilon_at_the_end": _finite(plan.planned if end is None else max(end, now)),
         "budget": plan.limit,
         "delta": plan.delta,
         "clip": plan.clip,
@@ -78,7 +86,8 @@ def to_dict(plan: Plan, now: float) -> dict[str, Any]:
         "signal_over_noise": plan.signal,
         "adjacency": "one record more or less" if plan.unit == "record" else "one site's difference, or zeros",
         "accountant": "Rényi divergences of Skellam noise, converted by dp-accounting",
-        "assumes": "the first model does not depend on data; AES-256-CTR cannot be told from random",
+        "assumes": "the first model does not depend on data; AES-256-CTR cannot be told from random; when a site is "
+        "late or absent does not depend on its data",
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -145,7 +145,7 @@ def snapshot(content: Content, now: float) -> Snapshot:
     return Snapshot(
         name=content.name,
         kind=content.kind,
-        state=_state(content, now),
+        state=_state(content.lives.values(), now, begun=bool(rows)),
         round=max((live.round for live in lives), default=max((row.round for row in rows), default=0)),
         rounds=max((live.rounds for live in lives), default=0) or content.rounds,
         me=next(iter(content.lives), "") if content.kind == "peer" else "",
@@ -192,10 +192,11 @@ def _silence(live: Live, now: float) -> float | None:
     return None if live.phase in ENDED or quiet < SILENT else quiet
 
 
-def _state(content: Content, now: float) -> str:
-    lives = list(content.lives.values())
+def _state(lives: Iterable[Live], now: float, *, begun: bool) -> str:
+    """Say what most processes do; folders of older versions have nobody who speaks."""
+    lives = list(lives)
     if not lives:
-        return "ended" if content.rows else "starting"
+        return "ended" if begun else "starting"
     speaking = [live for live in lives if _silence(live, now) is None]
     if not speaking:
         return "silent"

@@ -31,16 +31,18 @@ def result(run: Run) -> str:
         return f"No round has finished yet, so there is no result: {run.peers} peers, {run.rounds} rounds planned."
     view, value = _headline(run, lead)
     where = f"{run.peers} peers" + (f" on {run.dataset}" if run.dataset else "")
-    told = f"With {where}, {lead.label} {'ended' if run.finished else 'stands'} at {percent(value)} {view.where}"
-    told += f" after round {lead.rounds_done}"
-    for rival in _rivals(run, lead, view):
+    between, spent = interval(value, view), lead.series("epsilon")[1]
+    told = f"With {where}, {lead.label} {'ended' if run.finished else 'stands'} at {percent(value)} "
+    told += (f"(95 % interval {between}) " if between else "") + f"{view.where} after round {lead.rounds_done}"
+    told += f", with epsilon {spent[-1]:.3g}" if spent else ""
+    for at, rival in enumerate(_rivals(run, lead, view)):
         other = reached(run, rival, view)
         compared = f"{points(value - other)} {'above' if value > other else 'below'} {rival.label}"
         if abs(value - other) < 5e-5:
             compared = f"the same as {rival.label}"
         elif _may_be_chance(value, other, view):
             compared += ", which may be chance"
-        told += f"{':' if rival.name == 'fedavg' else ';'} {compared}"
+        told += f"{';' if at else ':'} {compared}"
     few = f" Only {view.samples:,} test samples stand behind these numbers." if 0 < view.samples < FEW else ""
     return f"{told}.{few}"
 

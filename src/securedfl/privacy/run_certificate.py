@@ -1,21 +1,19 @@
-"""What a run promises about privacy, for each of its private methods: as a value, in words, and as JSON holds it."""
+"""What a run certifies about each of its private methods: as a value, in words, and as JSON holds it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from securedfl.privacy.budget import words
 from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.certificate import Certificate
 
-V = TypeVar("V")
-
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
-    """What a run promises about one method.
+class RunCertificate:
+    """What a run certifies about one method.
 
     Attributes
     ----------
@@ -27,8 +25,9 @@ class Promise:
         What was asked for, and what the reader must know about this run.
     over_rounds
         What holds over rounds, in words.
-    plan, epsilon
-        Of differential privacy, if there is any: what is spent, and how much was so far.
+    plan, epsilon, end
+        Of differential privacy, if there is any: what is spent, how much was so far, and how much will be at the end
+        (None: as planned).
     """
 
     method: str
@@ -40,6 +39,7 @@ class Promise:
     over_rounds: str
     plan: Plan | None = None
     epsilon: float = 0.0
+    end: float | None = None
 
     @property
     def sentence(self) -> str:
@@ -50,7 +50,7 @@ class Promise:
     def _budget(self) -> str:
         if self.plan is None:
             return ""
-        return words.sentence(self.plan, self.epsilon, examined=self.certificate.exhaustive)
+        return words.sentence(self.plan, self.epsilon, self.end, examined=self.certificate.exhaustive)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON holds them; what does not apply is left out."""
@@ -65,20 +65,23 @@ class Promise:
             "over_rounds": self.over_rounds,
         }
         if self.plan is not None:
-            values["differential_privacy"] = {**words.to_dict(self.plan, self.epsilon), "sentence": self._budget}
+            values["differential_privacy"] = {
+                **words.to_dict(self.plan, self.epsilon, self.end),
+                "sentence": self._budget,
+            }
         return values
 
 
-def told(promises: Sequence[Promise]) -> str:
-    """Return the sentence of the only promise; nothing if there are none, or several."""
-    return promises[0].sentence if len(promises) == 1 else ""
+def told(certificates: Sequence[RunCertificate]) -> str:
+    """Return the sentence of the only certificate; nothing if there are none, or several."""
+    return certificates[0].sentence if len(certificates) == 1 else ""
 
 
-def to_plain(promises: Sequence[Promise]) -> dict[str, Any]:
+def to_plain(certificates: Sequence[RunCertificate]) -> dict[str, Any]:
     """Return one certificate, or one per method if several methods are private, as JSON holds them."""
-    return dict(only({promise.method: promise.to_dict() for promise in promises}))
+    return dict(only({one.method: one.to_dict() for one in certificates}))
 
 
-def only(by_method: Mapping[str, Mapping[str, V]]) -> Mapping[str, Any]:
+def only(by_method: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return what a file holds: the entry itself if there is one, else all by method."""
     return next(iter(by_method.values())) if len(by_method) == 1 else by_method
