@@ -42,9 +42,9 @@ class Adders:
             report(len(self.parameters))
         return [1.0 + peer for peer in range(len(self.parameters))]
 
-    def evaluate(self):
+    def evaluate_each(self):
         self.calls.append("evaluate")
-        return [Score(peer % 2, 2.0 * peer, 1 + peer) for peer in range(len(self.parameters))]
+        return [(Score(peer % 2, 2.0 * peer, 1 + peer), None) for peer in range(len(self.parameters))]
 
 
 def aggregation(protocol="grouped", *, design=None, given=None, beyond="error", **options):
