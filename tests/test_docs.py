@@ -187,3 +187,41 @@ def test_commands_and_options_exist(page):
         known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         given = {word for word in rest if word.startswith("--")}
         assert given <= known | {"--help"}, f"{page}: securedfl {' '.join(words)}"
+
+
+class TestSite:
+    """What `make docs` takes from the source; the site itself is made in an environment of its own."""
+
+    @pytest.fixture
+    def generated(self):
+        spec = importlib.util.spec_from_file_location("generated", ROOT / "docs" / "generated.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def test_every_page_has_its_place(self, generated):
+        found = {path.relative_to(ROOT / "docs") for end in ("md", "ipynb") for path in ROOT.glob(f"docs/**/*.{end}")}
+        pages = {str(path.with_suffix("")) for path in found if path.parts[0] != "results"}
+        assert pages - {"index"} == {page for section in generated.SECTIONS.values() for page in section}
+
+    def test_marks_are_known(self, generated):
+        for page, text in PAGES.items():
+            for name, _ in generated.MARK.findall(text):
+                assert name in generated.GENERATED, f"{page}: {name}"
+
+    def test_commands_and_settings_are_all_there(self, generated):
+        text = generated.commands()
+        for name in typer.main.get_command(app).commands:
+            assert f"### securedfl {name}\n" in text, name
+        assert "`--collusion`" in text
+        text = generated.settings()
+        for model in (TrainConfig, PrivacySettings, FederationConfig, RosterEntry, DeadlineConfig, PeerConfig):
+            for name in model.model_fields:
+                assert f"| `{name}` |" in text, name
+
+    def test_pages_of_the_repository_keep_their_links(self, generated):
+        for name, page in generated.OUTSIDE.items():
+            if page != "index":
+                text = generated.repository(name)
+                for link in re.findall(r"\]\(((?!https:|#)[^)#\s]+)", FENCE.sub("", text)):
+                    assert (ROOT / "docs" / page).parent.joinpath(link).exists(), f"{name}: {link}"

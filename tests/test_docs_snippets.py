@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 EVERYTHING = os.environ.get("SECUREDFL_DOCS") == "all"
 RUN = ("python", "sh", "console")
 BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
-MARK = re.compile(r"<!-- (skip|slow):(.*?)-->\s*\Z", re.DOTALL)
+MARK = re.compile(r"<!-- (skip|slow):((?:(?!-->).)*)-->\s*\Z", re.DOTALL)
 COMMAND = re.compile(r"^(?:\$ )?(securedfl|pip|make|docker|kubectl|python3?) ", re.MULTILINE)
 # a plain wait forgets how what it waits for ended
 WAIT, WAITED = re.compile(r"\bwait$", re.MULTILINE), "for job in $(jobs -p); do wait $job; done"
@@ -237,3 +237,14 @@ def test_notebooks_run_and_are_stored_with_their_pictures(path, tmp_path, monkey
             f"cell {number}: make notebooks"
         )
     assert path.stat().st_size < 100_000
+
+
+def test_a_mark_is_that_of_the_next_block_only():
+    marks = ("<!-- skip: needs a cluster -->\n", "", "<!-- slow: real peers run -->\n", "<!-- something else -->\n")
+    text = "".join(f"{mark}```sh\nsecuredfl design 9\n```\n" for mark in marks)
+    assert [(block.mark, block.reason) for block in blocks(text)] == [
+        ("skip", "needs a cluster"),
+        ("", ""),
+        ("slow", "real peers run"),
+        ("", ""),
+    ]
