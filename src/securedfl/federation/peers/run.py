@@ -86,10 +86,10 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
             stack.enter_context(_reporting(member.peer, tell))
+        metrics = Lines(out / METRICS, AGAIN)
         # now, too: the folder of a peer that is killed gives a report of what it reached
         _save_account(member, learner)
         stack.callback(_save_account, member, learner)
-        metrics = Lines(out / METRICS, AGAIN)
         stack.callback(metrics.close)
         _take_part(member, learner, metrics, say)
     return out
