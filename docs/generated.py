@@ -38,6 +38,7 @@ SECTIONS = {
         "guides/data",
         "guides/frameworks",
         "guides/network",
+        "guides/watching",
         "guides/containers",
         "guides/operations",
         "guides/privacy",
