@@ -70,7 +70,7 @@ def peer_settings(folder: Path, me: int, job: dict[str, Any]) -> tuple[Any, int]
             commit_step=row.commit_step,
             chunk=SLICED_CHUNK if row.sliced else CHUNK,
         ),
-        listen=f"127.0.0.1:{job['roster'][me][2]}",
+        listen=f"{job['roster'][me][1]}:{job['roster'][me][2]}",
         proxy=f"http://127.0.0.1:{job['proxies'][me]}" if "proxies" in job else None,
     )
     return settings, design.gap
@@ -173,16 +173,23 @@ def make_roster(folder: Path, peers: int) -> list[tuple[str, str, int, str]]:
 def run(
     role: str, job: dict[str, Any], on_ports: Callable[[list[int]], None] = lambda _ports: None
 ) -> list[dict[str, Any]]:
-    """Start all processes of one measurement and collect what they report; ``on_ports`` is told where they listen."""
+    """Start all processes of one measurement and collect what they report; ``on_ports`` is told where they listen.
+
+    With ``machines`` in the job, each peer runs in the network namespace and at the address that it has there.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder, peers = Path(name), job["peers"]
-        roster = make_roster(folder, peers)
+        roster, machines = make_roster(folder, peers), job.get("machines") or [[None, "127.0.0.1"]] * peers
+        roster = [(name, host, port, key) for (name, _, port, key), (_, host) in zip(roster, machines, strict=True)]
+        inside = [["ip", "netns", "exec", machine] if machine else [] for machine, _ in machines]
         on_ports([port for _, _, port, _ in roster])
         (folder / "job.json").write_text(json.dumps({**job, "roster": roster}))
         command = [sys.executable, __file__, "--role", role, "--folder", name]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
         processes = [
-            subprocess.Popen([*command, "--me", str(k)], stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603
+            subprocess.Popen(  # noqa: S603
+                [*inside[k], *command, "--me", str(k)], stdout=subprocess.PIPE, text=True, env=environment
+            )
             for k in range(peers)
         ]
         try:

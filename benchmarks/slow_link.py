@@ -1,10 +1,13 @@
 """Averages over slow links: how long beyond what bandwidth and delay allow, and how many round trips.
 
     python benchmarks/slow_link.py [--peers 9] [--size 2800000] [--mbit 100] [--milliseconds 50] [--repeat 3]
+    python benchmarks/slow_link.py --namespaces ...
 
-Every site gets a line of its own: so many Mbit/s up and as many down, and half the delay each way. `tc` does that on a
-real interface; here each peer dials through an HTTP CONNECT proxy of its own that holds bytes back, which works without
-root. TCP itself runs on loopback, so that its slow start is not part of it.
+Every site gets a line of its own: so many Mbit/s up and as many down, and half the delay each way. Each peer dials
+through an HTTP CONNECT proxy of its own that holds bytes back, which works without root. TCP itself runs on loopback,
+so that its slow start is not part of it. With ``--namespaces`` (as root) each peer is on a machine of its own instead,
+a network namespace whose interface the kernel limits (``tc ... tbf``): the rate is real, but there is no delay, so that
+no round trips are allowed for, and only the long vector is measured.
 
 For each protocol three rows: a vector so short that only round trips count, back to back and with four round trips of
 training before each average, in which the log lets it begin; and the vector asked for, with training, whose time is
@@ -16,9 +19,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -105,20 +112,59 @@ class Shaper:
         await task
 
 
+@contextmanager
+def namespaces(peers: int, mbit: float) -> Iterator[list[tuple[str, str]]]:
+    """Give network namespaces on one switch, each with a line of so many Mbit/s up and down, and their addresses."""
+    prefix, made = f"slow{os.getpid() % 100_000}", list[str]()
+
+    def do(*words: str) -> None:
+        subprocess.run(words, check=True, timeout=10)  # noqa: S603
+
+    def limit(space: str, port: str) -> None:
+        # the burst is what 2 ms let through
+        burst = f"{max(16, int(mbit / 4))}kb"
+        limits = ("rate", f"{mbit:g}mbit", "burst", burst, "latency", "100ms")
+        do("tc", "-n", space, "qdisc", "add", "dev", port, "root", "tbf", *limits)
+
+    try:
+        for name in (f"{prefix}-hub", *(f"{prefix}-{k}" for k in range(peers))):
+            do("ip", "netns", "add", name)
+            made.append(name)
+        hub = made[0]
+        do("ip", "-n", hub, "link", "add", "switch", "type", "bridge")
+        do("ip", "-n", hub, "link", "set", "switch", "up")
+        for k, name in enumerate(made[1:]):
+            do("ip", "-n", hub, "link", "add", f"port{k}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            do("ip", "-n", hub, "link", "set", f"port{k}", "master", "switch", "up")
+            do("ip", "-n", name, "addr", "add", f"10.214.0.{k + 1}/24", "dev", "eth0")
+            for port in ("eth0", "lo"):
+                do("ip", "-n", name, "link", "set", port, "up")
+            limit(hub, f"port{k}")
+            limit(name, "eth0")
+        yield [(name, f"10.214.0.{k + 1}") for k, name in enumerate(made[1:])]
+    finally:
+        for name in made:
+            subprocess.run(["ip", "netns", "del", name], check=False, timeout=10)  # noqa: S603, S607
+
+
 def measure(protocol: str, size: int, trips: int, args: argparse.Namespace) -> dict[str, Any]:
     """Run the averages of one row, and return its numbers."""
     rate, trip = args.mbit * 1e6 / 8, args.milliseconds / 1e3
-    shaper = Shaper(args.peers, rate, trip / 2)
-    job = {"peers": args.peers, "size": size, "repeat": args.repeat, "protocol": protocol, "proxies": shaper.ports}
-    results = run(
-        "peer",
-        {**job, "train": trips * trip},
-        lambda ports: shaper.sites.update({port: k for k, port in enumerate(ports)}),
-    )
+    job = {"peers": args.peers, "size": size, "repeat": args.repeat, "protocol": protocol, "train": trips * trip}
+    if args.namespaces:
+        with namespaces(args.peers, args.mbit) as machines:
+            results = run("peer", {**job, "machines": machines})
+    else:
+        shaper = Shaper(args.peers, rate, trip / 2)
+        results = run(
+            "peer",
+            {**job, "proxies": shaper.ports},
+            lambda ports: shaper.sites.update({port: k for k, port in enumerate(ports)}),
+        )
     spans = np.array([result["spans"] for result in results])
     took = float(np.median(spans[..., 1].max(axis=0) - spans[..., 0].max(axis=0)))
     most = max(max(result["sent"], result["received"]) for result in results) / args.repeat
-    allowed = 1.25 * most / rate + 10 * trip
+    allowed = 1.25 * most / rate + (0 if args.namespaces else 10 * trip)
     return {
         "protocol": protocol,
         "size": size,
@@ -139,6 +185,7 @@ def main() -> None:
     parser.add_argument("--mbit", type=float, default=100.0)
     parser.add_argument("--milliseconds", type=float, default=50.0, help="of a round trip")
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--namespaces", action="store_true", help="limited by the kernel, without delay; needs root")
     parser.add_argument("--only", default="", help="one protocol")
     parser.add_argument("--json", action="store_true", help="print JSON, and the table on standard error")
     args = parser.parse_args()
@@ -146,7 +193,7 @@ def main() -> None:
     print(f"{args.peers} sites, {args.mbit:g} Mbit/s, {args.milliseconds:g} ms, median of {args.repeat}", file=table)
     rows = []
     for protocol in [args.only] if args.only else ["shares", "resilient"]:
-        for size, trips in ((SHORT, 0), (SHORT, 4), (args.size, 4)):
+        for size, trips in ((SHORT, 0), (SHORT, 4), (args.size, 4))[2 if args.namespaces else 0 :]:
             row = measure(protocol, size, trips, args)
             rows.append(row)
             print(

@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 from securedfl.experiments.statistics.judging import above, below, samples_needed, within
-from securedfl.experiments.statistics.paired import Difference, Pair, Scored, compare, contrast, mcnemar
+from securedfl.experiments.statistics.paired import (
+    Difference,
+    Pair,
+    Scored,
+    bonett_price,
+    compare,
+    contrast,
+    mcnemar,
+)
 
 
 @pytest.mark.parametrize(("b", "c"), [(0, 0), (1, 0), (0, 5), (3, 3), (10, 25), (59, 6), (400, 460), (3000, 3300)])
@@ -40,7 +48,30 @@ def test_users_that_are_right_or_wrong_as_a_whole_count_once():
     assert whole.half == pytest.approx(100 * 1.96 * math.sqrt(share * (1 - share) / 50), rel=0.1)
 
 
+def test_models_that_never_differ_may_differ_elsewhere():
+    same = np.random.default_rng(6).random(682) < 0.97
+    found = compare([Pair.of(same, same, np.arange(682))])
+    # (b + 1) / (n + 2) for both sides, as Bonett and Price have it
+    half = 100 * 1.96 * math.sqrt(2 / 684 / 684)
+    assert (found.points, found.low, found.high) == pytest.approx((0.0, -half, half), rel=1e-3)
+    # the rule of three: with 95 % at most 3 in n
+    assert found.high > 0.9 * 100 * 3 / 682
+    assert within("here", found, 0.02).verdict == "not decided"
+
+
+def test_rare_differences_are_covered():
+    random, covered, runs = np.random.default_rng(7), 0, 200
+    for _ in range(runs):
+        drawn = random.random(600)
+        # 0.4 % and 0.2 % of all predictions are right with one model only
+        first, second = drawn < 0.994, (drawn < 0.990) | ((drawn >= 0.994) & (drawn < 0.996))
+        found = compare([Pair.of(first, second, np.arange(600))])
+        covered += found.low <= 0.2 <= found.high
+    assert covered >= 0.93 * runs
+
+
 def test_samples_with_several_predictions():
+    assert bonett_price(50, 100, 5000, 100) == bonett_price(1, 2, 100, 100)
     first = np.array([1, 1, 0, 1, 0, 0], dtype=bool)
     second = np.array([1, 0, 0, 0, 0, 1], dtype=bool)
     pair = Pair.of(first, second, np.array([7, 9, 7]))

@@ -115,10 +115,10 @@ def present_by_method(data: MethodsData) -> Result:
     described = "Line charts of test accuracy per round: " + "; ".join(panel.title for panel in drawn) + "."
     make = partial(figures.panels, panels, columns=_columns(data))
     near = "Within 1 point of best from round"
-    judged = [cell for cell in data.cells if cell.initial == "common"]
+    cells, missing = data.judged, data.not_run()
     limit, close = paper.ANY_POINTS, partial(within, limit=paper.ANY_POINTS)
     ends = [
-        Finding.of(f"{COLUMNS[method]} ends within {limit:g} point of FedAvg", _ends(judged, method, close))
+        Finding.of(f"{COLUMNS[method]} ends within {limit:g} point of FedAvg", _ends(cells, method, close), missing)
         for method in AVERAGING
     ]
     return Result(
@@ -127,7 +127,7 @@ def present_by_method(data: MethodsData) -> Result:
             [_row(cell, method) for cell in data.cells for method in cell.methods],
         ),
         records=[row for cell in data.cells for row in round_records(cell, "method", cell.methods)],
-        findings=[*ends, Finding.of("Local-Only ends below FedAvg", _ends(judged, "local", below))],
+        findings=[*ends, Finding.of("Local-Only ends below FedAvg", _ends(cells, "local", below), missing)],
         notes=[READING, ONLY_COURSE],
         cells=data.cells,
         figure=Plot(make, "Test accuracy per round", READING, described) if drawn else None,

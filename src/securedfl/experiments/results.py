@@ -46,13 +46,20 @@ class Finding:
     numbers: str = ""
 
     @classmethod
-    def of(cls, claim: str, checks: Iterable[Check]) -> Finding:
-        """Judge a claim by its least favourable case; without any it is not measured."""
+    def of(cls, claim: str, checks: Iterable[Check], missing: Sequence[str] = ()) -> Finding:
+        """Judge a claim by its least favourable case; without any it is not measured.
+
+        A claim about cases that are ``missing`` does not hold before they were run, too.
+        """
         cases = list(checks)
         found = {case.verdict for case in cases}
         order: tuple[Verdict, ...] = ("differs", "not decided", "holds")
         verdict: Verdict = next((verdict for verdict in order if verdict in found), "not measured")
-        return cls(claim, verdict, "; ".join(case.numbers for case in cases))
+        told = [case.numbers for case in cases]
+        if verdict == "holds" and missing:
+            verdict = "not decided"
+            told.append(f"not run: {', '.join(missing)}")
+        return cls(claim, verdict, "; ".join(told))
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ def present(data: TableData) -> Result:
         table=Table([*columns, "Start", "Scale"], rows),
         compact=Table(["Data set", *COLUMNS.values()], compact, "in %, ours (the paper's)"),
         records=[record for cell in data.cells for record in _records(cell)],
-        findings=list(_findings(data.cells)),
+        findings=list(_findings(data)),
         notes=_notes(data),
         cells=data.cells,
     )
@@ -184,18 +184,17 @@ def _records(cell: TableCell) -> Iterator[dict[str, object]]:
             )
 
 
-def _findings(every: Sequence[TableCell]) -> Iterator[Finding]:
-    # the paper's baseline has a common start; own starts are shown, not judged
-    cells = [cell for cell in every if cell.initial == "common"]
+def _findings(data: TableData) -> Iterator[Finding]:
+    cells, missing = data.judged, data.not_run()
     for dataset, limit in paper.POINTS.items():
         own = [cell for cell in cells if cell.dataset == dataset]
         for method in AVERAGING:
             claim = f"{COLUMNS[method]} is within {limit:g} points of FedAvg on {paper.name(dataset)}"
-            yield Finding.of(claim, _judged(own, method, partial(within, limit=limit)))
+            yield Finding.of(claim, _judged(own, method, partial(within, limit=limit)), data.not_run(dataset))
     for method in AVERAGING:
         claim = f"{COLUMNS[method]} is less than {paper.ANY_POINTS:g} point below FedAvg in all cases"
-        yield Finding.of(claim, _judged(cells, method, partial(above, limit=-paper.ANY_POINTS)))
-    yield Finding.of("Local-Only is below FedAvg", _judged(cells, "local", below))
+        yield Finding.of(claim, _judged(cells, method, partial(above, limit=-paper.ANY_POINTS)), missing)
+    yield Finding.of("Local-Only is below FedAvg", _judged(cells, "local", below), missing)
     for dataset in paper.POINTS:
         own = [cell for cell in cells if cell.dataset == dataset]
         yield Finding.of(f"More peers hurt Local-Only on {paper.name(dataset)}", _hurt(own))
@@ -226,8 +225,7 @@ def _notes(data: TableData) -> list[str]:
         f"Start: common, one model for all peers, as in {paper.CODE}; own, each peer's, averaged (Algorithm 3 to the "
         "letter), which is shown and not judged.",
     ]
-    missing = [f"{paper.name(d)} with {p} peers" for (d, p), own in data.places.items() if not own]
-    if missing:
+    if missing := data.not_run():
         notes.append(f"Not run: {', '.join(missing)}.")
     if any(len(cell.seeds) > 1 for cell in data.cells):
         notes.append("Mean and standard deviation over seeds; CSV has every seed.")

@@ -62,7 +62,7 @@ class Peer:
     @property
     def attempts(self) -> dict[int, tuple[Tried, ...]]:
         """All attempts of every round, from the log."""
-        return attempts_of(self._shell.entries, self.settings.rules.can_lose)
+        return attempts_of(self._shell.entries(), self.settings.rules.can_lose)
 
     def begin(self) -> Task | None:
         """Wait until there is a round to train for, and return it; None if all rounds are done."""
@@ -135,7 +135,7 @@ class Peer:
         now = self._until(lambda now: now.done or (now.task is not None and now.task.round > round))
         self._shell.updates.pop(round, None)
         last = now.state.round - 1 if now.task is None or now.task.round <= round else now.task.round - 1
-        model, entries, vector = now.applied, self._shell.entries, self.model()
+        model, entries, vector = now.applied, self._shell.entries(last), self.model()
         tried = attempts_of(entries, self.settings.rules.can_lose).get(last, ())
         return Averaged(
             last,

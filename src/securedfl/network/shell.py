@@ -6,6 +6,7 @@ The data plane of an attempt runs in a thread of its own (`trial`), and results 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import queue
 import threading
@@ -115,10 +116,10 @@ class Shell:
         self._thread = threading.Thread(target=self._run, name="securedfl-peer", daemon=True)
         self._thread.start()
 
-    @property
-    def entries(self) -> list[Entry]:
-        """The entries of the log."""
-        return [decided.entry for decided in list(self._core.log)]
+    def entries(self, since: int = 0) -> list[Entry]:
+        """Return the entries of the log from a round on; what is older is not looked at."""
+        found = itertools.takewhile(lambda one: getattr(one.entry, "round", since) >= since, reversed(self._core.log))
+        return [decided.entry for decided in found][::-1]
 
     def fail(self, error: BaseException) -> None:
         """End the shell because of an error of this peer's own."""

@@ -130,6 +130,11 @@ class Site:
         """End what is wrong here."""
         self.full = self.slow_training = False
         self.doom = None
+        admitted = self.world.state_before(len(self.world.checks.log)).peer(self.number)
+        if self.lies and admitted and admitted.incarnation not in ("", self.disk.incarnation):
+            # it had another folder admitted in the place of its own, which never counts again
+            self.stop("stops, and comes with an empty folder")
+            self.disk = self.new_disk()
         for other in range(len(self.world.sites)):
             if other != self.number:
                 self.happen(ev.LinkUp(other))

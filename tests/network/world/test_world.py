@@ -70,8 +70,10 @@ def test_a_lost_update_and_a_peer_gone_for_good_end_the_round_that_needs_both():
     assert any("Void(round=0)" in line for line in told)
 
 
-def test_a_liar_that_names_several_state_folders_does_not_keep_others_from_starting():
-    outcome = run_seed(303073)
+@pytest.mark.parametrize("seed", [303073, 1001508])
+def test_a_liar_that_names_several_state_folders_does_not_keep_others_from_going_on(seed):
+    """Before the first entry; and later, once it comes with an empty folder, where the protocol needs everybody."""
+    outcome = run_seed(seed)
     assert not outcome.kind, outcome.what
 
 

@@ -149,6 +149,17 @@ class ByPlace(Generic[C]):
             found.setdefault((cell.dataset, cell.peers), []).append(cell)
         return found
 
+    @property
+    def judged(self) -> list[C]:
+        """The cells by which claims are judged: the paper's baseline has a common start; own starts are shown only."""
+        return [cell for cell in self.cells if cell.initial == "common"]
+
+    def not_run(self, dataset: str | None = None) -> list[str]:
+        """Return what the paper has, of one data set or of all, and nobody ran with a common start."""
+        ran = {(cell.dataset, cell.peers) for cell in self.judged}
+        left = [place for place in self.wanted if place not in ran and dataset in (None, place[0])]
+        return [f"{paper.name(name)} with {peers} peers" for name, peers in left]
+
 
 @dataclass(frozen=True)
 class ByIterations(Generic[C]):

@@ -167,7 +167,6 @@ def live_of(peer: Peer) -> Live:
         links={name: reach.through or "" for name, reach in links.reaches().items() if reach.linked},
         bytes_in=received,
         bytes_out=sent,
-        trouble=peer.trouble,
     )
 
 

@@ -41,8 +41,6 @@ class Live:
         Of a real peer: whom it has a link to, each with whom it goes through; empty if it is direct.
     bytes_in, bytes_out
         Since the start.
-    trouble
-        What ended this peer's part, if anything did.
     """
 
     time: float
@@ -58,7 +56,6 @@ class Live:
     links: Mapping[str, str] = field(default_factory=dict)
     bytes_in: int = 0
     bytes_out: int = 0
-    trouble: str = ""
 
 
 def write_live(folder: Path, live: Live) -> None:
