@@ -351,3 +351,19 @@ def test_peers_begin_alike_and_draw_apart(tmp_path):
     assert len(parameters) == 1
     assert len(set(drawn.values())) == 6
     assert securedfl.App is App
+
+
+@pytest.mark.parametrize(
+    ("data", "count"),
+    [
+        ((np.zeros((7, 2)), np.zeros(7)), 7),
+        ({"x": np.zeros((5, 3)), "y": np.zeros(5)}, 5),
+        ([np.zeros(3), np.zeros(4)], 2),
+        (np.zeros((6, 2)), 6),
+        (["a", "b", "c"], 3),
+        (object(), 1),
+    ],
+)
+def test_samples_are_rows_of_arrays_that_stand_together(data, count):
+    """(x, y) is one data set, and not two samples."""
+    assert App(model={}, data=data, update=lambda *_: None).size == count

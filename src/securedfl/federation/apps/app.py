@@ -53,7 +53,7 @@ class App:
     evaluate_common
         ``evaluate_common(model)`` does the same on test data that is the same for all peers.
     samples
-        How many training samples there are; by default ``len(data)``.
+        How many training samples there are; by default the rows of ``(x, y)`` or of a dict of arrays, else ``len(data)``.
     common_optimizer
         What the common model does with an average, the same at all peers: ``"adam"``, say, or a table such as
         ``{"kind": "adam", "learning_rate": 0.03}``. By default what the settings say.
@@ -116,7 +116,16 @@ class App:
         # the length of a DataLoader is in batches
         if hasattr(self.data, "batch_size") and hasattr(dataset, "__len__"):
             return len(dataset)
-        return len(self.data) if hasattr(self.data, "__len__") else 1
+        return _length(self.data)
+
+
+def _length(data: Any) -> int:
+    """Return how many samples data has: the rows of arrays that stand together, or its own length; 1 if it has none."""
+    parts = list(data.values()) if isinstance(data, Mapping) else data if isinstance(data, tuple | list) else ()
+    rows = {len(part) if getattr(part, "shape", ()) else None for part in parts}
+    if len(parts) > 1 and len(rows) == 1 and (found := rows.pop()) is not None:
+        return found
+    return len(data) if hasattr(data, "__len__") else 1
 
 
 @dataclass(frozen=True)
