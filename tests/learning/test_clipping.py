@@ -189,3 +189,33 @@ def test_dropout_is_refused():
     model = FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Dropout(0.5), nn.Linear(8, 2)))
     with pytest.raises(ConfigError, match="dropout"):
         check_per_sample(model, "mine")
+
+
+class Folded(nn.Module):
+    """Positions are samples to its layer: a record would be clipped position by position."""
+
+    def __init__(self, first: bool) -> None:
+        super().__init__()
+        self.inner, self.first = nn.Linear(4, 3), first
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.first:
+            return self.inner(x.transpose(0, 1)).sum(0)
+        return self.inner(x.reshape(-1, 4)).reshape(len(x), -1, 3).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (lambda: Folded(first=True), (9, 4)),
+        (lambda: Folded(first=False), (9, 4)),
+        (lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 3)), (4,)),
+    ],
+)
+def test_models_whose_layers_do_not_see_samples_go_one_by_one(module, shape):
+    """With nine positions and nine records, sizes alone tell nothing."""
+    torch.manual_seed(1)
+    model = FlatModel(module())
+    x, y = sample(shape, 3)
+    ClippedGradients(model, losses).add(x, y, 0.05)
+    torch.testing.assert_close(model.gradient, by_hand(model.module, x, y, 0.05), rtol=1e-4, atol=1e-6)

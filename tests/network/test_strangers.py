@@ -31,3 +31,14 @@ def test_a_peer_that_was_mended_in_time_ends_nobody():
     # and so may what an older version does not tell
     assert met.hear("p1", {"model": "6 values"}, 1001.0)
     assert met.trouble(2000.0, begun=False) == ""
+
+
+def test_as_many_as_may_lie_end_nobody():
+    met = Strangers(MINE, lying=1)
+    told = met.hear("p1", {**OTHER, "\x1b[31m" + "k" * 99: "\n"}, 100.0)
+    assert "\x1b" not in told
+    assert "\n" not in told
+    assert "k" * 50 not in told
+    assert met.trouble(1000.0, begun=False) == ""
+    met.hear("p2", OTHER, 100.0)
+    assert met.trouble(1000.0, begun=False)

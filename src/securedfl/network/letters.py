@@ -83,9 +83,13 @@ def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
     # that the runs differ is said by what they differ in
     keys = sorted(key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key))
     keys = [key for key in keys if key != RUN] or keys
-    shown = [f"{key} is {_short(theirs.get(key))} there and {_short(mine.get(key))} here" for key in keys[:3]]
+    shown = [f"{_short(key)} is {_short(theirs.get(key))} there and {_short(mine.get(key))} here" for key in keys[:3]]
     return "; ".join(shown) + (f"; and {len(keys) - 3} more" if len(keys) > 3 else "")
 
 
 def _short(value: str | None) -> str:
-    return "not set" if value is None else value if len(value) <= 40 else value[:37] + "..."
+    """Return what another peer wrote, fit for a log: short, and nothing but letters that can be printed."""
+    if value is None:
+        return "not set"
+    plain = "".join(letter if letter.isprintable() else "?" for letter in value[:41])
+    return plain if len(plain) <= 40 else plain[:37] + "..."

@@ -99,7 +99,7 @@ class Shell:
         self._desk = Desk(settings.folder)
         self._asked: Ask | None = None
         self._wake = time.monotonic()
-        self._strangers = Strangers(settings.shared)
+        self._strangers = Strangers(settings.shared, settings.rules.lying)
         self._roster = self._core.state.roster
         self.links = Links(
             settings.name,
@@ -254,7 +254,8 @@ class Shell:
                 for name in names_of(peers, self._core.state.roster):
                     self.links.send(name, data)
             case ev.Train(round, again):
-                self._advance(task=Task(round, again))
+                # with the state that it follows from: who trains looks at both
+                self._advance(state=self._core.state, task=Task(round, again))
             case ev.Share():
                 self._share(action)
             case ev.Open():
@@ -273,7 +274,7 @@ class Shell:
             case ev.Apply(round, _):
                 self.results.keep_from(round)
                 self.computed = {result for result in self.computed if result.round >= round}
-                self._advance(applied=self._core.state.model)
+                self._advance(state=self._core.state, applied=self._core.state.model)
             case ev.Wake(at):
                 self._wake = at
             case ev.Tell():

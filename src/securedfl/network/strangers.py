@@ -17,10 +17,12 @@ class Strangers:
     ----------
     mine
         What this peer tells the others when it meets them.
+    lying
+        How many peers may lie: so many alone end nobody.
     """
 
-    def __init__(self, mine: Mapping[str, str]) -> None:
-        self._mine = dict(mine)
+    def __init__(self, mine: Mapping[str, str], lying: int = 0) -> None:
+        self._mine, self._lying = dict(mine), lying
         self._found: dict[str, str] = {}
         self._until = 0.0
 
@@ -40,6 +42,6 @@ class Strangers:
 
         Once a run has begun it goes on: then it is the other peer that cannot take part.
         """
-        if begun or not self._found or now < self._until:
+        if begun or len(self._found) <= self._lying or now < self._until:
             return ""
         return "; ".join(sorted(self._found.values())) + "; mend that, then start all sites again"

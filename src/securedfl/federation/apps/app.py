@@ -53,7 +53,7 @@ class App:
     evaluate_common
         ``evaluate_common(model)`` does the same on test data that is the same for all peers.
     samples
-        How many training samples there are; by default the rows of ``(x, y)`` or of a dict of arrays, else ``len(data)``.
+        How many training samples there are; by default the rows of ``(x, y)`` or a dict of arrays, else ``len(data)``.
     common_optimizer
         What the common model does with an average, the same at all peers: ``"adam"``, say, or a table such as
         ``{"kind": "adam", "learning_rate": 0.03}``. By default what the settings say.

@@ -113,11 +113,11 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
                     forget_update(member.site.config.out)
                 return
     except RunEndedError as end:
-        if isinstance(end, BudgetSpentError):
-            peer.linger(peer.progress.state.settings.absent)
         log.info("%s", end)
         tell(Ended(str(end)))
         _leave_model(member, learner)
+        if isinstance(end, BudgetSpentError):
+            peer.linger(peer.progress.state.settings.absent)
         if peer.progress.state.ended:
             # those that are missing are told, too
             peer.linger(peer.progress.state.settings.absent)

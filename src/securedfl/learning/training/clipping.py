@@ -27,6 +27,9 @@ WRITTEN = 2**24
 BLOCK = 1024
 """Numbers whose squares are added in float32."""
 
+DIFFERENT = 1e-3
+"""By what part of the clip two ways to the same gradient may differ, because float32 rounds."""
+
 _MIXES = (nn.modules.batchnorm._BatchNorm, nn.SyncBatchNorm)
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -74,10 +77,13 @@ class ClippedGradients:
         self._piece = max(1, min(PIECE, WRITTEN // largest))
         self._inputs: dict[nn.Module, Tensor] = {}
         self._outputs: dict[nn.Module, Tensor] = {}
-        self._calls = 0
+        self._calls, self._compared = 0, False
 
     def add(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
         """Put the sum of the samples' clipped gradients into the model's gradient; return the sum of their losses."""
+        if self._layers is not None and len(x) and not self._compared:
+            self._compared = True
+            self._layers = self._layers if self._agree(x, y, clip) else None
         self._model.gradient.zero_()
         total = torch.zeros(())
         # of equal sizes: a small rest would take as long as a whole piece
@@ -86,6 +92,22 @@ class ClippedGradients:
             done = None if self._layers is None else self._together(x_piece, y_piece, clip)
             total += self._one_by_one(x_piece, y_piece, clip) if done is None else done
         return total
+
+    def _agree(self, x: Tensor, y: Tensor, clip: float) -> bool:
+        """Tell whether samples together give what they give one by one, for two samples and for three.
+
+        They do not where a model folds positions into the batch, or changes what a layer put out in place.
+        """
+        for count in (2, 3):
+            some, sums = torch.arange(count) % len(x), []
+            for way in (self._together, self._one_by_one):
+                self._model.gradient.zero_()
+                if way(x[some], y[some], clip) is None:
+                    return False
+                sums.append(self._model.gradient.clone())
+            if not torch.linalg.vector_norm(sums[0] - sums[1]) <= DIFFERENT * clip * count:
+                return False
+        return True
 
     def _one_by_one(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
         parameters = [p for p in self._model.module.parameters() if p.requires_grad]
@@ -104,7 +126,7 @@ class ClippedGradients:
         return total
 
     def _together(self, x: Tensor, y: Tensor, clip: float) -> Tensor | None:
-        """Return the losses, or None if the model calls a layer twice, so that it must go one by one."""
+        """Return the losses, or None where a layer is called twice or sees other than samples: that goes one by one."""
         assert self._layers is not None  # noqa: S101 - for the type checker
         hooks = [layer.register_forward_hook(self._keep) for layer in self._layers]
         self._calls = 0
@@ -113,7 +135,8 @@ class ClippedGradients:
         finally:
             for hook in hooks:
                 hook.remove()
-        if self._calls != len(self._layers) or len(self._outputs) != len(self._layers):
+        once = self._calls == len(self._outputs) == len(self._layers)
+        if not once or any(len(kept) != len(x) for kept in (*self._inputs.values(), *self._outputs.values())):
             self._layers = None
             self._forget()
             return None
