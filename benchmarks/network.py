@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from rivals.common import loopback_bytes
+
 OPTIONS = {
     "shares": {"strength": 2},
     "resilient": {"collusion": 1},
@@ -148,15 +150,6 @@ def resident(what: str = "VmRSS") -> int:
     """Return this process's memory now, or at its highest (VmHWM), in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
-
-
-def loopback_bytes() -> int:
-    """Return what has gone over the loopback interface since the machine started, headers included."""
-    for line in Path("/proc/net/dev").read_text().splitlines():
-        name, _, numbers = line.partition(":")
-        if name.strip() == "lo":
-            return int(numbers.split()[0])
-    return 0
 
 
 def make_roster(folder: Path, peers: int) -> list[tuple[str, str, int, str]]:

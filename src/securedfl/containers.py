@@ -118,9 +118,13 @@ class Container:
             else:
                 self.tree[name] = value
 
+    def _named(self) -> Named:
+        """Return the arrays by name as text; a bare one has none."""
+        return {str(name): v for name, v in self.tree.items()} if isinstance(self.tree, Mapping) else {"": self.tree}
+
     def check_fits(self, schema: Schema) -> None:
         """Raise `InvalidInputError` if it lacks what is averaged, as one process of a site may."""
-        arrays = {str(k): v for k, v in self.tree.items()} if isinstance(self.tree, Mapping) else {"": self.tree}
+        arrays = self._named()
         for leaf in schema.leaves:
             if leaf.name not in arrays or _shape(arrays[leaf.name]) != leaf.shape:
                 raise InvalidInputError(
@@ -132,7 +136,7 @@ class Container:
         """Raise `InvalidInputError` if what is averaged cannot be changed in place; before work is lost."""
         if self.whole:
             return
-        arrays = {str(k): v for k, v in self.tree.items()} if isinstance(self.tree, Mapping) else {"": self.tree}
+        arrays = self._named()
         for leaf in schema.leaves:
             value = arrays.get(leaf.name)
             if isinstance(value, np.ndarray) and not value.flags.writeable:
