@@ -36,6 +36,7 @@ SECTIONS = {
     "Guides": [
         "guides/own-models",
         "guides/data",
+        "guides/cluster",
         "guides/frameworks",
         "guides/network",
         "guides/watching",

@@ -83,6 +83,7 @@ EXTRAS = {
     "PIL": "data",
     "dp_accounting": "dp",
     "pyarrow": "data",
+    "ray": "ray",
     "safetensors": "learn",
     "sklearn": "learn",
     "torch": "learn",

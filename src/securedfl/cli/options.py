@@ -22,7 +22,7 @@ PANELS = {
     "dealing": "Learning",
     "group_size": "Averaging",
     "collusion": "Privacy",
-    "workers": "Machine",
+    "engine": "Machine",
 }
 """How ``--help`` groups the options: the first of each group, in the order of the fields."""
 
@@ -44,6 +44,7 @@ CHOICES = {
     "common_momentum": "NUMBER",
     "common_adaptivity": "NUMBER",
     "device": "cpu|cuda|cuda:N|mps",
+    "address": "auto|HOST:PORT",
     "workers": "auto|NUMBER",
     "design": "best|randomized|FILE",
     "privacy": "KEY=VALUE,...",

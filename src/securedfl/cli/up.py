@@ -22,6 +22,8 @@ from securedfl.federation.results import default_folder
 SIMULATED = {
     "methods": "real peers run the method secured",
     "masks": "real peers always draw masks in secret",
+    "engine": "every real peer is a process",
+    "address": "every real peer has its own",
     "workers": "every real peer is a process",
     "checkpoint_every": "real peers keep every round",
     "keep_updates": "nobody has the updates of all real peers",

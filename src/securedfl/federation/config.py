@@ -22,6 +22,7 @@ from securedfl.federation.settings import (
     RhoSchedule,
     Settings,
     TableOption,
+    check_address,
     check_keys,
     read_names,
 )
@@ -34,7 +35,12 @@ from securedfl.learning.training.task import Initial, Precision, TrainingOptions
 from securedfl.parameters import Integers, check_integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
-FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard", "wandb", "mlflow"})
+FREE = frozenset(
+    {
+        *("out", "data_dir", "engine", "address", "workers", "checkpoint_every", "keep_updates"),
+        *("tensorboard", "wandb", "mlflow"),
+    }
+)
 """Settings that change no number, so that a resumed run may have others."""
 
 
@@ -175,8 +181,12 @@ class TrainConfig(Settings):
         None, description="Differential privacy: unit, noise, clip, delta, epsilon or noise_multiplier, sampling."
     )
 
+    engine: Literal["local", "ray"] = Field("local", description="Who trains peers: this machine, or a Ray cluster.")
+    address: str | None = Field(
+        None, description="Of a Ray cluster that is there: auto or HOST:PORT; by default the run starts its own."
+    )
     workers: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
-        "auto", description="Processes that train peers; auto measures what is fastest."
+        "auto", description="Processes that train peers; auto measures what is fastest, of Ray one per core."
     )
     checkpoint_every: int = Field(1, ge=1, description="Rounds between checkpoints.")
     keep_updates: int = Field(0, ge=0, description="Rounds between copies of what peers average; 0: none.")
@@ -223,6 +233,7 @@ class TrainConfig(Settings):
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
             raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
+        check_address(config.address, config.engine, where)
         if config.members > config.peers:
             raise ConfigError(f"peers_per_round = {config.members}, but there are {config.peers} peers; draw fewer")
         if config.learning_rate_schedule == "cosine" and config.learning_rate_period is None:

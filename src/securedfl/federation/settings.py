@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -91,6 +92,16 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
             near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.5)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
             raise ConfigError(f"unknown key {key!r} in {where}{hint}")
+
+
+def check_address(address: str | None, engine: str, where: str) -> None:
+    """Refuse an address that no Ray cluster can have, or that nobody would use."""
+    if address is None:
+        return
+    if engine != "ray":
+        raise ConfigError(f'address = {address!r} in {where} is that of a Ray cluster; set engine to "ray", too')
+    if not re.fullmatch(r"auto|[^\s/]+:\d{1,5}", address):
+        raise ConfigError(f"address = {address!r} in {where}: must be auto, or HOST:PORT such as 10.0.0.1:6379")
 
 
 _WORDS = {

@@ -16,7 +16,7 @@ from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.peers.update import pack, unpack
 from securedfl.learning.seeds import torch_seed
-from securedfl.learning.training.task import Score, State
+from securedfl.learning.training.task import Keeps, Score, State
 from securedfl.parameters import Array, Schema
 
 TEXT = "text"
@@ -207,6 +207,10 @@ class AppTask:
     def _first(self) -> tuple[Schema, tuple[slice, ...], Mapping[str, Any]]:
         first = AppTrainer(self.entry, self.config, (0,), None)
         return first.schema, first.buffers, first.common or {}
+
+    def keeps(self, peer: int, row: int) -> Keeps:  # noqa: ARG002 - all alike
+        """Estimate what a peer keeps: a model of its own, gradients, and Adam's two vectors; its data is not known."""
+        return Keeps(4 * row, 0)
 
     def seconds(self) -> float:
         """Return 0, for unknown: an update is never tried out, because it may do more than train."""

@@ -25,7 +25,7 @@ from securedfl.protocols.protocol import LEAST_PEERS, by_name
 
 NOT_SHARED = frozenset(
     {
-        *("peers", "peers_per_round", "out", "data_dir", "methods", "workers", "device"),
+        *("peers", "peers_per_round", "out", "data_dir", "methods", "engine", "address", "workers", "device"),
         *("tensorboard", "wandb", "mlflow", "checkpoint_every", "masks", "entry", "data"),
     }
 )

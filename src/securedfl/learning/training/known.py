@@ -11,7 +11,7 @@ import numpy as np
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import Held, PeerData, Recipe, ScoredOn, TrainingOptions
+from securedfl.learning.training.task import Held, Keeps, PeerData, Recipe, ScoredOn, TrainingOptions
 from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
@@ -124,6 +124,12 @@ class KnownTask:
         """Return copies of one peer's samples."""
         d, own = self.dataset, self.dealt[peer]
         return PeerData(d.x[own.train], d.y[own.train], d.x[own.test], d.y[own.test])
+
+    def keeps(self, peer: int, row: int) -> Keeps:
+        """Estimate what a peer keeps: its optimiser's vectors, and copies of its samples."""
+        d, own = self.dataset, self.dealt[peer]
+        sample = (d.x.nbytes + d.y.nbytes) // len(d.x)
+        return Keeps(self.options.slots * row, (len(own.train) + len(own.test)) * sample)
 
     def seconds(self) -> float:
         """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""

@@ -75,6 +75,11 @@ class TrainingOptions:
             warmup=self.warmup,
         )
 
+    @property
+    def slots(self) -> int:
+        """How many vectors as long as the model the optimiser keeps."""
+        return {"adam": 2, "adamw": 2, "rmsprop": 1}.get(self.optimizer, 0) + bool(self.momentum)
+
     def batches(self, samples: int) -> int:
         """Return how many batches a peer with so many samples trains on in a round."""
         return self.steps or self.epochs * -(-samples // self.batch_size)
@@ -119,6 +124,14 @@ class ScoredOn:
 
     samples: Array
     users: Array
+
+
+@dataclass(frozen=True)
+class Keeps:
+    """About how many bytes a peer keeps where it is trained, besides its row: its state, and its samples."""
+
+    state: int
+    data: int
 
 
 @dataclass(frozen=True)
@@ -230,6 +243,9 @@ class Task(Protocol):
 
     def buffers(self) -> tuple[slice, ...]:
         """Return which parts of a row are no trained parameters."""
+
+    def keeps(self, peer: int, row: int) -> Keeps:
+        """Estimate what a peer keeps, given how many bytes a row has."""
 
     def seconds(self) -> float:
         """Estimate how long one update of all peers takes in one process; 0 if that cannot be known."""
