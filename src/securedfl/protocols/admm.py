@@ -115,7 +115,7 @@ def paper(
     n = design.n
     u, z = draw(w), np.zeros(1, dtype=w.dtype)
     u *= 1 / schedule[0]  # u = lam/rho, the scaled dual variable
-    for i, at in enumerate(turns(round, iterations)):
+    for i, at in enumerate(design.turns(round, iterations)):
         pi, g = design.partition(at), design.group(me, at)
         c, q = factors(schedule[i])
 
@@ -170,11 +170,6 @@ def check_iterations(iterations: Any, *, least: int) -> None:
     if iterations < least:
         one = ' (the protocol "paper" takes one with finish = "literal")' if iterations == 1 else ""
         raise ConfigError(f"{iterations} iterations are too few: at least {least} give the average{one}")
-
-
-def turns(round: int, iterations: int) -> list[int]:
-    """Return the partitions of a round's iterations: each round goes on where the one before ended."""
-    return [round * iterations + i for i in range(iterations)]
 
 
 def _check_rounding(schedule: Schedule, iterations: int, w: Array) -> None:

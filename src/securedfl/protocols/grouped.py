@@ -9,7 +9,7 @@ uniformly random, whatever the parameters are (docs/mathematics/protocols.md). N
 from __future__ import annotations
 
 from securedfl.designs.design import Design
-from securedfl.protocols.admm import check_iterations, collect, relay, turns
+from securedfl.protocols.admm import check_iterations, collect, relay
 from securedfl.protocols.field import once
 from securedfl.protocols.fixedpoint import FieldCodec, FieldPoint, codec_of
 from securedfl.protocols.randomness import secret_uniform
@@ -44,7 +44,7 @@ def grouped(
     x = code.encode(w, n)
     # u = lam / rho, the scaled dual variable; no z yet
     u, z, sum_z, before = field.uniform(draw, x), x, x, x
-    for i, at in enumerate(turns(round, iterations)):
+    for i, at in enumerate(design.turns(round, iterations)):
         pi, g = design.partition(at), design.group(me, at)
 
         # y = x + lam/rho = c (w + lam/rho) + q z, with x from the x minimisation

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from securedfl.designs.best import GroupSize, Make, best_design, nearest
 from securedfl.designs.coalition_search import Labels
-from securedfl.designs.coalitions import rotation, used
 from securedfl.designs.design import Design
 from securedfl.designs.known import best
 from securedfl.errors import ConfigError, DesignError, unknown
@@ -183,11 +182,11 @@ class Averaging:
     def rotation(self) -> int | None:
         """After how many rounds the same partitions come again; None if that is not known."""
         used = self.settled.partitions
-        return None if used is None else rotation(self.design, used)
+        return None if used is None else self.design.rotation(used)
 
     def used(self, round: int) -> Labels:
         """Return the groups of the partitions in use in a round; none if that is not known."""
-        return used(self.design, self.settled.partitions or 0, round)
+        return self.design.used(round, self.settled.partitions or 0)
 
     def at(self, round: int) -> Averaging:
         """Return the same for another round."""

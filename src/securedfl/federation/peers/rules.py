@@ -139,7 +139,7 @@ def _protocols(chosen: Callable[[int], Averaging]) -> Callable[[int, int], PeerP
 
     def turn(members: int, round: int) -> int:
         # rounds that use the same partitions have the same protocol, so that its plan is made once; round 0 has its own
-        gap = averaging_for(members, 0).design.gap
-        return round and (round - 1) % gap + 1
+        first = averaging_for(members, 0)
+        return round and (round - 1) % (first.rotation or first.design.gap) + 1
 
     return lambda members, round: averaging_for(members, turn(members, round))
