@@ -72,6 +72,12 @@ def init(
         typer.echo(path)
     typer.echo(f"\n{told(certificates)}")
     typer.echo("\nNext:\n" + "\n".join(_next(missing, places, folder / KEYS, paths)))
+    if entry is None:
+        typer.echo(
+            f"\nWithout --entry, `securedfl peer` trains the data set {made.training.dataset}, dealt to the sites, for "
+            "a trial. For data of your own\nname an app with --entry, or join from your own loop at each site: "
+            f'securedfl.join("{paths[0]}") (docs/guides/own-models.md)'
+        )
 
 
 def _next(missing: list[str], places: list[Any], keys: Path, paths: list[Path]) -> list[str]:
