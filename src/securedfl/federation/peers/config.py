@@ -25,7 +25,8 @@ from securedfl.protocols.protocol import LEAST_PEERS, by_name
 
 NOT_SHARED = frozenset(
     {
-        *("peers", "peers_per_round", "out", "data_dir", "methods", "workers", "device"),
+        *("peers", "peers_per_round", "between_rounds", "out", "data_dir", "methods", "workers", "device"),
+        "messages_every",
         *("tensorboard", "wandb", "mlflow", "checkpoint_every", "masks", "entry", "data"),
     }
 )
