@@ -8,8 +8,8 @@ import torch
 from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
+from securedfl.learning.optimizers import make_optimizer
 from securedfl.learning.training.cluster.plan import MODELS, PROCESS, Needs, Node, Seat, moved, seats, stated
-from securedfl.learning.training.trainer import OPTIMIZERS
 
 MB = 10**6
 SMALL = Needs(shard=400 * MB, peers=(10 * MB,) * 9, home=500 * MB)
@@ -99,8 +99,7 @@ def test_what_an_optimiser_keeps_is_counted_as_torch_has_it(optimizer, momentum)
     options = TrainConfig.resolve(settings).options()
     parameter = torch.nn.Parameter(torch.zeros(100))
     parameter.grad = torch.ones(100)
-    given = {"momentum": momentum} if momentum else {}
-    torch_one = OPTIMIZERS[optimizer]([parameter], **given)
+    torch_one = make_optimizer(parameter, options)
     torch_one.step()
     vectors = [value for value in torch_one.state[parameter].values() if value.numel() == 100]
     assert options.slots == len(vectors)

@@ -53,7 +53,7 @@ class FakeHost:
         self.shared += 1
         return value
 
-    def ask(self, shard, method, *arguments):
+    def ask(self, shard, method, *arguments, **options):
         ticket, fate = len(self.asked), None
         self.asked.append(method)
         if method == "carry_out":
@@ -66,7 +66,9 @@ class FakeHost:
         if fate in ("before", "node"):
             self.dead.add(id(shard))
         gone = id(shard) in self.dead or shard[1].node not in self.there
-        self.answers[ticket] = LostError("killed") if gone else read_only(getattr(shard[0], method)(*arguments))
+        self.answers[ticket] = (
+            LostError("killed") if gone else read_only(getattr(shard[0], method)(*arguments, **options))
+        )
         if fate == "after":
             self.dead.add(id(shard))
             self.answers[ticket] = LostError("killed")
@@ -150,6 +152,32 @@ def test_all_calls_of_that_run_are_covered(job):
     with ShardTeam(job, host, 2, str) as team:
         numbers(team)
     assert sum(host.calls.values()) == CALLS
+
+
+def drawn(team):
+    """Two rounds of two members each, with rows for two peers; what all have then."""
+    losses, scores = [], []
+    for round, members in [(0, [1, 2]), (1, [1, 2]), (2, [0, 3])]:
+        team.seat(members)
+        if round:
+            losses.append(team.update(round, only=members))
+        else:
+            team.initialise()
+        team.parameters[:] = team.parameters.mean(axis=0)
+        scores.append(team.evaluate_each())
+    return losses, scores, team.parameters.copy(), team.states(), team.whole(1)
+
+
+@pytest.mark.parametrize("losing", [{}, {3: "before"}, {7: "node"}, {11: "before"}, {13: "after"}], ids=str)
+def test_members_that_are_drawn_have_the_rows_and_shards_keep_none(losing):
+    job = task(peers_per_round=3, between_rounds="forget")
+    with InProcessTeam(job, 2) as team:
+        expected = drawn(team)
+    host, told = FakeHost(losing), []
+    with ShardTeam(job, host, 2, told.append, 2) as team:
+        np.testing.assert_equal(drawn(team), expected)
+        assert not any(shard._rows for shard, _ in team._shards)
+    assert len(told) == 1 + len(losing)
 
 
 def test_a_node_with_two_shards_takes_both_along(job, expected, monkeypatch):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import dataclass
 
-from securedfl import errors
-from securedfl.errors import SecuredFLError
+from securedfl.errors import SecuredFLError, rebuilt
 
 
 class WorkerLostError(SecuredFLError):
@@ -30,9 +29,8 @@ class Failure:
 
     def error(self) -> Exception:
         """Return the exception again, of its own kind if it is one of ours."""
-        kind = getattr(errors, self.kind, None)
-        if isinstance(kind, type) and issubclass(kind, SecuredFLError):
-            found = kind(self.text)
+        found = rebuilt(self.kind, self.text)
+        if found is not None:
             # a traceback shows what happened in the other process
             found.add_note(self.trace)
             return found

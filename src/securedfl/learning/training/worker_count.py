@@ -28,6 +28,7 @@ def make_team(
     workers: int | Literal["auto"],
     *,
     updates: int,
+    rows: int | None = None,
     engine: Engine = "local",
     address: str | None = None,
     gpu: bool = False,
@@ -43,21 +44,29 @@ def make_team(
         The number of processes, or ``"auto"``. It never changes the numbers.
     updates
         How many times all peers will be trained, for ``"auto"``.
+    rows
+        Of parameters; by default one per peer. See `Team.seat`.
     engine, address, gpu
         Who runs the workers; of Ray, the address of a cluster that is there, and whether peers train on GPUs.
     tell
         Hears what the user should know, in one line.
     """
     if engine == "ray":
-        return _ray_team(task, workers, address, tell, gpu=gpu)
+        return _ray_team(task, workers, address, tell, rows, gpu=gpu)
     if workers == "auto":
         workers = quickest(task.seconds() * updates, min(cores(), task.peers))
     count = min(int(workers), task.peers) if task.movable else 1
-    return InProcessTeam(task) if count == 1 else ProcessTeam(task, count)
+    return InProcessTeam(task, rows) if count == 1 else ProcessTeam(task, count, rows)
 
 
 def _ray_team(
-    task: Task, workers: int | Literal["auto"], address: str | None, tell: Callable[[str], None], *, gpu: bool
+    task: Task,
+    workers: int | Literal["auto"],
+    address: str | None,
+    tell: Callable[[str], None],
+    rows: int | None,
+    *,
+    gpu: bool,
 ) -> Team:
     # late: most runs do without
     from securedfl.learning.training.cluster.ray_host import RayHost
@@ -69,7 +78,7 @@ def _ray_team(
             'name, module:function; or use engine = "local"'
         )
     offered = min(cores(), task.peers) if workers == "auto" else workers
-    return ShardTeam(task, RayHost(address, cores=offered, gpu=gpu), workers, tell, gpu=gpu)
+    return ShardTeam(task, RayHost(address, cores=offered, gpu=gpu), workers, tell, rows, gpu=gpu)
 
 
 def check_engine(engine: Engine) -> None:

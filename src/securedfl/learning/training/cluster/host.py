@@ -28,7 +28,7 @@ class Host(Protocol):
     def share(self, value: Any) -> Any:
         """Return what stands for a value in questions, so that it travels to each node once."""
 
-    def ask(self, shard: Any, method: str, *arguments: Any) -> Any:
+    def ask(self, shard: Any, method: str, *arguments: Any, **options: Any) -> Any:
         """Call a method of a shard and return a ticket for its answer; a shard answers in the order of the calls."""
 
     def ready(self, tickets: Sequence[Any], seconds: float | None = None) -> list[Any]:

@@ -55,18 +55,17 @@ class Needs:
     home: int
 
     @classmethod
-    def of(cls, task: Task) -> Needs:
-        """Return what a task takes; the activations of a batch are not known and not counted."""
+    def of(cls, task: Task, rows: int | None = None) -> Needs:
+        """Return what a task takes, with rows for so many peers; activations are not known and not counted."""
         schema = task.schema()
         row = schema.size * np.dtype(schema.dtype).itemsize
         kept = [task.keeps(peer, row) for peer in range(task.peers)]
         states = sum(one.state for one in kept)
         return cls(
             shard=PROCESS + MODELS * row,
-            # beside the peer's own row
-            peers=tuple(row + one.state + one.data for one in kept),
+            peers=tuple((row if rows is None else 0) + one.state + one.data for one in kept),
             # states twice: those of the last round, and those that a checkpoint is written from
-            home=PROCESS + task.peers * row + 2 * states,
+            home=PROCESS + (rows or task.peers) * row + 2 * states,
         )
 
     def of_shard(self, peers: Sequence[int]) -> int:

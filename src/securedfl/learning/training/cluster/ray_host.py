@@ -126,9 +126,9 @@ class RayHost:
         """Put a value into the object store, from which each node takes it once."""
         return self._ray.put(value)
 
-    def ask(self, shard: Any, method: str, *arguments: Any) -> Any:
+    def ask(self, shard: Any, method: str, *arguments: Any, **options: Any) -> Any:
         """Call the actor."""
-        return getattr(shard, method).remote(*arguments)
+        return getattr(shard, method).remote(*arguments, **options)
 
     def ready(self, tickets: Sequence[Any], seconds: float | None = None) -> list[Any]:
         """Wait for the first answer."""

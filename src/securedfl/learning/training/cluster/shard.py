@@ -21,7 +21,7 @@ WRITES = frozenset({"initialise", "update", "private update"})
 """The commands of a team that write into rows, and change what peers go on from."""
 
 
-ROWLESS = frozenset({"samples", "initialise", "home", "state", "restore"})
+ROWLESS = frozenset({"samples", "initialise", "home", "state", "restore", "forget"})
 """The commands that do not read rows."""
 
 
@@ -74,7 +74,14 @@ class Shard:
         return self._unmade or About(versions(), most_memory())
 
     def carry_out(
-        self, command: str, peers: Sequence[int], argument: Any, common: Array | None, own: Mapping[int, Array | None]
+        self,
+        command: str,
+        peers: Sequence[int],
+        argument: Any,
+        common: Array | None,
+        own: Mapping[int, Array | None],
+        *,
+        keep: bool = True,
     ) -> Answers | Failure:
         """Carry one of `COMMANDS` out for some peers.
 
@@ -88,28 +95,31 @@ class Shard:
             The row of all peers that ``own`` names with None.
         own
             Rows that others have changed since the last command; peers that it does not name have theirs.
+        keep
+            Whether rows stay here; if not, they come again with every command.
         """
         trainer = self._trainer
         if trainer is None:
             assert self._unmade is not None  # noqa: S101 - one of the two is there
             return self._unmade
+        rows = self._rows if keep else {}
         for peer, row in own.items():
             given = common if row is None else row
             assert given is not None  # noqa: S101 - for the type checker
-            self._rows[peer] = given
+            rows[peer] = given
         try:
             found = []
             for peer in peers:
                 # what came with a message cannot be written, and others of this shard may have the same
-                row = np.array(self._rows[peer]) if peer in self._rows else np.empty(0)
+                row = np.array(rows[peer]) if peer in rows else np.empty(0)
                 if command == "initialise":
                     row = np.zeros(trainer.schema.size, dtype=trainer.schema.dtype)
                 found.append(COMMANDS[command](trainer, peer, row, argument))
                 if command in WRITES:
-                    self._rows[peer] = row
+                    rows[peer] = row
             if command not in WRITES:
                 return Answers(found)
-            return Answers(found, np.stack([self._rows[peer] for peer in peers]), [trainer.state(p) for p in peers])
+            return Answers(found, np.stack([rows[peer] for peer in peers]), [trainer.state(peer) for peer in peers])
         except Exception as error:
             return Failure.of(error)
 

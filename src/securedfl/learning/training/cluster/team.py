@@ -57,26 +57,39 @@ class ShardTeam(Team):
         The number of shards, or ``"auto"``.
     tell
         Hears in one line what the user should know: the memory of a shard, and that one was lost.
+    rows
+        Of parameters; by default one per peer.
     gpu
         Whether shards take a GPU instead of a core.
     """
 
     def __init__(
-        self, task: Task, host: Host, workers: int | Literal["auto"], tell: Tell, *, gpu: bool = False
+        self,
+        task: Task,
+        host: Host,
+        workers: int | Literal["auto"],
+        tell: Tell,
+        rows: int | None = None,
+        *,
+        gpu: bool = False,
     ) -> None:
         self._task, self._host, self._tell = task, host, tell
+        # of the row that a peer's shard has
         self._held: list[bytes] = [b""] * task.peers
-        self._states: list[State] | None = None
+        # None: as a peer is before anything has happened to it
+        self._states: list[State | None] = [None] * task.peers
         self._common: _Common | None = None
         try:
             with one_thread():
                 self.schema, self.buffers = task.schema(), task.buffers()
-                self._needs = Needs.of(task)
+                self._needs = Needs.of(task, rows)
             self._placed = list(seats(host.nodes(), task.loads, self._needs, workers, gpu=gpu))
             tell(stated(self._placed, self._needs))
             self.workers = len(self._placed)
             self._losses = [0] * self.workers
-            self.parameters = np.zeros((task.peers, self.schema.size), dtype=self.schema.dtype)
+            self.parameters = np.zeros((rows or task.peers, self.schema.size), dtype=self.schema.dtype)
+            if rows is not None:
+                self.seat(range(rows))
             self._shards = [host.start(seat, task.part(seat.peers), again=False) for seat in self._placed]
             self._begin()
         except BaseException:
@@ -88,8 +101,9 @@ class ShardTeam(Team):
         self._host.close()
 
     def states(self) -> list[State]:
-        """Return what each peer keeps; it came with what was trained."""
-        return super().states() if self._states is None else list(self._states)
+        """Return what each peer keeps; of those that have trained, it came with that."""
+        known = [state for state in self._states if state is not None]
+        return known if len(known) == len(self._states) else super().states()
 
     def restore(self, parameters: Array, states: Sequence[State]) -> None:
         """Continue from saved parameters and what `states` gave."""
@@ -132,7 +146,7 @@ class ShardTeam(Team):
     def _everybody(
         self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
     ) -> list[Any]:
-        wanted = list(range(len(self.parameters))) if only is None else list(only)
+        wanted = list(range(self._task.peers)) if only is None else list(only)
         if command == "evaluate" and argument is not None:
             argument = self._host.share(argument)
         if command not in ROWLESS:
@@ -159,7 +173,7 @@ class ShardTeam(Team):
                 if isinstance(told, Failure):
                     raise told.error()
                 self._losses[index] = 0
-                self._take(peers, told)
+                self._take(command, peers, told)
                 answers.update(zip(peers, told.found, strict=True))
                 if report is not None:
                     report(len(answers))
@@ -169,34 +183,40 @@ class ShardTeam(Team):
         """Ask a shard for something about some of its peers, with the rows of theirs that were changed here."""
         if command == "restore":
             argument = {peer: argument[peer] for peer in peers}
+        keep = self._seats is None
         common, own, shared = self._common, dict[int, Array | None](), None
         for peer in () if command in ROWLESS else peers:
-            row = self.parameters[peer]
+            row = self.parameters[self.row(peer)]
             same = common if common is not None and _equal(row, common.row) else None
             digest = _digest(row) if same is None else same.digest
             if digest == self._held[peer]:
                 continue
-            self._held[peer] = digest
+            self._held[peer] = digest if keep else b""
             own[peer] = row.copy() if same is None else None
             shared = shared if same is None else same.shared
-        return self._host.ask(self._shards[index], "carry_out", command, list(peers), argument, shared, own)
+        return self._host.ask(self._shards[index], "carry_out", command, list(peers), argument, shared, own, keep=keep)
 
-    def _take(self, peers: Sequence[int], told: Answers) -> None:
+    def _take(self, command: str, peers: Sequence[int], told: Answers) -> None:
         """Keep what a shard has trained: from now on these peers go on from here."""
+        if command == "forget":
+            for peer in peers:
+                self._states[peer] = None
         if told.rows is None or told.states is None:
             return
-        self._states = self._states or [{} for _ in self.parameters]
         for peer, row, state in zip(peers, told.rows, told.states, strict=True):
-            self.parameters[peer] = row
-            self._held[peer] = _digest(self.parameters[peer])
+            self.parameters[self.row(peer)] = row
+            if self._seats is None:
+                self._held[peer] = _digest(self.parameters[peer])
             # a message's arrays would keep the whole message
             self._states[peer] = {name: np.array(value) for name, value in state.items()}
 
     def _find_common(self, wanted: Sequence[int]) -> None:
         """Share a row that the first two peers have both, unless it is shared already."""
-        if len(wanted) < 2 or not _equal(self.parameters[wanted[0]], self.parameters[wanted[1]]):
+        if len(wanted) < 2:
             return
-        row = self.parameters[wanted[0]]
+        row, other = (self.parameters[self.row(peer)] for peer in wanted[:2])
+        if not _equal(row, other):
+            return
         if self._common is None or not _equal(row, self._common.row):
             row = row.copy()
             self._common = _Common(row, _digest(row), self._host.share(row))
@@ -218,9 +238,8 @@ class ShardTeam(Team):
             shard = self._shards[index] = self._host.start(seat, self._task.part(seat.peers), again=True)
             try:
                 self._ready(shard)
-                if self._states is not None:
-                    states = {peer: self._states[peer] for peer in seat.peers}
-                    self._answer(self._host.ask(shard, "carry_out", "restore", list(seat.peers), states, None, {}))
+                states = {peer: state for peer in seat.peers if (state := self._states[peer]) is not None}
+                self._answer(self._host.ask(shard, "carry_out", "restore", list(states), states, None, {}))
             except LostError as error:
                 why = str(error)
                 continue
