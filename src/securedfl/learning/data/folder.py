@@ -5,7 +5,6 @@ Files, or folders, whose name begins with ``test`` are the common test set. Deco
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 
 from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.dataset import Dataset, numbered
 from securedfl.learning.data.images import decode
 from securedfl.learning.data.tables import TABLES, Columns, read_table, table_arrays, table_kind
 from securedfl.storage import Arrays
@@ -133,7 +132,8 @@ def read_folder(
         )
     if found.left_out:
         tell(f"{found.left_out} files of {path} are for validation by their names, and are left out")
-    cache = storage.cache_folder() / f"folder-v{VERSION}-{_fingerprint(found, columns)}.npz"
+    made_from = storage.fingerprint(columns, sorted(map(str, found.tests)), files=found.files)
+    cache = storage.cache_folder() / f"folder-v{VERSION}-{made_from}.npz"
     arrays = storage.recall(cache)
     if arrays is None:
         tell(f"Reading {len(found.files)} files of {path} (only this time)")
@@ -145,7 +145,7 @@ def read_folder(
 
 
 def _dataset(name: str, arrays: Arrays) -> Dataset:
-    classes, y = np.unique(arrays["labels"], return_inverse=True)
+    classes, y = numbered(arrays["labels"])
     if len(classes) < 2:
         raise InvalidInputError(f"all samples of {name!r} are of one class, {classes[0]!s}; there is nothing to learn")
     x = arrays["x"]
@@ -161,9 +161,9 @@ def _dataset(name: str, arrays: Arrays) -> Dataset:
     return Dataset(
         name=name,
         x=x,
-        y=y.reshape(-1).astype(np.int64),
+        y=y,
         classes=len(classes),
-        users=np.unique(arrays["users"], return_inverse=True)[1].reshape(-1) if "users" in arrays else None,
+        users=numbered(arrays["users"])[1] if "users" in arrays else None,
         common=common if common.any() else None,
         names=tuple(map(str, classes)),
     )
@@ -206,10 +206,3 @@ def _kind(name: str) -> str:
 
 def _hidden(file: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(root).parts)
-
-
-def _fingerprint(found: Found, columns: Columns) -> str:
-    """Hash what the arrays are made from: path, size and time of every file, and the columns."""
-    state: list[object] = [columns, sorted(map(str, found.tests))]
-    state += [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in found.files]
-    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from securedfl.errors import InvalidInputError, needing
+from securedfl.learning.data.dataset import numbered
 from securedfl.learning.data.images import decode
 from securedfl.parameters import Array
 from securedfl.storage import Arrays
@@ -144,7 +145,7 @@ def table_arrays(tables: Sequence[tuple[Path, pyarrow.Table]], columns: Columns,
     found: Arrays = {"labels": _labels(whole[label], label, rows)}
     if columns.user is not None:
         user = _found(whole, columns.user, "user", where=first)
-        found["users"] = np.unique(_whole(whole[user], user, rows), return_inverse=True)[1].reshape(-1)
+        found["users"] = numbered(_whole(whole[user], user, rows))[1]
     chosen = _chosen(whole, columns, taken={label, columns.user}, where=first)
     pictures = [name for name in chosen if _is_image(whole[name].type)]
     found["x"] = _pictures(whole, pictures, columns, rows) if pictures else _numbers(whole, chosen, training, rows)
@@ -226,8 +227,18 @@ def _is_image(kind: Any) -> bool:
     import pyarrow
 
     if pyarrow.types.is_struct(kind):
-        return bool(kind.get_field_index("bytes") >= 0)
+        at = kind.get_field_index("bytes")
+        return at >= 0 and _is_image(kind.field(at).type)
     return str(kind).endswith("binary")
+
+
+def encoded(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray | None:
+    """Return the bytes of the images in a column, None if it holds none."""
+    import pyarrow.compute
+
+    if not _is_image(column.type):
+        return None
+    return pyarrow.compute.struct_field(column, "bytes") if pyarrow.types.is_struct(column.type) else column
 
 
 def _pictures(table: pyarrow.Table, names: list[str], columns: Columns, rows: Rows) -> Array:
@@ -236,14 +247,13 @@ def _pictures(table: pyarrow.Table, names: list[str], columns: Columns, rows: Ro
         raise InvalidInputError(
             f"the features are images ({', '.join(names)}); learn from one image column, named by --features"
         )
-    column = table[names[0]]
+    column: Any = encoded(table[names[0]])
 
     def read(row: int) -> bytes:
-        value = column[row].as_py()
-        data = value["bytes"] if isinstance(value, dict) else value
+        data: bytes | None = column[row].as_py()
         if not data:
             raise ValueError("there are no bytes; images must be in the file, not beside it")
-        return bytes(data)
+        return data
 
     return decode([(f"{rows.at(row)}, {names[0]!r}", lambda row=row: read(row)) for row in range(len(column))])  # type: ignore[misc]
 
@@ -281,10 +291,10 @@ def _feature(column: pyarrow.ChunkedArray, name: str, training: Array, rows: Row
         return values[:, None]
     if stray := _stray(values, name, rows):
         raise InvalidInputError(stray)
-    texts, number = np.unique(values, return_inverse=True)
+    texts, number = numbered(values)
     if len(texts) > MOST_TEXTS:
         raise InvalidInputError(f"the column {name!r} has {len(texts)} different texts, more than {MOST_TEXTS}")
-    result: Array = number.reshape(-1, 1) == np.arange(len(texts))
+    result: Array = number[:, None] == np.arange(len(texts))
     return result
 
 

@@ -101,7 +101,7 @@ def begin(w: Array, design: Design, round: int, **options: Any) -> tuple[Array, 
     """Return the encoded parameters, who owns what in this round, and how a segment's total becomes its mean."""
     codec: Codec = codec_of(options.get("codec"), FixedPoint, bits=options.get("bits"), range=options.get("range"))
     m, n = check_strength(design, options.get("strength"), options.get("collusion")), design.n
-    layout = layout_for(design, round * m % design.gap, m, len(w))
+    layout = layout_for(design, design.turns(round, m), len(w))
     return codec.encode(w, n), layout, partial(codec.decode, n=n, like=w[:0])
 
 
