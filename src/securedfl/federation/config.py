@@ -84,7 +84,11 @@ class TrainConfig(Settings):
         (), description="Of a folder with tables: the columns to learn from; by default all that can be."
     )
     held_back: float = Field(
-        0.0, ge=0, lt=1, description="Part of the samples that no peer gets, to score all on the same test data."
+        0.0,
+        ge=0,
+        lt=1,
+        description="Part of the samples that no peer gets, to score all on the same test data; for a folder without "
+        "test files the default is 0.1.",
     )
     data_dir: PathOption | None = Field(None, description="Folder of the data set, where it needs one.")
     entry: str | None = Field(None, description="module:function that makes an app, instead of a data set and model.")

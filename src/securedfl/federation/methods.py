@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from securedfl.designs import Design, best, randomized
@@ -79,6 +79,13 @@ def method(name: str) -> Method:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     return METHODS[name]
+
+
+def main_method(names: Sequence[str]) -> str:
+    """Return the method that a run is about: the first that is neither baseline nor the paper's, else the last."""
+    own = [name for name in names if name not in METHODS or not METHODS[name].baseline]
+    new = [name for name in own if name not in METHODS or not METHODS[name].as_published]
+    return (new or own or names[-1:])[0]
 
 
 def protocol_of(config: TrainConfig, name: str) -> Protocol | None:

@@ -21,8 +21,8 @@ from securedfl.federation.methods import (
     averaging,
     bringing,
     check_settings,
+    main_method,
     members,
-    private,
 )
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
@@ -32,7 +32,7 @@ from securedfl.federation.run_folder.correctness import CorrectKeeper
 from securedfl.federation.run_folder.files import read_config, updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.live import simulated
-from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
+from securedfl.federation.run_folder.model import About, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.simulated import (
@@ -288,7 +288,7 @@ def _leave_model(folder: RunFolder, task: Task, team: Team, method: str, round: 
     """Write the common model by name; return what of it stays with each peer."""
     config, homes = folder.config, team.homes()
     about = About.of(method=method, round=round, recipe=task.recipe, personal=personal_parts(homes))
-    path = model_file(folder.path, method, main_method(config.methods, private(config)))
+    path = model_file(folder.path, method, main_method(config.methods))
     save_model(path, team.whole(0), about)
     return homes
 
