@@ -23,7 +23,6 @@ from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.gate import save_account
-from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import make_learner
@@ -34,23 +33,14 @@ from securedfl.federation.peers.update import AGAIN, Bringer, find_update, forge
 from securedfl.federation.run_folder.files import DESIGN, METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
 from securedfl.federation.run_folder.model import MODEL, About, save_model
-from securedfl.federation.run_folder.summary import (
-    Data,
-    DesignSummary,
-    MethodSummary,
-    Samples,
-    Summary,
-    versions,
-    write_data,
-    write_summary,
-)
+from securedfl.federation.run_folder.summary import Data, Samples, Summary, write_data, write_summary
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.run_certificate import to_plain, told
+from securedfl.privacy.run_certificate import told
 from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, replacing, write_arrays
 
@@ -310,18 +300,19 @@ def _save_account(member: Membership, learner: Learner) -> None:
         write_data(site.config.out, data_of(learner, site.config.name, last))
         with replacing(site.config.out / DESIGN) as temporary:
             design.save(temporary)
-        summary = Summary(
+        summary = Summary.of(
+            site.config.out,
+            now,
+            design,
+            done,
+            certificates,
+            samples=Samples(train=learner.samples, test=(learner.held.test if last is None else last.count) or 0),
             finished=state.round >= state.settings.rounds,
+        )
+        summary = replace(
+            summary,
             dataset=site.federation.entry or config.dataset,
             peers=len(state.roster),
-            rounds=state.settings.rounds - 1,
-            seed=config.seed,
-            samples=Samples(train=learner.samples, test=(learner.held.test if last is None else last.count) or 0),
-            design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-            methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
-            certificate=to_plain(certificates),
-            run_dir=str(site.config.out),
-            versions=versions(),
             config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},
             site=site.config.name,
             roster={str(peer.number): peer.name for peer in state.roster},
