@@ -215,6 +215,14 @@ def members(config: TrainConfig, round: int) -> tuple[int, ...]:
     return tuple(range(config.peers)) if drawn is None else drawn.members(stream(config.seed, "members", round))
 
 
+def passes_messages(config: TrainConfig, round: int) -> bool:
+    """Tell whether a simulation passes the messages of a round: in the first two, and then from time to time.
+
+    The two differ: the initial average is of parameters, all others of differences, mostly.
+    """
+    return round == 0 or (round - 1) % config.messages_between == 0
+
+
 def private(config: TrainConfig) -> list[str]:
     """Return the methods of a run that are to be private."""
     return [name for name in config.methods if not method(name).baseline]

@@ -89,6 +89,7 @@ class Counts:
             clipped=average.clipped,
             train_seconds=outcome.train_seconds,
             average_seconds=average.seconds,
+            messages=average.messages,
             tried=(Tried(0, 0, who, True),) if some else None,
         )
 

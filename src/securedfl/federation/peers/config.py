@@ -26,8 +26,8 @@ from securedfl.protocols.protocol import LEAST_PEERS, by_name
 
 NOT_SHARED = frozenset(
     {
-        *("peers", "peers_per_round", "out", "data_dir", "methods", "workers", "device"),
-        *("tensorboard", "wandb", "mlflow", "checkpoint_every", "keep_updates", "masks", "entry", "data"),
+        *("peers", "peers_per_round", "between_rounds", "messages_every", "out", "data_dir", "methods", "workers"),
+        *("device", "tensorboard", "wandb", "mlflow", "checkpoint_every", "keep_updates", "masks", "entry", "data"),
     }
 )
 """Settings of a simulation that make no sense for, or belong to, a single site."""
