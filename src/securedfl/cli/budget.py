@@ -66,9 +66,9 @@ def budget(
     if as_json:
         kinds = {
             case.plan.noise: {
-                "epsilon": case.epsilon,
+                "epsilon": case.plan.planned,
                 "epsilon_by_privacy_loss": case.tighter,
-                "noise_in_mean": case.noise_in_mean,
+                "noise_in_mean": case.plan.noise_in_mean,
             }
             for case in shown
         }
@@ -144,7 +144,7 @@ def _tell(plan: Plan, shown: list[Any], colluders: dict[int, float]) -> None:
         "central": "readers; a server sees all",
     }
     for case in shown:
-        values = (f"{case.epsilon:.3g}", f"{case.tighter:.3g}", f"{case.noise_in_mean:.3g} clip")
+        values = (f"{case.plan.planned:.3g}", f"{case.tighter:.3g}", f"{case.plan.noise_in_mean:.3g} clip")
         table.add_row(case.plan.noise, *values, against[case.plan.noise])
     console.print(table)
     console.print("Gaussian: by privacy loss distributions, for comparison. In the mean: noise of each number.")
