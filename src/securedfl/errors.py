@@ -79,6 +79,22 @@ class AppError(SecuredFLError):
     exit_code = 13
 
 
+def rebuilt(name: str, text: str) -> SecuredFLError | None:
+    """Return an error that another process raised, by the name of its class; None if it is none of ours.
+
+    The text is all that crossed over: what else a class is made of stays there.
+    """
+    left: list[type[SecuredFLError]] = [SecuredFLError]
+    while left:
+        kind = left.pop()
+        if kind.__name__ == name:
+            found = kind.__new__(kind, text)
+            Exception.__init__(found, text)
+            return found
+        left += kind.__subclasses__()
+    return None
+
+
 EXTRAS = {
     "PIL": "data",
     "dp_accounting": "dp",

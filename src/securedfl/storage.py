@@ -35,16 +35,21 @@ _RECORD = struct.Struct("<III")
 
 
 @contextmanager
-def replacing(path: Path, advice: str = ADVICE, *, mode: int = ANYBODY) -> Iterator[Path]:
+def replacing(path: Path, advice: str = ADVICE, *, mode: int = ANYBODY, spare: Path | None = None) -> Iterator[Path]:
     """Give an empty file to write to, with its final permissions; flushed to disk, it then takes the place of ``path``.
 
-    Whoever reads ``path`` meanwhile, or after an error or a crash, finds what was there before.
+    Whoever reads ``path`` meanwhile, or after an error or a crash, finds what was there before. A ``spare`` is a file
+    that nobody needs any more: if it is there, it is given instead of an empty one, to be written over. That is faster
+    for a large file, because it has its room on disk and in the system's memory already.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # a process with this number may have been killed here before
         temporary.unlink(missing_ok=True)
-        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+        if spare is not None and spare.exists():
+            spare.replace(temporary)
+        else:
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
         yield temporary
         _flush(temporary)
         temporary.replace(path)

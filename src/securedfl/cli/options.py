@@ -45,6 +45,7 @@ CHOICES = {
     "common_adaptivity": "NUMBER",
     "device": "cpu|cuda|cuda:N|mps",
     "workers": "auto|NUMBER",
+    "messages_every": "auto|NUMBER",
     "design": "best|randomized|FILE",
     "privacy": "KEY=VALUE,...",
 }
@@ -52,7 +53,9 @@ CHOICES = {
 
 
 NUMBERS: Mapping[str, Callable[[str], float]] = {
-    **dict.fromkeys(("workers", "group_size", "bits", "peers_per_round", "steps", "learning_rate_period"), int),
+    **dict.fromkeys(
+        ("workers", "messages_every", "group_size", "bits", "peers_per_round", "steps", "learning_rate_period"), int
+    ),
     **dict.fromkeys(("range", "gradient_norm"), float),
     **dict.fromkeys(("common_learning_rate", "common_momentum", "common_adaptivity"), float),
 }

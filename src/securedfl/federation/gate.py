@@ -166,6 +166,7 @@ def save_account(
         ledgers[method] = {
             **ledger.to_dict(certificate.worst_coalition),
             "allow_exposure": config.allow_exposure,
+            **_passed(method, done),
         }
         if plan := (plans or {}).get(method):
             spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config)
@@ -203,6 +204,14 @@ def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
         )
         for tried in row.tried or [Tried(0, 0, tuple(range(n)), True)]
     ]
+
+
+def _passed(method: str, rows: Iterable[Row | PeerRow]) -> dict[str, Any]:
+    """Return in which rounds a simulation passed messages, where it did not in all."""
+    told = {row.round: row.messages for row in rows if isinstance(row, Row) and row.method == method}
+    if all(messages is None for messages in told.values()):
+        return {}
+    return {"rounds_with_messages": [round for round, messages in told.items() if messages is not False]}
 
 
 def _check_drawing(config: TrainConfig) -> None:
@@ -276,10 +285,18 @@ def _averaging(config: TrainConfig, design: Design, method: str) -> Averaging:
 
 def _remark(config: TrainConfig) -> str:
     """Return what the certificate's reader must know about a simulation that can be repeated."""
+    every, told = config.messages_between, ""
+    if every > 1:
+        told = (
+            f"This simulation of {config.members} members passes the messages of rounds 0 and 1 and then of every "
+            f"{every}th round, one by one, and stops if they give other bits than the sum of the members' codes; in "
+            "all other rounds it takes that sum and passes no messages. The certificate is about the messages that "
+            "peers would send."
+        )
     if config.masks != "seeded":
-        return ""
+        return told
     noise = " The noise of differential privacy is drawn from the seed too, and protects nobody here."
-    return (
+    return f"{told} ".lstrip() + (
         "This run is a simulation that draws masks from its seed, so that it can be repeated; the certificate "
         "describes peers that draw them in secret (masks = secret)." + noise * (config.privacy is not None)
     )

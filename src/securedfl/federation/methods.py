@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from securedfl.designs import Design, best, randomized
@@ -79,6 +79,13 @@ def method(name: str) -> Method:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     return METHODS[name]
+
+
+def main_method(names: Sequence[str]) -> str:
+    """Return the method that a run is about: the first that is neither baseline nor the paper's, else the last."""
+    own = [name for name in names if name not in METHODS or not METHODS[name].baseline]
+    new = [name for name in own if name not in METHODS or not METHODS[name].as_published]
+    return (new or own or names[-1:])[0]
 
 
 def protocol_of(config: TrainConfig, name: str) -> Protocol | None:
@@ -206,6 +213,14 @@ def members(config: TrainConfig, round: int) -> tuple[int, ...]:
     """Return who takes part in a round of a simulation."""
     drawn = drawing(config)
     return tuple(range(config.peers)) if drawn is None else drawn.members(stream(config.seed, "members", round))
+
+
+def passes_messages(config: TrainConfig, round: int) -> bool:
+    """Tell whether a simulation passes the messages of a round: in the first two, and then from time to time.
+
+    The two differ: the initial average is of parameters, all others of differences, mostly.
+    """
+    return round == 0 or (round - 1) % config.messages_between == 0
 
 
 def private(config: TrainConfig) -> list[str]:

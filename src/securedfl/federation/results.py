@@ -13,12 +13,11 @@ import numpy as np
 from securedfl.federation.algorithm3 import Round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, save_account
-from securedfl.federation.methods import METHODS, members, private
+from securedfl.federation.methods import METHODS, main_method, members
 from securedfl.federation.run_folder.card import write_card
 from securedfl.federation.run_folder.files import SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row, Tried
-from securedfl.federation.run_folder.model import main_method
 from securedfl.federation.run_folder.summary import (
     Data,
     DesignSummary,
@@ -101,6 +100,7 @@ class Counts:
             clipped=average.clipped,
             train_seconds=outcome.train_seconds,
             average_seconds=average.seconds,
+            messages=average.messages,
             tried=(Tried(0, 0, who, True),) if some else None,
         )
 
@@ -137,7 +137,7 @@ def leave_results(
     if data is not None:
         write_data(folder.path, data)
     folder.finish(summary)
-    write_card(folder.path, summary, rows, main_method(config.methods, private(config)))
+    write_card(folder.path, summary, rows, main_method(config.methods))
     return summary
 
 

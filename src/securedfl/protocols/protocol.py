@@ -70,6 +70,9 @@ class Protocol:
         were lost before; 0 if sums leave at once, so that all peers are needed.
     sliced
         Whether slices of the parameters are treated differently.
+    adds_codes
+        Whether the average is what the sum of the members' codes stands for, bit for bit, so that a simulation of very
+        many may add them up and run the messages in some rounds only.
     symbolic
         Options with which the generator runs on symbols instead of numbers.
     settle
@@ -97,6 +100,7 @@ class Protocol:
     partitions: int | None = None
     commit_step: int = 0
     sliced: bool = False
+    adds_codes: bool = False
     symbolic: Options = field(default_factory=dict, compare=False)
     settle: Callable[[Design, Options], Settled] = field(
         default=lambda _design, options: Settled(options=options), compare=False
@@ -211,6 +215,7 @@ GROUPED = Protocol(
     masks="perfect",
     arithmetic="field",
     partitions=2,
+    adds_codes=True,
     symbolic={"codec": Symbols(), "bits": None, "range": None},
     settle=settle_grouped,
 )
@@ -239,6 +244,7 @@ SHARES = Protocol(
     arithmetic="ring",
     commit_step=1,
     sliced=True,
+    adds_codes=True,
     symbolic={"codec": Symbols(), "bits": None, "range": None},
     settle=sharing.settle,
 )

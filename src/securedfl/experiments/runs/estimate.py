@@ -93,7 +93,7 @@ def measured(config: TrainConfig) -> RoundTime:
     from securedfl.simulation.driver import run
 
     task, design = make_task(config), choose_design(config)
-    x, y = task.all_tests()
+    x, y = task.all_tests() or (task.dataset.x, task.dataset.y)
     with one_thread():
         trainer = task.part([0]).trainer()
         row = np.zeros(trainer.schema.size, dtype=trainer.schema.dtype)

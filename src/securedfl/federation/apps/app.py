@@ -170,7 +170,7 @@ class Entry:
 
     def at(self, settings: Mapping[str, Any]) -> Where:
         """Return where the app of a peer is, for errors."""
-        return Where(self.name, str(settings.get("name", "")))
+        return Where(self.name, str(settings.get("name", "")), settings)
 
 
 def find(entry: str, folder: Path) -> Make:

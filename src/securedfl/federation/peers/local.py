@@ -118,6 +118,8 @@ def up(
     """
     if config.members != config.peers:
         raise ConfigError("peers_per_round is for simulations: all real peers that are there take part; leave it away")
+    if config.between_rounds != "keep":
+        raise ConfigError("between_rounds is for simulations: a real peer keeps what it needs; leave it away")
     design = choose_design(config)
     row = by_name(config.protocol)
     absence = Absence.chosen(None, peers=config.peers, collusion=config.collusion, can_lose=row.can_lose)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
-from securedfl.federation.budget.rules import FOREVER, affordable
+from securedfl.federation.budget.rules import affordable, weigh
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import averaging, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
@@ -98,9 +98,10 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages,
         lying=federation.lying,
         can_lose=row.can_lose,
         least=min(least, n),
-        window=federation.window if plan is None else FOREVER,
+        window=federation.window,
         pick=pick,
         allows=allows,
+        weigh=weigh,
         recoverable=can_finish,
         accepts=lambda roster: promises(len(roster)),
     )

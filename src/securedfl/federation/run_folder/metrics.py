@@ -45,6 +45,8 @@ class Row:
         How many values of all peers were beyond the range and were cut, if that is allowed.
     epsilon
         Of differential privacy, after this round; see `securedfl.privacy.budget`.
+    messages
+        Of a simulation that passes the protocol's messages in some rounds only: whether it did in this one.
     tried, void
         Of real peers: all attempts at the average, and whether the round gave none.
     """
@@ -66,6 +68,7 @@ class Row:
     common_accuracy: float | None = None
     common_loss: float | None = None
     epsilon: float | None = None
+    messages: bool | None = None
     tried: tuple[Tried, ...] | None = None
     void: bool | None = None
 
@@ -243,11 +246,11 @@ def _tried(rows: Iterable[PeerRow]) -> tuple[Tried, ...]:
 R = TypeVar("R", Row, PeerRow)
 
 PER_PEER = ("peer_accuracy", "peer_loss", "all_accuracy")
-COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "tried", "void"))
+COLUMNS = tuple(field.name for field in fields(Row) if field.name not in (*PER_PEER, "messages", "tried", "void"))
 """The columns of metrics.csv; all but method and round are numbers."""
 
 _LEFT_OUT = (
-    *("tried", "void", "correct", "loss", "count", "clipped", "epsilon"),
+    *("messages", "tried", "void", "correct", "loss", "count", "clipped", "epsilon"),
     *("common", "common_accuracy", "common_loss", "all_accuracy"),
 )
 """Keys that are not written where they do not apply."""

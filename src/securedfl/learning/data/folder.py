@@ -1,4 +1,4 @@
-"""A user's own folder: parquet or CSV files with a label column, or images in folders that are named by their class.
+"""A user's own folder: tables with a label column, or images in folders that are named by their class.
 
 Files, or folders, whose name begins with ``test`` are the common test set. Decoded arrays are kept in the cache.
 """
@@ -16,10 +16,9 @@ from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.learning.data.dataset import Dataset, numbered
 from securedfl.learning.data.images import decode
-from securedfl.learning.data.tables import Columns, read_table, table_arrays
+from securedfl.learning.data.tables import TABLES, Columns, read_table, table_arrays, table_kind
 from securedfl.storage import Arrays
 
-TABLES = (".parquet", ".csv")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 LEFT_OUT = ("val", "dev")
 """How the names of files and folders begin that are neither trained nor tested on."""
@@ -54,13 +53,13 @@ def look(path: Path) -> Found:
     if not path.exists():
         raise ConfigError(f"there is no file or folder {path}; check the path of the data set")
     every = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
-    kinds = {kind: [p for p in every if p.suffix.lower() in kind] for kind in (TABLES, IMAGES)}
+    kinds = {kind: [p for p in every if p.name.lower().endswith(kind)] for kind in (TABLES, IMAGES)}
     if not any(kinds.values()):
         counted = Counter(p.suffix or p.name for p in every).most_common(3)
         found = f"it has {', '.join(f'{count} x {name}' for name, count in counted)}" if every else "it is empty"
         raise ConfigError(
-            f"{path} holds no data that can be read ({found}); a data folder has .parquet or .csv files, or images "
-            f"({', '.join(IMAGES)}) in folders that are named by their class"
+            f"{path} holds no data that can be read ({found}); a data folder has tables "
+            f"({', '.join(TABLES)}), or images ({', '.join(IMAGES)}) in folders that are named by their class"
         )
     if all(kinds.values()):
         raise ConfigError(
@@ -86,7 +85,7 @@ def read_folder(
     features: Sequence[str] = (),
     report: Callable[[str], None] | None = None,
 ) -> Dataset:
-    """Read a folder of parquet files, CSV files or images as a data set for classification.
+    """Read a folder of parquet, CSV or TSV files (packed as .gz, too), or of images, as a data set for classification.
 
     Parameters
     ----------
@@ -140,7 +139,9 @@ def read_folder(
         tell(f"Reading {len(found.files)} files of {path} (only this time)")
         arrays = _images(found) if found.images else _tables(found, columns)
         storage.remember(cache, arrays)
-    return _dataset(found.root.stem, arrays)
+    # a table may end in two of them: .csv.gz
+    ending = table_kind(found.root) or found.root.suffix
+    return _dataset(found.root.name[: len(found.root.name) - len(ending)], arrays)
 
 
 def _dataset(name: str, arrays: Arrays) -> Dataset:

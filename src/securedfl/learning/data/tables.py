@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import gzip
 import re
 import shlex
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +22,10 @@ from securedfl.storage import Arrays
 
 if TYPE_CHECKING:
     import pyarrow
+
+TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+"""How the names of tables end that are lines of text."""
+TABLES = (".parquet", *TEXTS)
 
 MOST_TEXTS = 50
 """Different texts of a column that are still made features of; more are an identifier, or free text."""
@@ -40,19 +46,23 @@ class Columns:
     features: tuple[str, ...] = ()
 
 
+def table_kind(path: Path) -> str:
+    """Return how the name of a table's file ends, in small letters: one of `TABLES`; empty for any other file."""
+    return max((end for end in TABLES if path.name.lower().endswith(end)), key=len, default="")
+
+
 def read_table(path: Path) -> pyarrow.Table:
-    """Read a parquet or CSV file; the first line of a CSV file names its columns."""
+    """Read a parquet, CSV or TSV file, packed by gzip or not; the first line of a text names its columns."""
     with needing(f"reading {path}"):
         import pyarrow
-        import pyarrow.csv
         import pyarrow.parquet
-    kind = path.suffix.lower()[1:]
+    kind = table_kind(path)[1:]
     try:
         table = pyarrow.parquet.read_table(path) if kind == "parquet" else _read_csv(path)
         names = [str(name).strip() for name in table.column_names]
     except UnicodeDecodeError:
         raise InvalidInputError(f"{path} is not text in UTF-8; save it in that encoding") from None
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, EOFError, zlib.error, pyarrow.ArrowException) as error:
         raise InvalidInputError(
             f"{path} cannot be read as {kind} ({str(error).splitlines()[0]}); repair or remove it"
         ) from None
@@ -65,15 +75,17 @@ def read_table(path: Path) -> pyarrow.Table:
 
 
 def _read_csv(path: Path) -> pyarrow.Table:
-    """Read a CSV file; where the names stand between semicolons or tabs, so do the values."""
+    """Read lines of text; where the names stand between semicolons or tabs, so do the values. TSV always has tabs."""
     import pyarrow.csv
 
-    with path.open("rb") as file:
+    kind, packing = table_kind(path), "gzip" if table_kind(path).endswith(".gz") else None
+    with gzip.open(path, "rb") if packing else path.open("rb") as file:
         names, first = (file.readline(1 << 20).decode("utf-8-sig", "replace") for _ in range(2))
-    separator = "," if "," in names else next((sign for sign in ";\t|" if sign in names), ",")
+    signs = "\t" if kind.startswith(".tsv") else ",;\t|"
+    separator = next((sign for sign in signs if sign in names), signs[0])
     comma = separator == ";" and re.search(r"(^|;)-?\d+,\d+(;|\s*$)", first) is not None
     table = pyarrow.csv.read_csv(
-        path,
+        pyarrow.input_stream(path, compression=packing),
         parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
         convert_options=pyarrow.csv.ConvertOptions(decimal_point="," if comma else "."),
     )
@@ -103,7 +115,7 @@ class Rows:
 
 def has_images(path: Path, columns: Columns) -> bool:
     """Tell whether the features of a table are images, without reading it; only parquet can hold some."""
-    if path.suffix.lower() != ".parquet":
+    if table_kind(path) != ".parquet":
         return False
     with needing(f"reading {path}"):
         import pyarrow
@@ -189,7 +201,7 @@ def _found(table: pyarrow.Table, name: str, option: str, *, where: Path) -> str:
         near = difflib.get_close_matches(name, table.column_names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         unnamed = any(_is_number(other) for other in table.column_names)
-        first = "; the first line must name the columns" if unnamed and where.suffix.lower() == ".csv" else ""
+        first = "; the first line must name the columns" if unnamed and table_kind(where) in TEXTS else ""
         raise InvalidInputError(
             f"{where} has no column {name!r}{hint} (it has {', '.join(table.column_names)}); name the right one with "
             f"--{option}{first}"
@@ -339,7 +351,8 @@ def _plain(column: pyarrow.ChunkedArray, name: str, rows: Rows) -> Array:
     if gaps.any():
         count, first = int(gaps.sum()), rows.at(int(np.flatnonzero(gaps)[0]))
         raise InvalidInputError(
-            f"the column {name!r} has {count} empty value{'s' * (count > 1)} ({'first in ' * (count > 1)}{first})"
+            f"the column {name!r} has {count} empty value{'s' * (count > 1)} ({'first in ' * (count > 1)}{first}); "
+            "fill in what is missing, or remove such rows"
         )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])

@@ -9,7 +9,7 @@ gave up with nil ends at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -77,18 +77,19 @@ class Consensus:
         self.news: list[Vote | Proposal] = []
         self.timer: float | None = None
         self._ending: float | None = None
+        self._way: tuple[Vote, ...] = ()
 
     def restore(self, promise: Promise) -> None:
         """Go on where this peer was."""
-        self.ballot, self.locked, self.valid = promise.ballot, promise.locked, promise.valid
-        for vote in promise.votes:
+        self.ballot, self.locked, self.valid, self._way = promise.ballot, promise.locked, promise.valid, promise.way
+        for vote in (*promise.votes, *promise.way):
             self.add_vote(vote)
 
     @property
     def promise(self) -> Promise:
         """What must be on disk before `news` are sent."""
         mine = (self._cast(PREVOTE), self._cast(PRECOMMIT))
-        return Promise(self.index, self.ballot, tuple(v for v in mine if v), self.locked, self.valid)
+        return Promise(self.index, self.ballot, tuple(v for v in mine if v), self.locked, self.valid, self._way)
 
     @property
     def proposer(self) -> int:
@@ -103,21 +104,24 @@ class Consensus:
         place[vote.peer] = vote
         held = [ballot for kind, ballot in self.votes if kind == vote.kind and vote.peer in self.votes[kind, ballot]]
         if len(held) > MOST_BALLOTS:
-            del self.votes[vote.kind, min(held)][vote.peer]
+            # a liar that is far ahead must not hide what it said here, nor that it is ahead
+            spare = (ballot for ballot in held if ballot not in (self.ballot - 1, self.ballot, max(held)))
+            del self.votes[vote.kind, min(spare)][vote.peer]
         waits = self.timer is not None or self._cast(PREVOTE) is not None
         return len(place) >= self.quorum or vote.ballot > self.ballot or not waits
 
     def add_proposal(self, proposal: Proposal) -> None:
         """Take a proposal whose signatures were checked."""
         self.proposals.setdefault(proposal.ballot, proposal)
-        for ballot in sorted(self.proposals)[:-MOST_BALLOTS]:
-            del self.proposals[ballot]
+        if len(self.proposals) > MOST_BALLOTS:
+            del self.proposals[min(ballot for ballot in self.proposals if ballot not in (self.ballot - 1, self.ballot))]
 
     def known(self) -> tuple[tuple[Proposal, ...], tuple[Vote, ...]]:
-        """Return what others may need: this ballot, and the one before, from which they can follow."""
+        """Return what others may need: this ballot, the one before, and the votes with which they can follow."""
         recent = (self.ballot - 1, self.ballot)
         votes = [vote for (_, ballot), place in self.votes.items() if ballot in recent for vote in place.values()]
-        return tuple(p for ballot, p in self.proposals.items() if ballot in recent), tuple(votes)
+        way = [vote for vote in self._way if vote not in votes]
+        return tuple(p for ballot, p in self.proposals.items() if ballot in recent), (*votes, *way)
 
     def advance(self, now: float) -> None:
         """Do all that can be done now."""
@@ -136,8 +140,8 @@ class Consensus:
         if not self._may_vote:
             return False
         ahead = self._ahead()
-        if ahead > self.ballot:
-            self._enter(ahead)
+        if ahead:
+            self._enter(ahead[-1].ballot, ahead)
             return True
         if self._cast(PREVOTE) is None:
             return self._propose() or self._prevote(now)
@@ -154,19 +158,18 @@ class Consensus:
                     return True
         return False
 
-    def _ahead(self) -> int:
-        """Return the highest ballot that somebody honest has reached: more peers than may lie voted in it or later."""
-        if all(ballot <= self.ballot for _, ballot in self.votes):
-            return self.ballot
-        highest: dict[int, int] = {}
+    def _ahead(self) -> list[Vote]:
+        """Return votes of more peers than may lie in later ballots, the highest first: somebody honest is there."""
+        highest: dict[int, Vote] = {}
         for (_, ballot), place in self.votes.items():
-            for peer in place:
-                highest[peer] = max(ballot, highest.get(peer, 0))
-        reached = sorted(highest.values(), reverse=True)
-        return reached[self.lying] if len(reached) > self.lying else 0
+            if ballot > self.ballot:
+                highest.update({p: v for p, v in place.items() if p not in highest or highest[p].ballot < ballot})
+        reached = sorted(highest.values(), key=lambda vote: -vote.ballot)
+        return reached[: self.lying + 1] if len(reached) > self.lying else []
 
-    def _enter(self, ballot: int) -> None:
-        self.ballot, self.timer, self._ending = ballot, None, None
+    def _enter(self, ballot: int, way: Iterable[Vote]) -> None:
+        """Go on to a ballot, and keep the votes that led there: whoever cast them may lose them, and others follow."""
+        self.ballot, self._way, self.timer, self._ending = ballot, tuple(way), None, None
 
     def _propose(self) -> bool:
         """Propose, if it is this peer's turn and there is something (lines 14 to 21)."""
@@ -245,7 +248,7 @@ class Consensus:
         if not nil and self._ending is None:
             self._ending = now + self._timeout(self.ballot, self.me)
         if nil or (self._ending is not None and now >= self._ending):
-            self._enter(self.ballot + 1)
+            self._enter(self.ballot + 1, place.values())
             return True
         return False
 

@@ -26,7 +26,7 @@ from securedfl.network.core.messages import (
     Stored,
     Vote,
 )
-from securedfl.network.core.proofs import Proofs, Signed, add_to
+from securedfl.network.core.proofs import Log, Proofs, Signed
 from securedfl.network.core.sense import Sense, timeout
 from securedfl.network.core.state import Rules, State, reduce, refusal
 from securedfl.network.core.telling import Telling
@@ -53,7 +53,7 @@ class Core:
 
     def __init__(self, me: int, genesis: State, rules: Rules, signer: Signer, incarnation: str, now: float) -> None:
         self.me, self.rules, self.incarnation = me, rules, incarnation
-        self.state, self.log, self.refused = genesis, list[Decided](), dict[int, int]()
+        self.state, self.log, self.refused = genesis, Log(self.stretch), dict[int, int]()
         self.views, self.now = Views(me, now), now
         self.conduct = Conduct(me, incarnation, rules)
         self._signer, self._links, self._direct = signer, set[int](), dict[int, float]()
@@ -188,7 +188,7 @@ class Core:
     def _take_entries(self, entries: Sequence[Decided], take: Callable[[Decided], None]) -> bool:
         """Take the next entries, as far as they are proven; return False if one that should be is not."""
         while entries and entries[0].index == self.state.length:
-            proven = self._proofs.run(entries)
+            proven = self._proofs.run(entries, self.stretch)
             if not proven:
                 return proven is not None
             for decided in proven:
@@ -229,7 +229,7 @@ class Core:
 
     def _append(self, decided: Decided) -> None:
         before, entry = self.state, decided.entry
-        add_to(self.log, decided, self.stretch)
+        self.log.append(decided)
         self.state = reduce(before, entry, self.rules)
         if self.state.round != before.round:
             self.views.round_since = self.views.not_before = self.now

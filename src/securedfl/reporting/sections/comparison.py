@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from securedfl.federation.methods import main_method
 from securedfl.federation.run_folder.reader import MethodResult, Run
 from securedfl.reporting.methods import looks
 from securedfl.reporting.page import Table, themed
@@ -145,13 +146,9 @@ def rounds_table(run: Run) -> Table:
 
 
 def _leading(run: Run) -> MethodResult | None:
-    """Return the method that the report is about: SecureD-FL where it ran, else the first that is no baseline."""
-    if not run.started:
-        return None
-    measured = {m.name: m for m in run.methods if m.rounds and math.isfinite(m.final_accuracy)}
-    own = [m for m in measured.values() if m.name not in ("local", "fedavg")]
-    preferred = measured.get("secured") or measured.get("shares")
-    return preferred or next(iter(own or measured.values()), None)
+    """Return the method that the report is about; None before it was measured."""
+    measured = {m.name: m for m in run.methods if m.rounds and math.isfinite(m.final_accuracy)} if run.started else {}
+    return measured[main_method(tuple(measured))] if measured else None
 
 
 def _headline(run: Run, lead: MethodResult) -> tuple[View, float]:
