@@ -113,10 +113,11 @@ def test_two_nodes_of_which_a_worker_and_then_a_whole_node_is_killed(cluster, ex
     assert "start again on node" in node
 
 
-def test_nobody_at_the_address():
+def test_nobody_at_the_address(tmp_path):
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
-    with pytest.raises(SecuredFLError, match=f"no Ray cluster answers at 127.0.0.1:{port} .*ray start --head"):
-        train(**SETTINGS, engine="ray", address=f"127.0.0.1:{port}", out="never")
+    with pytest.raises(SecuredFLError, match=f"no Ray cluster answers at 127.0.0.1:{port} .*ray start"):
+        train(**SETTINGS, engine="ray", address=f"127.0.0.1:{port}", out=tmp_path / "run")
     with pytest.raises(SecuredFLError, match="no Ray cluster runs on this machine"):
-        train(**SETTINGS, engine="ray", address="auto", out="never")
+        train(**SETTINGS, engine="ray", address="auto", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

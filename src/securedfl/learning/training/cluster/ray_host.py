@@ -64,7 +64,7 @@ class RayHost:
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise ConfigError(f"{_nobody(address)} ({str(error).splitlines()[0]})") from None
+            raise _nobody(address, str(error)) from None
         self._ours = True
 
     def _check_loopback(self) -> None:
@@ -177,13 +177,15 @@ def _check_reachable(address: str) -> None:
     try:
         _connect(host.strip("[]"), int(port))
     except OSError as error:
-        raise ConfigError(f"{_nobody(address)} ({error.strerror or error})") from None
+        raise _nobody(address, error.strerror or str(error)) from None
 
 
-def _nobody(address: str) -> str:
-    what = "no Ray cluster runs on this machine" if address == "auto" else f"no Ray cluster answers at {address}"
-    start = "start one with `ray start --head`, and give its address"
-    return f"{what}; {start}, or leave address away: then the run starts one of its own"
+def _nobody(address: str, why: str) -> ConfigError:
+    what = "runs on this machine" if address == "auto" else f"answers at {address}"
+    return ConfigError(
+        f"no Ray cluster {what} ({why.splitlines()[0].rstrip('.')}); start one with `ray start --head` and give its "
+        "address, or leave address away: then the run starts one of its own"
+    )
 
 
 REASONS = {
