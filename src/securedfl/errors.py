@@ -99,7 +99,6 @@ EXTRAS = {
     "PIL": "data",
     "dp_accounting": "dp",
     "pyarrow": "data",
-    "ray": "ray",
     "safetensors": "learn",
     "sklearn": "learn",
     "torch": "learn",

@@ -101,6 +101,7 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
         ({"address": "auto"}, "address = 'auto' .* is that of a Ray cluster; set engine to \"ray\", too"),
         ({"engine": "ray", "address": "ray://a:1"}, "address = 'ray://a:1' .* must be auto, or HOST:PORT"),
         ({"engine": "ray", "address": "head"}, "address = 'head' .* must be auto, or HOST:PORT"),
+        ({"engine": "ray", "device": "cuda:1"}, 'gives every worker a GPU of its own; set device to "cuda"'),
         ({"dealing": "odd"}, "dealing = 'odd' .* must be 'even', 'natural' or 'dirichlet'"),
         ({"partition": "even"}, "'partition' in the settings is called 'dealing' now; rename it"),
         ({"learning_rate": float("inf")}, "learning_rate = inf"),

@@ -12,7 +12,7 @@ from securedfl.learning.optimizers import make_optimizer
 from securedfl.learning.training.cluster.plan import MODELS, PROCESS, Needs, Node, Seat, moved, seats, stated
 
 MB = 10**6
-SMALL = Needs(shard=400 * MB, peers=(10 * MB,) * 9, home=500 * MB)
+SMALL = Needs(shard=400 * MB, peers=(10 * MB,) * 9, home=PROCESS + 90 * MB)
 
 
 def node(name, cores=2, memory=4000 * MB, **options):
@@ -46,11 +46,11 @@ def test_more_workers_than_cores_are_refused():
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
-        # two shards of 450 and 440 MB and 500 MB for averaging, or one of 490 MB
-        (1000, r"offers 1.0 GB .* about 1.4 GB \(2 shards of up to 450 MB and 500 MB .*; workers = 1 would fit"),
-        # 400 MB and, of k peers, 10 k MB, and 400 + k 100/9 MB for averaging
-        (950, r"; 7 peers would fit with workers = 1; or add nodes, so that they offer about 990 MB together"),
-        (700, r"; add nodes, so that they offer about 990 MB together, or take a smaller model"),
+        # two shards of 450 and 440 MB and 590 MB for averaging, or one of 490 MB
+        (1100, r"offers 1.1 GB .* about 1.5 GB \(2 shards of up to 450 MB and 590 MB .*; workers = 1 would fit"),
+        # 400 MB and, of k peers, 10 k MB, and 500 + 10 k MB for averaging
+        (1050, r"; 7 peers would fit with workers = 1; or add nodes, so that they offer about 1.1 GB together"),
+        (900, r"; add nodes, so that they offer about 1.1 GB together, or take a smaller model"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(memory, message):
@@ -73,7 +73,7 @@ def test_the_line_before_the_start_says_how_much_memory():
     found = seats([node("a"), node("b")], [1] * 9, SMALL, "auto")
     assert stated(found, SMALL) == (
         "Ray: 4 shards on 2 nodes, up to 3 peers and about 430 MB of memory in each, activations not counted; "
-        "averaging takes 500 MB"
+        "averaging takes 590 MB"
     )
 
 
@@ -85,7 +85,7 @@ def test_a_lost_shard_goes_where_most_is_left_and_where_it_fits():
     assert moved(lost, [a, b], others, SMALL) == replace(lost, node=a)
     assert moved(lost, [small], [], SMALL) == replace(lost, node=small)
     assert moved(lost, [small], [Seat(small, (1,), 400 * MB)], SMALL) is None
-    # there, averaging takes 500 MB
+    # there, averaging takes 590 MB
     assert moved(lost, [replace(small, home=True)], [], SMALL) is None
     assert moved(lost, [], others, SMALL) is None
 

@@ -130,7 +130,7 @@ def test_two_shards_compute_the_same_bits_as_one_process(job, expected):
         np.testing.assert_equal(numbers(team), expected)
     assert host.closed
     (line,) = told
-    assert line.startswith("Ray: 2 shards on 2 nodes, up to 2 peers and about 40")
+    assert line.startswith("Ray: 2 shards on 2 nodes, up to 2 peers and about 50")
 
 
 @pytest.mark.parametrize("fate", ["before", "after", "node"])
@@ -205,7 +205,7 @@ def test_without_a_node_nobody_starts_again():
     host = FakeHost()
     with ShardTeam(task(), host, 2, str) as team:
         host.there = []
-        with pytest.raises(WorkerLostError, match="no node that is left has 400 MB for it; add nodes"):
+        with pytest.raises(WorkerLostError, match="no node that is left has 500 MB for it; add nodes"):
             team.samples()
 
 

@@ -94,8 +94,12 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
             raise ConfigError(f"unknown key {key!r} in {where}{hint}")
 
 
-def check_address(address: str | None, engine: str, where: str) -> None:
-    """Refuse an address that no Ray cluster can have, or that nobody would use."""
+def check_cluster(engine: str, address: str | None, device: str, where: str) -> None:
+    """Refuse an address that no Ray cluster can have, or that nobody would use, and a GPU by its number."""
+    if engine == "ray" and device.startswith("cuda:"):
+        raise ConfigError(
+            f'device = {device!r} in {where}: Ray gives every worker a GPU of its own; set device to "cuda"'
+        )
     if address is None:
         return
     if engine != "ray":

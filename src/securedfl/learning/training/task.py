@@ -23,6 +23,10 @@ Precision = Literal["float32", "bfloat16"]
 """In which the model is run while it trains; parameters are float32 all the same."""
 
 
+Engine = Literal["local", "ray"]
+"""Who runs the processes that train simulated peers: this process itself, or a Ray cluster."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     """How a peer trains: the arguments of Algorithm 3's Update, and what of the model is averaged (`Schema.of`).

@@ -9,7 +9,7 @@ from typing import Literal
 
 from securedfl.errors import ConfigError, MissingDependencyError
 from securedfl.learning.training.processes import ProcessTeam
-from securedfl.learning.training.task import Task
+from securedfl.learning.training.task import Engine, Task
 from securedfl.learning.training.team import InProcessTeam, Team
 
 START_SECONDS = 8.0
@@ -17,10 +17,6 @@ START_SECONDS = 8.0
 
 EFFICIENCY = 0.8
 """How much of a further core arrives: cores share memory and its bandwidth."""
-
-
-Engine = Literal["local", "ray"]
-"""Who runs the processes that train: this process itself, or a Ray cluster."""
 
 
 def make_team(
@@ -51,6 +47,7 @@ def make_team(
     tell
         Hears what the user should know, in one line.
     """
+    check_engine(engine)
     if engine == "ray":
         return _ray_team(task, workers, address, tell, rows, gpu=gpu)
     if workers == "auto":

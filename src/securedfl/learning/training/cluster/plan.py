@@ -12,7 +12,7 @@ from securedfl.errors import ConfigError
 from securedfl.learning.training.processes import deal_work
 from securedfl.learning.training.task import Task
 
-PROCESS = 400_000_000
+PROCESS = 500_000_000
 """Bytes that a training process takes before it has a peer: Python, PyTorch, Ray; benchmarks/engines.py prints it."""
 
 MODELS = 4

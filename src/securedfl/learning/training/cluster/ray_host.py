@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from securedfl.errors import ConfigError, needing
+from securedfl.errors import ConfigError
 from securedfl.learning.training.cluster.host import LostError
 from securedfl.learning.training.cluster.plan import Node, Seat
 from securedfl.learning.training.cluster.shard import Shard
@@ -49,8 +49,8 @@ class RayHost:
         self._gpu, self._ours, self._actors = gpu, False, list[Any]()
         wish = QUIET | LOOPBACK if address is None else QUIET
         os.environ.update({key: os.environ.get(key, value) for key, value in wish.items()})
-        with needing('engine = "ray"', "ray"):
-            import ray
+        import ray
+
         self._ray = ray
         if ray.is_initialized():
             return
