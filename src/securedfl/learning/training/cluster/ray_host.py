@@ -13,6 +13,7 @@ from securedfl.errors import ConfigError
 from securedfl.learning.training.cluster.host import LostError
 from securedfl.learning.training.cluster.plan import Node, Seat
 from securedfl.learning.training.cluster.shard import Shard
+from securedfl.learning.training.failures import WorkerLostError
 from securedfl.learning.training.task import Part
 
 CONNECT_SECONDS = 5.0
@@ -56,7 +57,13 @@ class RayHost:
             return
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         if address is None:
-            ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
+            try:
+                ray.init(address="local", num_cpus=cores, include_dashboard=False, **quiet)
+            except Exception as error:  # Ray has no class of its own for it
+                raise WorkerLostError(
+                    f"Ray did not start on this machine ({_first_line(error)}); it may be too busy, or /tmp full: try "
+                    'again, or use engine = "local"'
+                ) from error
             self._ours = True
             self._check_loopback()
             return
@@ -64,7 +71,7 @@ class RayHost:
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise _nobody(address, str(error)) from None
+            raise _nobody(address, _first_line(error)) from None
         self._ours = True
 
     def _check_loopback(self) -> None:
@@ -180,10 +187,14 @@ def _check_reachable(address: str) -> None:
         raise _nobody(address, error.strerror or str(error)) from None
 
 
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+
+
 def _nobody(address: str, why: str) -> ConfigError:
     what = "runs on this machine" if address == "auto" else f"answers at {address}"
     return ConfigError(
-        f"no Ray cluster {what} ({why.splitlines()[0].rstrip('.')}); start one with `ray start --head` and give its "
+        f"no Ray cluster {what} ({why}); start one with `ray start --head` and give its "
         "address, or leave address away: then the run starts one of its own"
     )
 
