@@ -19,12 +19,13 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import save_account
 from securedfl.federation.methods import averaging, choose_design
 from securedfl.federation.peers.config import FederationConfig
-from securedfl.federation.run_folder.metrics import Row, Tried
+from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.train import resume
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.privacy.budget.plan import Plan, settled
 from securedfl.privacy.budget.words import pair
+from securedfl.privacy.ledger import Tried
 from securedfl.protocols import InsecureSeededDraw
 from securedfl.reporting.report import write_report
 

@@ -15,7 +15,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averaging, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
+from securedfl.federation.run_folder.metrics import Row
 from securedfl.privacy.absence import Absence, Drawn
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.budget import words
@@ -23,7 +23,7 @@ from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
-from securedfl.privacy.ledger import Attempt, Ledger
+from securedfl.privacy.ledger import Attempt, Ledger, Tried
 from securedfl.privacy.run_certificate import RunCertificate, only, to_plain
 from securedfl.protocols.protocol import SHARES, Averaging
 from securedfl.storage import write_text
@@ -140,7 +140,7 @@ def save_account(
     folder: Path,
     config: TrainConfig,
     design: Design,
-    rows: Iterable[Row | PeerRow],
+    rows: Iterable[Row],
     absence: Absence | None = None,
     plans: Plans | None = None,
 ) -> tuple[RunCertificate, ...]:
@@ -194,7 +194,7 @@ def _account(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig) -> tu
     return (now, end), {**words.to_dict(plan, now, end), "epsilon_by_round": by_round}
 
 
-def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
+def _attempts(row: Row, n: int) -> list[Attempt]:
     """Return what a row of metrics tells about attempts; a simulation needs one, by everybody, in each round."""
     return [
         Attempt(
@@ -206,9 +206,9 @@ def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
     ]
 
 
-def _passed(method: str, rows: Iterable[Row | PeerRow]) -> dict[str, Any]:
+def _passed(method: str, rows: Iterable[Row]) -> dict[str, Any]:
     """Return in which rounds a simulation passed messages, where it did not in all."""
-    told = {row.round: row.messages for row in rows if isinstance(row, Row) and row.method == method}
+    told = {row.round: row.messages for row in rows if row.method == method}
     if all(messages is None for messages in told.values()):
         return {}
     return {"rounds_with_messages": [round for round, messages in told.items() if messages is not False]}
