@@ -113,17 +113,20 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def read_pairs(text: str, option: str) -> dict[str, str]:
+    """Read KEY=VALUE,... as texts."""
+    pairs = [[piece.strip() for piece in part.partition("=")] for part in text.split(",")]
+    if any(not key or not sign for key, sign, _ in pairs):
+        raise ConfigError(f"{option} {text}: give KEY=VALUE, and commas between several")
+    return {key: value for key, _, value in pairs}
+
+
 def read_table(text: str) -> dict[str, Any]:
     """Read KEY=VALUE,... as a table; values that are numbers, true or false in TOML are that here."""
-    found: dict[str, Any] = {}
-    for part in text.split(","):
-        key, sign, value = part.partition("=")
-        if not sign or not key.strip():
-            raise ConfigError(f"--data {text}: give KEY=VALUE, and commas between several")
-        try:
-            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            found[key.strip()] = value.strip()
+    found: dict[str, Any] = dict(read_pairs(text, "--data"))
+    for key, value in found.items():
+        with suppress(tomllib.TOMLDecodeError):
+            found[key] = tomllib.loads(f"value = {value}")["value"]
     return found
 
 
@@ -141,15 +144,11 @@ def read_rho(text: str) -> Any:
 
 def read_privacy(text: str) -> dict[str, Any]:
     """Read KEY=VALUE,... as the table ``[privacy]``."""
-    found: dict[str, Any] = {}
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise ConfigError(f"--privacy {text}: give KEY=VALUE,... such as unit=site,clip=1,epsilon=8,delta=1e-3")
-        found[name] = value
+    found: dict[str, Any] = dict(read_pairs(text, "--privacy"))
+    for key, value in found.items():
         for kind in (float, int):
             with suppress(ValueError):
-                found[name] = kind(value)
+                found[key] = kind(value)
     return found
 
 
