@@ -18,7 +18,8 @@ from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder.live import Live, Simulation, beating, read_live, write_live
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
+from securedfl.federation.run_folder.metrics import PeerRow, Row
+from securedfl.privacy.ledger import Tried
 from securedfl.reporting.live import server
 from securedfl.reporting.live.folder import Watched
 from securedfl.reporting.live.page import page, part

@@ -115,11 +115,11 @@ def check_settings(config: TrainConfig) -> None:
             raise ConfigError(f"{key} is set, but no protocol of this run takes it ({names}); leave it away")
 
 
-def averaging(config: TrainConfig, name: str, design: Design) -> Averaging | None:
-    """Return what a method averages by, or None; a protocol takes those settings that are named like its options."""
+def averaging_of(config: TrainConfig, name: str, design: Design) -> Averaging:
+    """Return what a method averages by; a protocol takes those settings that are named like its options."""
     row = protocol_of(config, name)
     if row is None:
-        return None
+        raise ConfigError(f"the method {name!r} does not average; choose one that does")
     settings = method(name).adapt(config)
     values = {option: getattr(settings, option) for option in row.options if hasattr(settings, option)}
     if "rho" in values:
@@ -144,9 +144,7 @@ def bringing(
 
     With a plan of differential privacy the range of all rounds but the first follows from it.
     """
-    later = averaging(config, name, design)
-    assert later is not None  # noqa: S101 - for methods that communicate
-    first = later
+    first = later = averaging_of(config, name, design)
     if averages_differences(config, name) and set(FIRST) <= set(later.protocol.options):
         wide = {**FIRST, "range": max(FIRST["range"], config.range or 0.0)}
         first = later.protocol.on(design, seed=config.seed, **{**later.given, **wide})

@@ -14,7 +14,7 @@ from securedfl.federation.apps.settings import with_common
 from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.planning import check_privacy, make_plan
 from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import averaging, bringing, check_settings, choose_design
+from securedfl.federation.methods import averaging_of, bringing, check_settings, choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
@@ -91,8 +91,7 @@ class Site:
         agreed = config.privacy.records
         if agreed is not None and samples is not None and samples > agreed:
             raise ConfigError(f"{self.config.name} has {samples} records, but [privacy] says {agreed} of all sites")
-        chosen = averaging(config, METHOD, self.design)
-        assert chosen is not None  # noqa: S101 - the method of real peers communicates
+        chosen = averaging_of(config, METHOD, self.design)
         plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
         made = replace(self, plan=plan)
         return replace(made, certificates=pass_gate(config, self.design, self.federation.missing, made.plans))

@@ -9,7 +9,7 @@ from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
 from securedfl.federation.budget.rules import affordable, weigh
 from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import averaging, bringing, choose_design
+from securedfl.federation.methods import averaging_of, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
 from securedfl.network.core.state import Rules, State
@@ -69,9 +69,7 @@ def make_averages(
 def make_rules(federation: FederationConfig, design: Design, averages: Averages, plan: Plan | None = None) -> Rules:
     """Return the rules of the log; with a plan of differential privacy, nobody begins what its budget forbids."""
     config = federation.training
-    chosen = averaging(config, METHOD, design)
-    assert chosen is not None  # noqa: S101 - the method of real peers communicates
-    row, n = chosen.protocol, config.peers
+    row, n = averaging_of(config, METHOD, design).protocol, config.peers
     least = federation.min_peers or (max(federation.least, n // 2 + 1) if row.can_lose else n)
 
     # asked again and again while an operator waits

@@ -31,7 +31,7 @@ from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import PHASES, log_to
 from securedfl.federation.peers.update import AGAIN, Bringer, find_update, forget_update
 from securedfl.federation.run_folder.files import DESIGN, METRICS
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
+from securedfl.federation.run_folder.metrics import PeerRow, Row, read_rows, to_line
 from securedfl.federation.run_folder.model import MODEL, About, save_model
 from securedfl.federation.run_folder.summary import Data, Samples, Summary, write_data, write_summary
 from securedfl.learning.training.task import Score
@@ -184,7 +184,7 @@ class RealPeer:
             wait_seconds=average.waited,
             members=names_of(average.members, peer.progress.state.roster),
             attempts=average.attempts,
-            tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in average.tried),
+            tried=average.tried,
             fetched=average.fetched,
             void=average.void,
             bytes_out=bytes_out,
@@ -288,10 +288,7 @@ def _save_account(member: Membership, learner: Learner) -> None:
             # the ledger is of all peers that ever took part
             design = member.bringing(0).averaging.among(most).design
             config = config.model_copy(update={"peers": most})
-        rows = [
-            Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
-            for round, tried in attempts.items()
-        ]
+        rows = [Row(method=METHOD, round=round, tried=tried) for round, tried in attempts.items()]
         # an operator may have changed the last round
         now = config.model_copy(update={"rounds": state.settings.rounds - 1})
         certificates = save_account(site.config.out, now, design, rows, site.federation.missing, site.plans)
