@@ -93,7 +93,11 @@ def test_every_setting_is_an_option():
     [
         (["--peers", "x"], 2, "valid integer"),
         (["--nope"], 2, "No such option"),
-        (["--peers", "500"], 3, "500 peers need at least 5000 samples (10 each)"),
+        (
+            ["--peers", "500"],
+            3,
+            "500 peers need at least 5000 samples (10 each, so that a tenth is a whole test sample)",
+        ),
         (["--dataset", "digit"], 4, "did you mean 'digits'?"),
         (["--methods", "fedvg"], 4, "unknown method 'fedvg'; did you mean 'fedavg'?"),
         (["--rho", "1,2"], 4, "give a number, or START,DECAY,PERIOD"),

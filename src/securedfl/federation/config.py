@@ -27,7 +27,7 @@ from securedfl.federation.settings import (
 )
 from securedfl.learning.data.datasets import names, source
 from securedfl.learning.data.folder import is_path
-from securedfl.learning.data.tables import Columns
+from securedfl.learning.data.tables.arrays import Columns
 from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
 from securedfl.learning.training.rates import Schedule as Rate
 from securedfl.learning.training.task import BetweenRounds, Initial, Precision, TrainingOptions

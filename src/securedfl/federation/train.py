@@ -32,6 +32,7 @@ from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.simulated import (
     Aggregation,
+    SecureAggregation,
     SimulatedAverage,
     SimulatedPeers,
     aggregation_of,
@@ -230,11 +231,7 @@ def _train_method(
     stepping = plan is not None and plan.unit == "record"
     peers = SimulatedPeers(team, averaged, observer.peers_trained, drawn_in(config), private=stepping)
     if point is not None:
-        if point.parameters.shape[1] != team.schema.size or len(point.states) != config.peers:
-            raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
-        team.restore(point.parameters, point.states)
-        if aggregation is not None:
-            aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
+        _restore(point, folder, team, aggregation)
     observer.method_started(method, after)
     # where all hold the same model, one is scored for all
     same = aggregation is not None and not config.local
@@ -272,6 +269,15 @@ def _train_method(
     if aggregation is not None:
         counts.stay(_leave_model(folder, task, team, method, rounds))
     observer.method_finished(method)
+
+
+def _restore(point: Checkpoint, folder: RunFolder, team: Team, aggregation: SecureAggregation | None) -> None:
+    """Go on where a method was stopped."""
+    if point.parameters.shape[1] != team.schema.size or len(point.states) != folder.config.peers:
+        raise RunFolderError(f"the checkpoint of {point.method} in {folder.path} is for another model")
+    team.restore(point.parameters, point.states)
+    if aggregation is not None:
+        aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
 
 
 def _on_all(team: Team, task: Task) -> tuple[float, ...] | None:

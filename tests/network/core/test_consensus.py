@@ -70,13 +70,13 @@ def test_nobody_votes_while_nobody_wants_anything():
     consensus.advance(0.0)
     consensus.advance(100.0)
     assert consensus.news == []
-    assert consensus.due == []
+    assert (consensus.timer, consensus.ending) == (None, None)
 
 
 def test_whoever_wants_something_waits_for_the_proposer_then_votes_nil():
     consensus = one(Judge(MINE))
     consensus.advance(0.0)
-    assert consensus.due == [1.0]
+    assert consensus.timer == 1.0
     consensus.advance(1.0)
     assert cast(consensus) == [(0, PREVOTE, NIL)]
 

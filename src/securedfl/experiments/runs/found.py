@@ -15,12 +15,12 @@ from securedfl.errors import RunFolderError
 from securedfl.experiments import paper
 from securedfl.experiments.presets import Preset, scaled_in_words
 from securedfl.experiments.runs.training import RUNS, settings
-from securedfl.experiments.statistics.paired import Difference, Pair, compare
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.run_folder.correctness import Correct, Which, read_correct
 from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.learning.training.task import Initial
+from securedfl.sureness import Difference, Pair, compare
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def differences(pairs: Iterable[tuple[FoundRun, str, FoundRun, str]], which: Whi
         one, other = first_run.correct(first, which), second_run.correct(second, which)
         if one is None or other is None or not np.array_equal(one.tested.samples, other.tested.samples):
             return None
-        found.append(Pair.of(one.right, other.right, one.tested.users))
+        found.append(Pair.of(one.right, other.right, one.tested.users, one.tested.samples))
     return compare(found) if found else None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,36 +21,26 @@ from securedfl.errors import InvalidInputError, MissingDependencyError, SecuredF
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
-from securedfl.federation.budget.rules import BudgetSpentError, check_budget
+from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.gate import save_account
-from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import PHASES, log_to
-from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, forget_update, save_update
+from securedfl.federation.peers.update import AGAIN, Bringer, find_update, forget_update
 from securedfl.federation.run_folder.files import DESIGN, METRICS
 from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
 from securedfl.federation.run_folder.model import MODEL, About, save_model
-from securedfl.federation.run_folder.summary import (
-    Data,
-    DesignSummary,
-    MethodSummary,
-    Samples,
-    Summary,
-    versions,
-    write_data,
-    write_summary,
-)
+from securedfl.federation.run_folder.summary import Data, Samples, Summary, write_data, write_summary
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.run_certificate import to_plain, told
+from securedfl.privacy.run_certificate import told
 from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, replacing, write_arrays
 
@@ -145,19 +135,15 @@ class RealPeer:
     def __init__(self, member: Membership, learner: Learner, tell: Tell) -> None:
         self._member, self._learner, self._tell = member, learner, tell
         self._out = member.site.config.out
-        task = member.peer.begin()
-        next_round = member.peer.progress.state.round if task is None else task.round
+        last = find_update(self._out)
+        self._bringer = Bringer(member, last)
+        next_round = self._bringer.begin()
         self.done = next_round - 1 if next_round else None
-        self._model = member.model()
-        self._vector: Array | None = None
         if self.done is not None:
             tell(Resumed(self.done))
-        self._saved = find_update(self._out)
-        self._residual: Array | None = None
         self._clipped = 0
-        if self._saved is not None:
-            # what an earlier round rounded off is not added: whether the rest of it was averaged is not known here
-            learner.restore(self._saved.state)
+        if last is not None:
+            learner.restore(last.state)
 
     def initialise(self) -> None:
         """Begin with the learner's own parameters."""
@@ -165,8 +151,7 @@ class RealPeer:
 
     def update(self, round: int) -> Sequence[float]:
         """Train from the last average; a peer that was killed during an average brings the same parameters again."""
-        model = self._model
-        check_budget(self._member.site.plan, self._member.peer.progress.state)
+        model = self._bringer.base
         if model is None:
             # the rounds so far were void
             self._bring(round, lambda: (self._learner.initial(), None))
@@ -177,20 +162,17 @@ class RealPeer:
     def average(self, round: int) -> Averaged:
         """Average with the others; the outcome comes without the vector, so that it is in memory once."""
         self._tell(Phase("averaging", round))
-        outcome = self._member.average(self._vector, round)
-        self._vector, self._model = None, outcome.vector if outcome.vector.size else None
-        self._residual = carried(self._residual, outcome, round, self._member.site.me)
-        return replace(outcome, vector=np.empty(0))
+        return replace(self._bringer.average(round), vector=np.empty(0))
 
     def evaluate(self) -> Sequence[Score]:
         """Score the average on this peer's own test data, if it has any."""
-        model = self._model
+        model = self._bringer.base
         score = None if model is None else self._at_home("scoring", lambda: self._learner.evaluate(model))
         return () if score is None else (score,)
 
     def row(self, outcome: Round[Averaged]) -> PeerRow:
         """Return what this peer did in a round."""
-        average, peer, plan, model = outcome.average, self._member.peer, self._member.site.plan, self._model
+        average, peer, plan, model = outcome.average, self._member.peer, self._member.site.plan, self._bringer.base
         bytes_in, bytes_out = peer.links.traffic
         score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
@@ -244,22 +226,16 @@ class RealPeer:
             return None
 
     def _bring(self, round: int, train: Callable[[], tuple[Array, float | None]]) -> float | None:
-        """Train, and keep what came out of it before it is shared; return the loss."""
+        """Train, unless that was done before a kill; return the loss."""
         self._tell(Phase("training", round))
-        # it is needed once, and not in memory any more
-        saved, self._saved = self._saved, None
-        if saved is None or saved.round != round:
-            task = self._member.peer.progress.todo
-            if task is not None and task.again and task.round == round:
-                log.error("the stored update of round %d is gone; nothing else can take its place", round)
-                self._vector = None
-                return None
+
+        def make() -> tuple[Array, Any, float | None]:
             w, loss = train()
-            brought = self._member.bring(w, self._model, self._learner.samples, self._residual)
-            saved = Update(round, brought.vector, self._learner.state(), loss, brought.residual, brought.clipped)
-            save_update(self._out, saved)
-        self._vector, self._residual, self._clipped = saved.vector, saved.residual, saved.clipped
-        return saved.loss
+            return w, self._learner.state(), loss
+
+        update = self._bringer.bring(round, self._learner.samples, make)
+        self._clipped = 0 if update is None else update.clipped
+        return None if update is None else update.loss
 
 
 def _finite(w: Array, loss: float | None) -> tuple[Array, float | None]:
@@ -324,18 +300,19 @@ def _save_account(member: Membership, learner: Learner) -> None:
         write_data(site.config.out, data_of(learner, site.config.name, last))
         with replacing(site.config.out / DESIGN) as temporary:
             design.save(temporary)
-        summary = Summary(
+        summary = Summary.of(
+            site.config.out,
+            now,
+            design,
+            done,
+            certificates,
+            samples=Samples(train=learner.samples, test=(learner.held.test if last is None else last.count) or 0),
             finished=state.round >= state.settings.rounds,
+        )
+        summary = replace(
+            summary,
             dataset=site.federation.entry or config.dataset,
             peers=len(state.roster),
-            rounds=state.settings.rounds - 1,
-            seed=config.seed,
-            samples=Samples(train=learner.samples, test=(learner.held.test if last is None else last.count) or 0),
-            design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-            methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
-            certificate=to_plain(certificates),
-            run_dir=str(site.config.out),
-            versions=versions(),
             config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},
             site=site.config.name,
             roster={str(peer.number): peer.name for peer in state.roster},

@@ -16,7 +16,8 @@ from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.learning.data.dataset import Dataset, numbered
 from securedfl.learning.data.images import decode
-from securedfl.learning.data.tables import TABLES, Columns, read_table, table_arrays, table_kind
+from securedfl.learning.data.tables.arrays import Columns, table_arrays
+from securedfl.learning.data.tables.reading import TABLES, read_table, table_kind
 from securedfl.storage import Arrays
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")

@@ -17,7 +17,7 @@ import numpy as np
 from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, needing
 from securedfl.learning.data.images import decode_one
-from securedfl.learning.data.tables import encoded
+from securedfl.learning.data.tables.arrays import encoded
 from securedfl.parameters import Array
 from securedfl.storage import Arrays
 

@@ -53,6 +53,11 @@ class Consensus:
         This peer's number, and whether it may vote.
     judge, timeout
         Its opinions; how long it waits in a ballot for a proposer or for late votes.
+
+    Attributes
+    ----------
+    timer, ending
+        When it votes nil in this ballot, and when it leaves it, unless something happens.
     """
 
     def __init__(
@@ -76,7 +81,7 @@ class Consensus:
         self.decision: Decided | None = None
         self.news: list[Vote | Proposal] = []
         self.timer: float | None = None
-        self._ending: float | None = None
+        self.ending: float | None = None
         self._way: tuple[Vote, ...] = ()
 
     def restore(self, promise: Promise) -> None:
@@ -128,10 +133,11 @@ class Consensus:
         while self.decision is None and self._once(now):
             pass
 
-    @property
-    def due(self) -> list[float]:
-        """When the next timers end."""
-        return [at for at in (self.timer, self._ending) if at is not None]
+    def due(self, beat: float) -> float:
+        """Return when something happens by itself: a heartbeat, or a timer that ends before it."""
+        if self.timer is not None and self.timer < beat:
+            beat = self.timer
+        return beat if self.ending is None or beat < self.ending else self.ending
 
     def _once(self, now: float) -> bool:
         """Do one thing; return whether there may be more."""
@@ -164,12 +170,13 @@ class Consensus:
         for (_, ballot), place in self.votes.items():
             if ballot > self.ballot:
                 highest.update({p: v for p, v in place.items() if p not in highest or highest[p].ballot < ballot})
-        reached = sorted(highest.values(), key=lambda vote: -vote.ballot)
-        return reached[: self.lying + 1] if len(reached) > self.lying else []
+        if len(highest) <= self.lying:
+            return []
+        return sorted(highest.values(), key=lambda vote: -vote.ballot)[: self.lying + 1]
 
     def _enter(self, ballot: int, way: Iterable[Vote]) -> None:
         """Go on to a ballot, and keep the votes that led there: whoever cast them may lose them, and others follow."""
-        self.ballot, self._way, self.timer, self._ending = ballot, tuple(way), None, None
+        self.ballot, self._way, self.timer, self.ending = ballot, tuple(way), None, None
 
     def _propose(self) -> bool:
         """Propose, if it is this peer's turn and there is something (lines 14 to 21)."""
@@ -206,7 +213,7 @@ class Consensus:
         """Say whether something is to be decided: this peer wants it, or more others than may lie have voted."""
         if self.ballot > 0 or self.ballot in self.proposals:
             return True
-        others = {peer for place in self.votes.values() for peer in place}
+        others = {peer for place in self.votes.values() for peer in place} if self.votes else ()
         return len(others) > self.lying or self._judge.want() is not None
 
     def _precommit(self, now: float) -> bool:
@@ -245,9 +252,9 @@ class Consensus:
         if len(place) < self.quorum:
             return False
         nil = Counter(vote.value for vote in place.values())[NIL] >= self.quorum
-        if not nil and self._ending is None:
-            self._ending = now + self._timeout(self.ballot, self.me)
-        if nil or (self._ending is not None and now >= self._ending):
+        if not nil and self.ending is None:
+            self.ending = now + self._timeout(self.ballot, self.me)
+        if nil or (self.ending is not None and now >= self.ending):
             self._enter(self.ballot + 1, place.values())
             return True
         return False

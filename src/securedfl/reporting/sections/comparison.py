@@ -41,7 +41,7 @@ def result(run: Run) -> str:
         compared = f"{points(value - other)} {'above' if value > other else 'below'} {rival.label}"
         if abs(value - other) < 5e-5:
             compared = f"the same as {rival.label}"
-        elif _may_be_chance(value, other, view):
+        elif _may_be_chance(run, lead, rival, view):
             compared += ", which may be chance"
         told += f"{';' if at else ':'} {compared}"
     few = f" Only {view.samples:,} test samples stand behind these numbers." if 0 < view.samples < FEW else ""
@@ -163,9 +163,7 @@ def _rivals(run: Run, lead: MethodResult, view: View) -> list[MethodResult]:
     return [method for method in found if method is not None and math.isfinite(reached(run, method, view))]
 
 
-def _may_be_chance(first: float, second: float, view: View) -> bool:
+def _may_be_chance(run: Run, first: MethodResult, second: MethodResult, view: View) -> bool:
     """Tell whether other test samples might have turned a difference around."""
-    if not view.samples:
-        return False
-    low, high = difference(first, second, view.samples)
-    return low < 0 < high
+    between = difference(run, first, second, view)
+    return between is not None and between[0] < 0 < between[1]
