@@ -13,6 +13,7 @@ from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.apps.settings import with_common
 from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.planning import check_privacy, make_plan
+from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import averaging_of, bringing, check_settings, choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
@@ -177,6 +178,8 @@ def membership(
         listen=config.listens_at(federation),
         relays=federation.relay_members,
         proxy=config.proxy,
+        # a peer that leaves for good may take the noise along without which the round is too dear
+        check=lambda state: check_budget(site.plan, state),
         draws=draws,
     )
     with ExitStack() as stack:
