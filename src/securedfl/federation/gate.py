@@ -12,7 +12,7 @@ from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
 from securedfl.federation.budget.account import at_the_end, epsilon_by_round
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging_of, choose_design, drawing, private
+from securedfl.federation.methods import SECURED, averaging_of, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
 from securedfl.federation.run_folder.metrics import Row
@@ -34,9 +34,6 @@ _log = logging.getLogger("securedfl")
 EVERYBODY = Absence(policy="wait")
 """A simulation averages over all peers in every round."""
 
-
-SECURED = "secured"
-"""The method whose protocol is a setting."""
 
 Plans = Mapping[str, Plan]
 """What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""

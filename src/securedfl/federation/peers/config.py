@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from securedfl.errors import ConfigError
 from securedfl.federation.config import Device, TrainConfig
+from securedfl.federation.methods import SECURED
 from securedfl.federation.settings import Settings, check_keys, read_toml
 from securedfl.network.core.entries import MOST_PEERS
 from securedfl.network.core.entries import Peer as Line
@@ -181,7 +182,7 @@ class FederationConfig(Settings):
                 **self.train,
                 **({} if self.entry is None else {"entry": self.entry}),
                 "peers": len(self.first),
-                "methods": ("secured",),
+                "methods": (SECURED,),
                 "masks": "secret",
             },
             where="[train]",

@@ -23,11 +23,11 @@ from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.gate import save_account
+from securedfl.federation.methods import SECURED
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
-from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import PHASES, log_to
 from securedfl.federation.peers.update import AGAIN, Bringer, find_update, forget_update
 from securedfl.federation.run_folder.files import DESIGN, METRICS
@@ -120,7 +120,7 @@ def _leave_model(member: Membership, learner: Learner) -> None:
         write_arrays(out / "model.npz", whole, AGAIN)
         with suppress(MissingDependencyError):  # peers without torch need not have it
             round = member.peer.progress.state.model.round
-            save_model(out / MODEL, whole, About.of(method=METHOD, round=round, recipe=learner.recipe))
+            save_model(out / MODEL, whole, About.of(method=SECURED, round=round, recipe=learner.recipe))
 
 
 class RealPeer:
@@ -176,7 +176,7 @@ class RealPeer:
         bytes_in, bytes_out = peer.links.traffic
         score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
-            method="secured",
+            method=SECURED,
             round=average.round,
             train_loss=outcome.losses[0] if outcome.losses else None,
             train_seconds=outcome.train_seconds,
@@ -288,7 +288,7 @@ def _save_account(member: Membership, learner: Learner) -> None:
             # the ledger is of all peers that ever took part
             design = member.bringing(0).averaging.among(most).design
             config = config.model_copy(update={"peers": most})
-        rows = [Row(method=METHOD, round=round, tried=tried) for round, tried in attempts.items()]
+        rows = [Row(method=SECURED, round=round, tried=tried) for round, tried in attempts.items()]
         # an operator may have changed the last round
         now = config.model_copy(update={"rounds": state.settings.rounds - 1})
         certificates = save_account(site.config.out, now, design, rows, site.federation.missing, site.plans)
