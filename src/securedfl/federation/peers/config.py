@@ -22,8 +22,8 @@ from securedfl.network.core.entries import Settings as Changeable
 from securedfl.network.core.state import State, quorum
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.values import Member, split_address
-from securedfl.privacy.absence import Absence
-from securedfl.protocols.protocol import LEAST_PEERS, by_name
+from securedfl.privacy.absence import Absence, smallest_block
+from securedfl.protocols.protocol import by_name
 
 NOT_SHARED = frozenset(
     {
@@ -202,7 +202,7 @@ class FederationConfig(Settings):
     @property
     def least(self) -> int:
         """The fewest peers of an average in which two are left beside the colluders."""
-        return min(max(LEAST_PEERS, self.training.collusion + 2), len(self.first))
+        return min(smallest_block(self.training.collusion), len(self.first))
 
     @cached_property
     def told(self) -> dict[str, str]:
