@@ -16,6 +16,7 @@ from securedfl.privacy.absence import Drawn
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.protocol import (
+    BUILT_IN,
     GROUPED,
     LEAST_PEERS,
     PAPER,
@@ -119,9 +120,11 @@ def _judged(config: TrainConfig) -> list[Protocol]:
 def check_settings(config: TrainConfig) -> None:
     """Refuse settings of protocols that no method of the run takes: they would do nothing, and say nothing."""
     rows = _rows(config)
-    taken = {option for row in rows for option in row.options}
-    for key in ("iterations", "finish", "rho", "bits", "range"):
-        if key not in taken and getattr(config, key) != TrainConfig.model_fields[key].default:
+    # collusion chooses the design, whether a protocol has such an option or not
+    left = {option for row in BUILT_IN.values() for option in row.options} - {"collusion"}
+    left -= {option for row in rows for option in row.options}
+    for key in TrainConfig.model_fields:
+        if key in left and getattr(config, key) != TrainConfig.model_fields[key].default:
             names = ", ".join(dict.fromkeys(row.name for row in rows)) or "none"
             raise ConfigError(f"{key} is set, but no protocol of this run takes it ({names}); leave it away")
 
