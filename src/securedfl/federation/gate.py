@@ -12,11 +12,11 @@ from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
 from securedfl.federation.budget.account import at_the_end, epsilon_by_round
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging_of, choose_design, drawing, private
+from securedfl.federation.methods import SECURED, averaging_of, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
 from securedfl.federation.run_folder.metrics import Row
-from securedfl.privacy.absence import Absence, Drawn
+from securedfl.privacy.absence import Absence, Drawn, smallest_block
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.budget import words
 from securedfl.privacy.budget.plan import Plan
@@ -34,9 +34,6 @@ _log = logging.getLogger("securedfl")
 EVERYBODY = Absence(policy="wait")
 """A simulation averages over all peers in every round."""
 
-
-SECURED = "secured"
-"""The method whose protocol is a setting."""
 
 Plans = Mapping[str, Plan]
 """What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""
@@ -224,11 +221,10 @@ def _check_drawing(config: TrainConfig) -> None:
         return
     fitting = drawn.fitting(config.collusion)[:3]
     fit = f"peers_per_round = {' or '.join(map(str, fitting))} would do" if fitting else "no other number would do"
-    least = max(config.collusion, 1) + 2
     raise PrivacyError(
-        f"{drawn.sentence} Blocks of at least {least} peers that are drawn together prevent that, but "
-        f"no such number divides both {drawn.peers} and {drawn.count}: {fit} with {drawn.peers} peers. The setting "
-        "allow_exposure starts all the same, and says so in log, summary and report."
+        f"{drawn.sentence} Blocks of at least {smallest_block(config.collusion)} peers that are drawn together prevent "
+        f"that, but no such number divides both {drawn.peers} and {drawn.count}: {fit} with {drawn.peers} peers. "
+        "The setting allow_exposure starts all the same, and says so in log, summary and report."
     )
 
 

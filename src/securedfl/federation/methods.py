@@ -15,7 +15,18 @@ from securedfl.learning.seeds import stream
 from securedfl.privacy.absence import Drawn
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.admm import AUTHORS
-from securedfl.protocols.protocol import BUILT_IN, LEAST_PEERS, Averaging, Protocol, by_name, design_for
+from securedfl.protocols.protocol import (
+    BUILT_IN,
+    GROUPED,
+    LEAST_PEERS,
+    PAPER,
+    PLAIN,
+    SHARES,
+    Averaging,
+    Protocol,
+    by_name,
+    design_for,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +38,7 @@ class Method:
     label
         As tables and figures call it.
     protocol
-        Gives the name of the averaging protocol for a configuration; None trains without communication.
+        Gives the averaging protocol, or its name, for a configuration; None trains without communication.
     adapt
         Gives the settings that this method averages with.
     baseline
@@ -59,14 +70,15 @@ def _as_published(config: TrainConfig) -> TrainConfig:
     )
 
 
+SECURED = "secured"
+"""The method whose protocol is a setting; that of real peers."""
+
 METHODS: dict[str, Method] = {
     "local": Method(label="Local-Only", protocol=None, baseline=True),
-    "fedavg": Method(label="FedAvg", protocol=lambda _config: "plain", baseline=True),
-    "paper": Method(
-        label="SecureD-FL (paper)", protocol=lambda _config: "paper", adapt=_as_published, as_published=True
-    ),
-    "secured": Method(label="SecureD-FL", protocol=lambda config: config.protocol),
-    "shares": Method(label="SecureD-FL shares", protocol=lambda _config: "shares"),
+    "fedavg": Method(label=PLAIN.label, protocol=lambda _config: PLAIN, baseline=True),
+    "paper": Method(label=PAPER.label, protocol=lambda _config: PAPER, adapt=_as_published, as_published=True),
+    SECURED: Method(label=GROUPED.label, protocol=lambda config: config.protocol),
+    "shares": Method(label=SHARES.label, protocol=lambda _config: SHARES),
 }
 """All methods by name; add an entry to add a method."""
 
