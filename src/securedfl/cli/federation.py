@@ -45,7 +45,7 @@ def init(
     with needing("real peers"):
         from securedfl.federation.apps.settings import own_data
         from securedfl.federation.config import TrainConfig
-        from securedfl.federation.founding.files import KEYS, Place, found, free_ports
+        from securedfl.federation.founding.files import FEDERATION, KEYS, Place, found, free_ports
         from securedfl.federation.gate import pass_gate
         from securedfl.federation.methods import choose_design
         from securedfl.federation.peers.config import NOT_SHARED
@@ -68,7 +68,7 @@ def init(
     shared = {"name": name, "entry": entry, "train": settings}
     made, paths, missing = found(folder, places, shared, issue=keys, replace=replace)
     certificates = pass_gate(made.training, choose_design(made.training), made.missing)
-    for path in (folder / "federation.toml", *paths):
+    for path in (folder / FEDERATION, *paths):
         typer.echo(path)
     typer.echo(f"\n{told(certificates)}")
     typer.echo("\nNext:\n" + "\n".join(_next(missing, places, folder / KEYS, paths)))
