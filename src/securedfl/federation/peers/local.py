@@ -83,7 +83,7 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
         if config.data:
             own["data"] = own_data(config, number, name)
         places.append(Place(name=name, address=f"127.0.0.1:{port}", out=name, own=own))
-    return found(folder, places, common, issue=True)[1]
+    return found(folder, places, common, issue=True).sites
 
 
 def _samples(config: TrainConfig) -> list[int]:
