@@ -14,10 +14,10 @@ from securedfl.federation.apps.app import Entry, seeded
 from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.peers.update import pack, unpack
 from securedfl.learning.seeds import torch_seed
 from securedfl.learning.training.task import Score, State, check_trained
 from securedfl.parameters import Array, Schema
+from securedfl.states import pack, unpack
 
 TEXT = "text"
 """The name of what a state says besides arrays."""
