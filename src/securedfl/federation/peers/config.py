@@ -267,6 +267,11 @@ class PeerConfig(Settings):
                 values[name] = path.parent / Path(values[name]).expanduser()
         return cls.checked(values, str(path))
 
+    @property
+    def state(self) -> Path:
+        """The folder of the log, and of what this peer must remember."""
+        return self.out / "state"
+
     def files(self) -> KeyFiles:
         """Return the key files."""
         if self.key is None or self.certificate is None or self.authority is None:

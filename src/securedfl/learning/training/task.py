@@ -6,12 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from securedfl.errors import ConfigError
+import numpy as np
+
+from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.learning.training.rates import Schedule, factor
 from securedfl.parameters import Array, Integers, Schema
 
 State = dict[str, Array]
 """What a peer keeps from round to round besides its row: its optimiser's state, and what stays at home."""
+
+HOME = "home."
+"""Before the names of what stays at home, in a state."""
 
 Initial = Literal["common", "own"]
 """Whether all peers begin with the same parameters, or each with its own."""
@@ -142,6 +147,14 @@ class Score:
     correct: int
     loss: float
     count: int
+
+
+def check_trained(peer: int, round: int, row: Array, loss: float | None, advice: str) -> None:
+    """Raise `InvalidInputError`, with advice, if what training made of a row is not finite."""
+    if not (np.isfinite(row.sum(dtype=np.float64)) and (loss is None or np.isfinite(loss))):
+        raise InvalidInputError(
+            f"training of peer {peer} diverged in round {round}: its loss or parameters are not finite; {advice}"
+        )
 
 
 class Trainer(Protocol):
