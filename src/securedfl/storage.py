@@ -5,6 +5,7 @@ What the system refuses is a `RunFolderError` that names the file and ends with 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import zipfile
@@ -229,6 +230,12 @@ def cache_folder() -> Path:
     """Return the user's cache folder, ``$XDG_CACHE_HOME/securedfl`` or ``~/.cache/securedfl``."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "securedfl"
+
+
+def fingerprint(*about: object, files: Iterable[Path]) -> str:
+    """Hash what is decoded once and kept: path, size and time of every file, and what else decides."""
+    state = [*about, *((str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files)]
+    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]
 
 
 def recall(path: Path) -> Arrays | None:

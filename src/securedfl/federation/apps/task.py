@@ -16,7 +16,7 @@ from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.peers.update import pack, unpack
 from securedfl.learning.seeds import torch_seed
-from securedfl.learning.training.task import Score, State
+from securedfl.learning.training.task import Score, State, Task
 from securedfl.parameters import Array, Schema
 
 TEXT = "text"
@@ -139,8 +139,8 @@ class AppPart:
 
 
 @dataclass(frozen=True)
-class AppTask:
-    """An app at all peers."""
+class AppTask(Task):
+    """An app at all peers. What only a made app knows, its data and how to build its model, is unknown here."""
 
     entry: Entry
     config: TrainConfig
@@ -156,31 +156,9 @@ class AppTask:
         return [1] * self.peers
 
     @property
-    def tests(self) -> None:
-        """The number of test samples of all peers is not known before they are scored."""
-        return
-
-    @property
     def movable(self) -> bool:
         """Whether other processes can train it: only if they can import it."""
         return self.entry.function is None
-
-    @property
-    def recipe(self) -> None:
-        """Only the app knows how to build its model."""
-        return
-
-    def held(self) -> None:
-        """Return None: what a peer holds is known when its app has been made."""
-        return
-
-    def all_tests(self) -> None:
-        """Return None: every app has its own test data."""
-        return
-
-    def tested(self) -> None:
-        """Return nothing: samples are the app's business."""
-        return
 
     def part(self, peers: Iterable[int]) -> AppPart:
         """Return what is needed to train some of the peers."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from securedfl.arrays import to_numpy
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.dataset import Dataset, numbered
 from securedfl.learning.data.dealing import deal as deal_indices
 from securedfl.learning.data.dealing import hold_back
 from securedfl.parameters import Array
@@ -140,20 +140,17 @@ def _size(data: Any) -> int:
         if len(sizes) > 1:
             raise InvalidInputError(f"the arrays have different lengths: {', '.join(map(str, sorted(sizes)))}")
         return sizes.pop()
-    parts = list(data.values()) if isinstance(data, Mapping) else data if isinstance(data, list | tuple) else []
-    if isinstance(data, Mapping) or (
-        0 < len(parts) < 5 and all(hasattr(part, "shape") or isinstance(part, list) for part in parts)
-    ):
-        splits = isinstance(data, Mapping) and all(hasattr(part, "column_names") for part in parts)
+    kind = type(data).__name__
+    if isinstance(data, Mapping) and all(hasattr(part, "column_names") for part in data.values()):
+        raise InvalidInputError(f"this {kind} has several splits ({', '.join(map(str, data))}); deal one of them")
+    few = isinstance(data, list | tuple) and 0 < len(data) < 5
+    if isinstance(data, Mapping) or (few and all(hasattr(part, "shape") or isinstance(part, list) for part in data)):
         raise InvalidInputError(
-            f"this {type(data).__name__} has several splits ({', '.join(map(str, data))}); deal one of them"
-            if splits
-            else f"a {type(data).__name__} of {len(parts)} arrays cannot be dealt; give a tuple of numpy arrays or "
-            "tensors, (x, y)"
+            f"a {kind} of {len(data)} arrays cannot be dealt; give a tuple of numpy arrays or tensors, (x, y)"
         )
     if not hasattr(data, "__len__") or not (hasattr(data, "__getitem__") or isinstance(data, Dataset)):
         raise InvalidInputError(
-            f"a {type(data).__name__} cannot be dealt: it has no length or no samples by number. Give (x, y), a "
+            f"a {kind} cannot be dealt: it has no length or no samples by number. Give (x, y), a "
             "PyTorch Dataset with a length, a Hugging Face dataset or a list"
         )
     return len(data)
@@ -174,7 +171,7 @@ def _labelled(data: Any, label: Any, size: int, *, needed: bool) -> dict[str, An
             )
         return {"y": np.zeros(size, dtype=np.int64), "classes": 1}
     classes, y = _numbered(labels, "label")
-    return {"y": y, "classes": classes}
+    return {"y": y, "classes": len(classes)}
 
 
 def _known_labels(data: Any) -> Array | None:
@@ -198,13 +195,11 @@ def _known_labels(data: Any) -> Array | None:
     return None
 
 
-def _numbered(values: Array, what: str) -> tuple[int, Array]:
-    """Return how many different values there are, and which each one is, as numbers from 0."""
+def _numbered(values: Array, what: str) -> tuple[Array, Array]:
     try:
-        found, number = np.unique(values, return_inverse=True)
+        return numbered(values)
     except TypeError:
         raise InvalidInputError(f"not all values of {what} are of one kind; is one of them missing?") from None
-    return len(found), number.reshape(-1).astype(np.int64)
 
 
 def _users(data: Any, user: Any, size: int) -> Array | None:

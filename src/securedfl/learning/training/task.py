@@ -16,6 +16,9 @@ State = dict[str, Array]
 Initial = Literal["common", "own"]
 """Whether all peers begin with the same parameters, or each with its own."""
 
+BetweenRounds = Literal["keep", "forget"]
+"""Whether a peer's optimiser goes on where it was when the peer last trained, or begins afresh."""
+
 Precision = Literal["float32", "bfloat16"]
 """In which the model is run while it trains; parameters are float32 all the same."""
 
@@ -49,6 +52,7 @@ class TrainingOptions:
     seed: int = 0
     integers: Integers = "own"
     local: tuple[str, ...] = ()
+    between_rounds: BetweenRounds = "keep"
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs != 1:
@@ -191,7 +195,7 @@ class Part(Protocol):
 
 
 class Task(Protocol):
-    """What a federation trains: a known data set and model, or an app of the user's."""
+    """What a federation trains: a known data set and model, or an app of the user's, of which less is known."""
 
     @property
     def peers(self) -> int:
@@ -204,6 +208,7 @@ class Task(Protocol):
     @property
     def tests(self) -> int | None:
         """The number of test samples of all peers; None if nothing but their scores tells."""
+        return None
 
     @property
     def movable(self) -> bool:
@@ -212,15 +217,19 @@ class Task(Protocol):
     @property
     def recipe(self) -> Recipe | None:
         """How to build the model; None if only its maker knows."""
+        return None
 
     def held(self) -> list[Held] | None:
         """Return what each peer holds, in numbers; None if only its app knows."""
+        return None
 
     def all_tests(self) -> tuple[Array, Array] | None:
         """Return the test data of all peers together, if this process may have them."""
+        return None
 
     def tested(self) -> ScoredOn | None:
         """Return which samples those are, if they are known one by one."""
+        return None
 
     def part(self, peers: Iterable[int]) -> Part:
         """Return what is needed to train some of the peers."""

@@ -16,7 +16,7 @@ from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.shares.layout import Interval, Layout, Reduction, union
-from securedfl.protocols.shares.shares import Decode, Encode, begin
+from securedfl.protocols.shares.shares import Decode, Encode, begin, reduce_and_gather
 from securedfl.protocols.shares.sums import Sums
 from securedfl.protocols.steps import Array, Draw, Message, Outbox, Steps
 
@@ -98,12 +98,7 @@ class Holding:
             for (i, owner), message in found:
                 sums.add(*layout.slice_of(self.groups[i], owner), values(message, keep=False))
         reduction = Reduction(alive, owned, layout.size)
-
-        received = yield {q: sums.joined(pieces) for q, pieces in reduction.reducing(me)}
-        segment = self._decode(sums.total(me, reduction, received))
-
-        received = yield dict.fromkeys(reduction.telling(me), segment)
-        return tuple(segment if q == me else received[q] for q in reduction.gathering) or segment
+        return (yield from reduce_and_gather(me, sums, reduction, self._decode))
 
     def check_recoverable(self, lost: frozenset[int]) -> None:
         """Raise `PeerLostError`, on all peers alike, if a slice is lost with both its owner and its stand-in."""
