@@ -50,7 +50,7 @@ class Rooms:
         if room.nbytes != vector.nbytes or not room.nbytes:
             room = np.empty(vector.nbytes, np.uint8)
         # it dies with the last array or buffer that uses the room; of an array, numpy would keep the room itself
-        lease = (ctypes.c_char * room.nbytes).from_buffer(memoryview(room))
+        lease = (ctypes.c_char * room.nbytes).from_buffer(room.data)
         weakref.finalize(lease, self._returned, room).atexit = False
         return np.ndarray(vector.shape, vector.dtype, buffer=memoryview(lease))
 
