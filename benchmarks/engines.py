@@ -9,8 +9,8 @@ start of processes and clusters, which is printed beside. Both take turns, and t
 
 nodes: two nodes of one core each against one node of one core, on this machine (`ray.cluster_utils.Cluster`).
 
-All compute the same bits, which is checked. Processor time is that of this process and of those that train peers, not
-of Ray's own, which take some all the time, whatever is done.
+All compute the same bits, which is checked. Processor time is that of this process and of those that train peers; `all`
+counts Ray's own processes, too, which take some all the time, so that it grows where a round waits for a busy machine.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ from securedfl.protocols import InsecureSeededDraw
 
 @dataclass
 class Turn:
-    """What one team took: seconds to start, and per round, on the clock and of processors."""
+    """What one team took: seconds to start, and per round: on the clock, of processors that train, and of all."""
 
     start: float = math.inf
     round: float = math.inf
     processor: float = math.inf
+    all: float = math.inf
     parameters: Array | None = None
 
 
@@ -91,11 +92,13 @@ def measured(kinds: dict[str, Callable[[], Iterator[Team]]], config: TrainConfig
                 begun = time.perf_counter()
                 before = processor()
                 rounds(team, config)
-                taken, spent = time.perf_counter() - begun, processor() - before
+                taken = time.perf_counter() - begun
+                spent, everything = (now - then for now, then in zip(processor(), before, strict=True))
                 turn = found[name]
                 turn.start = min(turn.start, begun - started)
                 turn.round = min(turn.round, taken / config.rounds)
                 turn.processor = min(turn.processor, spent / config.rounds)
+                turn.all = min(turn.all, everything / config.rounds)
                 turn.parameters = team.parameters.copy()
                 if isinstance(team, ShardTeam):
                     most = max(about.memory for about in team.about())
@@ -147,31 +150,34 @@ def on_nodes(task: KnownTask, count: int) -> Iterator[Team]:
         cluster.shutdown()
 
 
-def processor() -> float:
-    """Return the processor time of this process, and of those that descend from it and train peers."""
-    ticks, parents, spent = os.sysconf("SC_CLK_TCK"), {}, {}
+def processor() -> tuple[float, float]:
+    """Return the processor time of this process and of its descendants: of those that train peers, and of all."""
+    ticks, parents, spent, training = os.sysconf("SC_CLK_TCK"), {}, {}, {os.getpid()}
     for path in Path("/proc").glob("[0-9]*"):
         try:
             fields = (path / "stat").read_text().rpartition(")")[2].split()
             name = (path / "cmdline").read_text()
         except OSError:
             continue
-        parents[int(path.name)] = int(fields[1])
-        if name.startswith("ray::Shard") or "spawn_main" in name or int(path.name) == os.getpid():
-            spent[int(path.name)] = (int(fields[11]) + int(fields[12])) / ticks
+        pid = int(path.name)
+        parents[pid], spent[pid] = int(fields[1]), (int(fields[11]) + int(fields[12])) / ticks
+        if name.startswith("ray::Shard") or "spawn_main" in name:
+            training.add(pid)
     family = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
-    return sum(seconds for pid, seconds in spent.items() if pid in family)
+    return sum(spent[pid] for pid in family & training), sum(spent[pid] for pid in family)
 
 
 def show(found: dict[str, Turn], base: str, aim: str) -> None:
-    print(f"  {'':<16}{'start':>10}{'round':>12}{'ratio':>8}{'processor':>14}{'ratio':>8}")
+    print(f"  {'':<16}{'start':>10}{'round':>12}{'ratio':>8}{'processor':>14}{'ratio':>8}{'all':>14}{'ratio':>8}")
     for name, turn in found.items():
-        times, spent = turn.round / found[base].round, turn.processor / found[base].processor
+        first = found[base]
+        times, spent, most = turn.round / first.round, turn.processor / first.processor, turn.all / first.all
         print(
             f"  {name:<16}{turn.start:8.1f} s{1000 * turn.round:9.1f} ms{times:8.2f}"
-            f"{1000 * turn.processor:11.1f} ms{spent:8.2f}" + (f"   ({aim})" if name != base else "")
+            f"{1000 * turn.processor:11.1f} ms{spent:8.2f}{1000 * turn.all:11.1f} ms{most:8.2f}"
+            + (f"   ({aim})" if name != base else "")
         )
 
 

@@ -17,6 +17,7 @@ from securedfl.cli.report import report_of
 from securedfl.cli.train import tell
 from securedfl.cli.watch import Watch, watching
 from securedfl.errors import ConfigError, needing
+from securedfl.federation.methods import SECURED
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder
 from securedfl.federation.run_folder.metrics import Row
@@ -64,7 +65,7 @@ def up(
     for key in sorted(values.keys() & SIMULATED.keys()):
         console.print(f"{key} in {config} is for simulations: {SIMULATED[key]}", markup=False, soft_wrap=True)
         del values[key]
-    values |= {"methods": ("secured",), "masks": "secret"}
+    values |= {"methods": (SECURED,), "masks": "secret"}
     chosen = checked(config, values)
     path = chosen.out or default_folder(chosen)
     console.print(f"{chosen.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)

@@ -17,11 +17,12 @@ from securedfl.federation.methods import METHODS, main_method, members
 from securedfl.federation.run_folder.card import write_card
 from securedfl.federation.run_folder.files import SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.metrics import Row, Tried
+from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.summary import Data, Samples, Summary, read_data, read_summary, write_data
 from securedfl.learning.training.task import Held, Score, Task
 from securedfl.parameters import Array
 from securedfl.privacy.absence import Absence
+from securedfl.privacy.ledger import Tried
 
 if TYPE_CHECKING:
     from securedfl.federation.simulated import SimulatedAverage

@@ -18,7 +18,7 @@ from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, pass_gate, save_certificate, settle
-from securedfl.federation.methods import averaging, check_settings, main_method, members
+from securedfl.federation.methods import averaging_of, check_settings, main_method, members, protocol_of
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
 from securedfl.federation.run_folder import checkpoint as checkpoints
@@ -102,8 +102,9 @@ def train(
     check_privacy(config)
     config, design = settle(config)
     for method in config.methods:
-        # options that make no average are an error before anything is read or written
-        averaging(config, method, design)
+        if protocol_of(config, method) is not None:
+            # options that make no average are an error before anything is read or written
+            averaging_of(config, method, design)
     made = task_of(config, app, observer.preparing)
     config = chosen_by(made, config)
     task, plans = planned(config, made, design)

@@ -26,6 +26,7 @@ from securedfl.protocols.grouped import settle as settle_grouped
 from securedfl.protocols.plain import plain
 from securedfl.protocols.shares import shares as sharing
 from securedfl.protocols.shares.resilient import resilient
+from securedfl.protocols.shares.shares import DEFAULT_COLLUSION
 from securedfl.protocols.steps import Array, Draw, Options, Settled, Steps
 
 Masks = Literal["perfect", "bounded", "none"]
@@ -37,9 +38,6 @@ Arithmetic = Literal["reals", "ring", "field"]
 
 PLUGINS = "securedfl.protocols"
 """The group of entry points that announces further protocols."""
-
-DEFAULT_COLLUSION = 1
-"""Without a wish, one curious peer learns nothing but the total."""
 
 LEAST_PEERS = 3
 """A total over two peers gives each the other's parameters."""

@@ -47,5 +47,5 @@ def check_budget(plan: Plan | None, state: State) -> None:
     now = plan.epsilon(_spent_in(state) if plan.in_average else {plan.peers: state.round - 1})
     raise BudgetSpentError(
         f"the budget of differential privacy is spent after round {state.round - 1}: {pair(now, plan.delta)} of "
-        f"epsilon {plan.limit:g}; all peers stop here"
+        f"epsilon {plan.limit:g}, and a round of {len(everybody)} peers would be too much; all peers stop here"
     )

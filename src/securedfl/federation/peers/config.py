@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from securedfl.errors import ConfigError
 from securedfl.federation.config import Device, TrainConfig
+from securedfl.federation.methods import SECURED
 from securedfl.federation.settings import Settings, check_keys, read_toml
 from securedfl.network.core.entries import MOST_PEERS
 from securedfl.network.core.entries import Peer as Line
@@ -21,34 +22,14 @@ from securedfl.network.core.entries import Settings as Changeable
 from securedfl.network.core.state import State, quorum
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.values import Member, split_address
-from securedfl.privacy.absence import Absence
-from securedfl.protocols.protocol import LEAST_PEERS, by_name
+from securedfl.privacy.absence import Absence, smallest_block
+from securedfl.protocols.protocol import by_name
 
 NOT_SHARED = frozenset(
     {
-        *(
-            "peers",
-            "peers_per_round",
-            "between_rounds",
-            "messages_every",
-            "out",
-            "data_dir",
-            "methods",
-            "engine",
-            "address",
-        ),
-        *(
-            "workers",
-            "device",
-            "tensorboard",
-            "wandb",
-            "mlflow",
-            "checkpoint_every",
-            "keep_updates",
-            "masks",
-            "entry",
-            "data",
-        ),
+        *("peers", "peers_per_round", "between_rounds", "messages_every", "out", "data_dir", "methods", "workers"),
+        *("device", "tensorboard", "wandb", "mlflow", "checkpoint_every", "keep_updates", "masks", "entry", "data"),
+        *("engine", "address"),
     }
 )
 """Settings of a simulation that make no sense for, or belong to, a single site."""
@@ -202,7 +183,7 @@ class FederationConfig(Settings):
                 **self.train,
                 **({} if self.entry is None else {"entry": self.entry}),
                 "peers": len(self.first),
-                "methods": ("secured",),
+                "methods": (SECURED,),
                 "masks": "secret",
             },
             where="[train]",
@@ -222,7 +203,7 @@ class FederationConfig(Settings):
     @property
     def least(self) -> int:
         """The fewest peers of an average in which two are left beside the colluders."""
-        return min(max(LEAST_PEERS, self.training.collusion + 2), len(self.first))
+        return min(smallest_block(self.training.collusion), len(self.first))
 
     @cached_property
     def told(self) -> dict[str, str]:
@@ -286,6 +267,11 @@ class PeerConfig(Settings):
             if isinstance(values.get(name), str):
                 values[name] = path.parent / Path(values[name]).expanduser()
         return cls.checked(values, str(path))
+
+    @property
+    def state(self) -> Path:
+        """The folder of the log, and of what this peer must remember."""
+        return self.out / "state"
 
     def files(self) -> KeyFiles:
         """Return the key files."""

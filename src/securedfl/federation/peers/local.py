@@ -23,11 +23,10 @@ from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.founding.files import Place, found, free_ports
 from securedfl.federation.gate import pass_gate, save_certificate
-from securedfl.federation.methods import choose_design
+from securedfl.federation.methods import SECURED, choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
-from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.results import leave_results
 from securedfl.federation.run_folder.files import FEDERATION
 from securedfl.federation.run_folder.folder import RunFolder
@@ -84,7 +83,7 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
         if config.data:
             own["data"] = own_data(config, number, name)
         places.append(Place(name=name, address=f"127.0.0.1:{port}", out=name, own=own))
-    return found(folder, places, common, issue=True)[1]
+    return found(folder, places, common, issue=True).sites
 
 
 def _samples(config: TrainConfig) -> list[int]:
@@ -282,7 +281,7 @@ def _finish(
     samples = Samples(train=sum(row.samples for row in last), test=tests)
     data = joined(found for peer in peers if (found := read_data(folder.path / FEDERATION / peer.name)) is not None)
     summary = leave_results(folder, samples, data, finished=finished, absence=absence, plans=plans)
-    with trackers(folder.path, folder.config, METHOD, 0) as track:
+    with trackers(folder.path, folder.config, SECURED, 0) as track:
         for row in rows:
             track(row)
     return summary

@@ -8,9 +8,8 @@ the others are.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,15 +22,16 @@ from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.gate import save_account
+from securedfl.federation.methods import SECURED
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
-from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Status, Tell
+from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Tell
 from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
-from securedfl.federation.peers.rules import METHOD
-from securedfl.federation.peers.telemetry import PHASES, log_to
+from securedfl.federation.peers.telemetry import log_to, status_of
 from securedfl.federation.peers.update import AGAIN, Bringer, find_update, forget_update
 from securedfl.federation.run_folder.files import DESIGN, METRICS
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
+from securedfl.federation.run_folder.live import every_second
+from securedfl.federation.run_folder.metrics import PeerRow, Row, read_rows, to_line
 from securedfl.federation.run_folder.model import MODEL, About, save_model
 from securedfl.federation.run_folder.summary import Data, Samples, Summary, write_data, write_summary
 from securedfl.learning.training.task import Score
@@ -75,7 +75,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         say(Certified(told(site.certificates)))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
-            stack.enter_context(_reporting(member.peer, tell))
+            stack.enter_context(every_second(lambda: tell(status_of(member.peer))))
         metrics = Lines(out / METRICS, AGAIN)
         # now, too: the folder of a peer that is killed gives a report of what it reached
         _save_account(member, learner)
@@ -120,7 +120,7 @@ def _leave_model(member: Membership, learner: Learner) -> None:
         write_arrays(out / "model.npz", whole, AGAIN)
         with suppress(MissingDependencyError):  # peers without torch need not have it
             round = member.peer.progress.state.model.round
-            save_model(out / MODEL, whole, About.of(method=METHOD, round=round, recipe=learner.recipe))
+            save_model(out / MODEL, whole, About.of(method=SECURED, round=round, recipe=learner.recipe))
 
 
 class RealPeer:
@@ -176,7 +176,7 @@ class RealPeer:
         bytes_in, bytes_out = peer.links.traffic
         score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
-            method="secured",
+            method=SECURED,
             round=average.round,
             train_loss=outcome.losses[0] if outcome.losses else None,
             train_seconds=outcome.train_seconds,
@@ -184,7 +184,7 @@ class RealPeer:
             wait_seconds=average.waited,
             members=names_of(average.members, peer.progress.state.roster),
             attempts=average.attempts,
-            tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in average.tried),
+            tried=average.tried,
             fetched=average.fetched,
             void=average.void,
             bytes_out=bytes_out,
@@ -244,25 +244,6 @@ def _finite(w: Array, loss: float | None) -> tuple[Array, float | None]:
     return w, loss
 
 
-@contextmanager
-def _reporting(peer: Peer, tell: Tell) -> Iterator[None]:
-    """Tell once a second where this peer is and how many bytes it has moved."""
-    stop = threading.Event()
-
-    def report() -> None:
-        while not stop.wait(1.0):
-            state = peer.progress.state
-            tell(Status(PHASES[state.phase], state.round, *peer.links.traffic))
-
-    thread = threading.Thread(target=report, name="securedfl-report", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(5)
-
-
 def _spent(plan: Plan, peer: Peer, round: int) -> float:
     """Return epsilon after a round, from all attempts that the log tells of."""
     opened = {r: [t.members for t in tried if t.opened] for r, tried in peer.attempts.items() if r <= round}
@@ -288,10 +269,7 @@ def _save_account(member: Membership, learner: Learner) -> None:
             # the ledger is of all peers that ever took part
             design = member.bringing(0).averaging.among(most).design
             config = config.model_copy(update={"peers": most})
-        rows = [
-            Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
-            for round, tried in attempts.items()
-        ]
+        rows = [Row(method=SECURED, round=round, tried=tried) for round, tried in attempts.items()]
         # an operator may have changed the last round
         now = config.model_copy(update={"rounds": state.settings.rounds - 1})
         certificates = save_account(site.config.out, now, design, rows, site.federation.missing, site.plans)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.errors import ConfigError
+from securedfl.federation.peers.events import Status
 from securedfl.federation.run_folder.live import Live
 from securedfl.network.peer import Peer
 from securedfl.network.wire.keys import describe
@@ -168,6 +169,12 @@ def live_of(peer: Peer) -> Live:
         bytes_in=received,
         bytes_out=sent,
     )
+
+
+def status_of(peer: Peer) -> Status:
+    """Return the same in short."""
+    now = live_of(peer)
+    return Status(now.phase, now.round, now.bytes_in, now.bytes_out)
 
 
 def _escaped(label: str) -> str:

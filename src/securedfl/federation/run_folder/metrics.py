@@ -16,6 +16,7 @@ import numpy as np
 
 from securedfl.federation.run_folder.files import METRICS, RESUME, TABLE, damaged
 from securedfl.learning.training.task import Score
+from securedfl.privacy.ledger import Tried
 from securedfl.storage import read_lines, write_text
 
 RoundNumber = Annotated[int, msgspec.Meta(ge=0)]
@@ -210,16 +211,6 @@ class PeerRow:
         if self.correct is None or self.loss is None or not self.count:
             return None
         return Score(self.correct, self.loss, self.count)
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One attempt of real peers at an average: when, by whom, and whether sums of it may have been seen."""
-
-    epoch: int
-    attempt: int
-    members: tuple[int, ...]
-    opened: bool
 
 
 def _since(sent: int, before: int) -> int:

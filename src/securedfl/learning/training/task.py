@@ -6,12 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from securedfl.errors import ConfigError
+import numpy as np
+
+from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.learning.training.rates import Schedule, factor
 from securedfl.parameters import Array, Integers, Schema
 
 State = dict[str, Array]
 """What a peer keeps from round to round besides its row: its optimiser's state, and what stays at home."""
+
+HOME = "home."
+"""Before the names of what stays at home, in a state."""
 
 Initial = Literal["common", "own"]
 """Whether all peers begin with the same parameters, or each with its own."""
@@ -161,6 +166,14 @@ class Score:
     count: int
 
 
+def check_trained(peer: int, round: int, row: Array, loss: float | None, advice: str) -> None:
+    """Raise `InvalidInputError`, with advice, if what training made of a row is not finite."""
+    if not (np.isfinite(row.sum(dtype=np.float64)) and (loss is None or np.isfinite(loss))):
+        raise InvalidInputError(
+            f"training of peer {peer} diverged in round {round}: its loss or parameters are not finite; {advice}"
+        )
+
+
 class Trainer(Protocol):
     """Trains some of the peers of a federation, each from its flat row, and in place."""
 
@@ -212,7 +225,7 @@ class Part(Protocol):
 
 
 class Task(Protocol):
-    """What a federation trains: a known data set and model, or an app of the user's."""
+    """What a federation trains: a known data set and model, or an app of the user's, of which less is known."""
 
     @property
     def peers(self) -> int:
@@ -225,6 +238,7 @@ class Task(Protocol):
     @property
     def tests(self) -> int | None:
         """The number of test samples of all peers; None if nothing but their scores tells."""
+        return None
 
     @property
     def movable(self) -> bool:
@@ -233,15 +247,19 @@ class Task(Protocol):
     @property
     def recipe(self) -> Recipe | None:
         """How to build the model; None if only its maker knows."""
+        return None
 
     def held(self) -> list[Held] | None:
         """Return what each peer holds, in numbers; None if only its app knows."""
+        return None
 
     def all_tests(self) -> tuple[Array, Array] | None:
         """Return the test data of all peers together, if this process may have them."""
+        return None
 
     def tested(self) -> ScoredOn | None:
         """Return which samples those are, if they are known one by one."""
+        return None
 
     def part(self, peers: Iterable[int]) -> Part:
         """Return what is needed to train some of the peers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from securedfl.errors import InvalidInputError, needing
+from securedfl.errors import InvalidInputError, near, needing
 from securedfl.learning.data.dataset import numbered
 from securedfl.learning.data.images import decode
 from securedfl.learning.data.tables.reading import TEXTS, table_kind
@@ -140,8 +139,7 @@ def _labels(column: pyarrow.ChunkedArray, label: str, rows: Rows) -> Array:
 
 def _found(table: pyarrow.Table, name: str, option: str, *, where: Path) -> str:
     if name not in table.column_names:
-        near = difflib.get_close_matches(name, table.column_names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = near(name, table.column_names)
         unnamed = any(_is_number(other) for other in table.column_names)
         first = "; the first line must name the columns" if unnamed and table_kind(where) in TEXTS else ""
         raise InvalidInputError(
