@@ -31,9 +31,19 @@ OPTIONS = {
 }  # for nine peers, both are two shares per peer
 
 
+def averaging_of(job: dict[str, Any]) -> Any:
+    """Return the protocol of a job on a design for its peers."""
+    from securedfl.designs import best
+    from securedfl.protocols import by_name
+
+    design = best(job["peers"], 3, 0)
+    # two shares per peer need two partitions
+    design = design if design.gap >= 2 else best(job["peers"], 2, 0)
+    return by_name(job["protocol"]).on(design, **job.get("options", OPTIONS.get(job["protocol"], {})))
+
+
 def peer_settings(folder: Path, me: int, job: dict[str, Any]) -> tuple[Any, int]:
     """Return what one peer is, and how many partitions its design has."""
-    from securedfl.designs import best
     from securedfl.network.core.entries import Peer as Line
     from securedfl.network.core.entries import Settings
     from securedfl.network.core.state import Rules, State
@@ -41,14 +51,9 @@ def peer_settings(folder: Path, me: int, job: dict[str, Any]) -> tuple[Any, int]
     from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
     from securedfl.network.progress import PeerSettings
     from securedfl.network.wire.keys import KeyFiles
-    from securedfl.protocols import by_name
 
-    n, size, protocol = job["peers"], job["size"], job["protocol"]
-    design = best(n, 3, 0)
-    # two shares per peer need two partitions
-    design = design if design.gap >= 2 else best(n, 2, 0)
-    averaging = by_name(protocol).on(design, **job.get("options", OPTIONS.get(protocol, {})))
-    row, turn = averaging.protocol, lru_cache(averaging.at)
+    n, size, averaging = job["peers"], job["size"], averaging_of(job)
+    design, row, turn = averaging.design, averaging.protocol, lru_cache(averaging.at)
     keys, last = folder / "keys", design.gap + job["repeat"]
     settings = PeerSettings(
         name=f"p{me}",
