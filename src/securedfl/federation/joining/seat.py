@@ -10,13 +10,17 @@ from types import TracebackType
 from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError, SecuredFLError
 from securedfl.federation.budget.rules import check_budget
+from securedfl.federation.peers.account import leave_account, row_of
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import check_own_training
 from securedfl.federation.peers.membership import Membership, Site, membership
-from securedfl.federation.peers.update import Update, carried, find_update, forget_update, save_update
+from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, forget_update, save_update
+from securedfl.federation.run_folder.files import METRICS
+from securedfl.federation.run_folder.metrics import to_line
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.parameters import Array, Named, Schema
+from securedfl.storage import Lines
 
 ENDED_SECONDS = 5.0
 """How long a peer that comes to an ended run waits for its last average."""
@@ -45,6 +49,8 @@ class Seat:
         self.base: Array | None = None
         self.saved: Update | None = None
         self._residual: Array | None = None
+        self._metrics: Lines | None = None
+        self._since = 0.0
 
     @property
     def over(self) -> bool:
@@ -68,7 +74,10 @@ class Seat:
             self._schema = schema
             buffers = buffers_of(schema, model.given)
             self._member = member = self._stack.enter_context(membership(site, schema, buffers=buffers))
-            self.saved = find_update(site.config.out)
+            self._metrics = Lines(site.config.out / METRICS, AGAIN)
+            self._stack.callback(self._metrics.close)
+            self._stack.callback(leave_account, member)
+            self.saved, self._since = find_update(site.config.out), time.monotonic()
             try:
                 task = member.peer.begin()
             except RunEndedError:
@@ -88,12 +97,17 @@ class Seat:
     def average(self, vector: Array, weight: float, home: Named) -> None:
         """Average with the others; `base` is the outcome then."""
         assert self._member is not None  # noqa: S101 - for the type checker
-        member = self._member
+        assert self._metrics is not None  # noqa: S101
+        member, trained = self._member, time.monotonic() - self._since
         self.last = member.average(self._same_again(member, vector, weight, home), self.round)
         left = None if self.saved is None else self.saved.residual
         self._residual = carried(left, self.last, self.round, member.site.me)
         self.round = self.last.round + 1
         self.base = self.last.vector if self.last.vector.size else None
+        clipped = 0 if self.saved is None else self.saved.clipped
+        row = row_of(member, self.last, train_loss=None, train_seconds=trained, samples=None, clipped=clipped)
+        self._metrics.append(to_line(row))
+        self._since = time.monotonic()
 
     def _same_again(self, member: Membership, w: Array, weight: float, home: Named) -> Array | None:
         """Return what to average: in a round that was begun before, after a kill or an error, what was brought then.

@@ -282,7 +282,7 @@ def _finish(
     last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
     # accuracy is of those that were there at the end
     tests = sum(peer.rows[rounds[-1]].count or 0 for peer in peers if rounds and rounds[-1] in peer.rows)
-    samples = Samples(train=sum(row.samples for row in last), test=tests)
+    samples = Samples(train=sum(row.samples or 0 for row in last), test=tests)
     data = joined(found for peer in peers if (found := read_data(folder.path / FEDERATION / peer.name)) is not None)
     summary = leave_results(folder, samples, data, finished=finished, absence=absence, plans=plans)
     with trackers(folder.path, folder.config, METHOD, 0) as track:

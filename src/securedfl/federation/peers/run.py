@@ -17,42 +17,28 @@ from typing import TypeVar
 
 import numpy as np
 
-from securedfl.errors import InvalidInputError, MissingDependencyError, SecuredFLError
+from securedfl.errors import InvalidInputError, MissingDependencyError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
-from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import BudgetSpentError, check_budget
-from securedfl.federation.gate import save_account
-from securedfl.federation.methods import METHODS
-from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
+from securedfl.federation.peers.account import leave_account, row_of
+from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Status, Tell
 from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
 from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.peers.telemetry import PHASES, log_to
 from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, forget_update, save_update
-from securedfl.federation.run_folder.files import DESIGN, METRICS
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
+from securedfl.federation.run_folder.files import METRICS
+from securedfl.federation.run_folder.metrics import PeerRow, to_line
 from securedfl.federation.run_folder.model import MODEL, About, save_model
-from securedfl.federation.run_folder.summary import (
-    Data,
-    DesignSummary,
-    MethodSummary,
-    Samples,
-    Summary,
-    versions,
-    write_data,
-    write_summary,
-)
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
-from securedfl.network.words import names_of
 from securedfl.parameters import Array
-from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.run_certificate import to_plain, told
+from securedfl.privacy.run_certificate import told
 from securedfl.protocols.steps import Draw
-from securedfl.storage import Lines, make_folder, replacing, write_arrays
+from securedfl.storage import Lines, make_folder, write_arrays
 
 log = logging.getLogger("securedfl.peer")
 
@@ -88,8 +74,8 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
             stack.enter_context(_reporting(member.peer, tell))
         metrics = Lines(out / METRICS, AGAIN)
         # now, too: the folder of a peer that is killed gives a report of what it reached
-        _save_account(member, learner)
-        stack.callback(_save_account, member, learner)
+        leave_account(member, learner)
+        stack.callback(leave_account, member, learner)
         stack.callback(metrics.close)
         _take_part(member, learner, metrics, say)
     return out
@@ -190,26 +176,15 @@ class RealPeer:
 
     def row(self, outcome: Round[Averaged]) -> PeerRow:
         """Return what this peer did in a round."""
-        average, peer, plan, model = outcome.average, self._member.peer, self._member.site.plan, self._model
-        bytes_in, bytes_out = peer.links.traffic
+        model = self._model
         score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
-        return PeerRow(
-            method="secured",
-            round=average.round,
+        return row_of(
+            self._member,
+            outcome.average,
             train_loss=outcome.losses[0] if outcome.losses else None,
             train_seconds=outcome.train_seconds,
-            average_seconds=average.seconds - average.waited,
-            wait_seconds=average.waited,
-            members=names_of(average.members, peer.progress.state.roster),
-            attempts=average.attempts,
-            tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in average.tried),
-            fetched=average.fetched,
-            void=average.void,
-            bytes_out=bytes_out,
-            bytes_in=bytes_in,
             samples=self._learner.samples,
-            clipped=self._clipped if self._member.site.federation.training.beyond == "clip" or plan else None,
-            epsilon=None if plan is None else _spent(plan, peer, average.round),
+            clipped=self._clipped,
             common=None if model is None else self._at_home("scoring", lambda: self._learner.evaluate_common(model)),
             **score,
         )
@@ -285,61 +260,3 @@ def _reporting(peer: Peer, tell: Tell) -> Iterator[None]:
     finally:
         stop.set()
         thread.join(5)
-
-
-def _spent(plan: Plan, peer: Peer, round: int) -> float:
-    """Return epsilon after a round, from all attempts that the log tells of."""
-    opened = {r: [t.members for t in tried if t.opened] for r, tried in peer.attempts.items() if r <= round}
-    return max(epsilon_by_round(plan, opened).values(), default=0.0)
-
-
-def data_of(learner: Learner, name: str, last: PeerRow | None = None) -> Data:
-    """Return what a site holds, in numbers; how many samples an app tests on is known when it has scored."""
-    held = replace(learner.held, name=name)
-    if last is not None and held.test is None:
-        held = replace(held, test=last.count)
-    common = None if last is None or last.common is None else last.common.count
-    return Data(peers=(held,), common=common, averaged=learner.schema.size)
-
-
-def _save_account(member: Membership, learner: Learner) -> None:
-    """Leave certificate, ledger of all attempts that the log tells of, and summary, also when the run ends early."""
-    site, state, attempts = member.site, member.peer.progress.state, member.peer.attempts
-    config, design = site.federation.training, site.design
-    most = 1 + max((peer for tried in attempts.values() for one in tried for peer in one.members), default=0)
-    try:
-        if most > config.peers:
-            # the ledger is of all peers that ever took part
-            design = member.bringing(0).averaging.among(most).design
-            config = config.model_copy(update={"peers": most})
-        rows = [
-            Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
-            for round, tried in attempts.items()
-        ]
-        # an operator may have changed the last round
-        now = config.model_copy(update={"rounds": state.settings.rounds - 1})
-        certificates = save_account(site.config.out, now, design, rows, site.federation.missing, site.plans)
-        done = read_rows(site.config.out, Row)
-        last = next(reversed(read_rows(site.config.out, PeerRow)), None)
-        write_data(site.config.out, data_of(learner, site.config.name, last))
-        with replacing(site.config.out / DESIGN) as temporary:
-            design.save(temporary)
-        summary = Summary(
-            finished=state.round >= state.settings.rounds,
-            dataset=site.federation.entry or config.dataset,
-            peers=len(state.roster),
-            rounds=state.settings.rounds - 1,
-            seed=config.seed,
-            samples=Samples(train=learner.samples, test=(learner.held.test if last is None else last.count) or 0),
-            design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-            methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
-            certificate=to_plain(certificates),
-            run_dir=str(site.config.out),
-            versions=versions(),
-            config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},
-            site=site.config.name,
-            roster={str(peer.number): peer.name for peer in state.roster},
-        )
-        write_summary(site.config.out, summary)
-    except SecuredFLError as error:  # must not hide why the run ended
-        log.warning("cannot write what the run gave: %s", error)
