@@ -48,8 +48,9 @@ sbom: $(VENV)-sbom/.ready $(VENV)-site/.ready  ## list what a site installs, as 
 test-browser: $(VENV)/.browser  ## test reports and the live page in headless Chromium (apt-get install chromium)
 	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
 
-screenshots: $(VENV)/.browser  ## make the pictures of pages in docs/pictures
+screenshots: $(VENV)/.browser  ## make the pictures of pages in docs/pictures; after `make docs`, of the site in build/
 	$(BIN)/python -m tests.browser.screenshots docs/pictures
+	test ! -e build/site/start.html || $(BIN)/python -m tests.browser.screenshots --site build/site
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .

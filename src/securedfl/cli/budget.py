@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from securedfl.cli.audit import check_collusion
+from securedfl.cli.options import Json
+from securedfl.cli.tables import LOOK
 from securedfl.errors import ConfigError, needing
 from securedfl.privacy.budget import words
-from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.budget.plan import Plan, Unit
 
 SPREAD = 40
 """Points of a line in the picture."""
@@ -23,7 +26,7 @@ NOT_GIVEN = {"noise": "--noise-multiplier", "epsilon": "--epsilon", "rounds": "-
 
 
 def budget(
-    unit: Annotated[Literal["record", "site"], typer.Option(help="What is protected.")] = "record",
+    unit: Annotated[Unit, typer.Option(help="What is protected.")] = "record",
     noise_multiplier: Annotated[
         float | None, typer.Option("--noise-multiplier", "--sigma", help="Honest noise of the total, over the clip.")
     ] = None,
@@ -38,7 +41,7 @@ def budget(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw epsilon against noise, as .svg or .png.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Tell what noise a budget takes, what epsilon a noise gives, or how many rounds or how large batches fit.
 
@@ -53,7 +56,21 @@ def budget(
     - `securedfl budget --unit site --sites 500 --epsilon 4 --rounds 50 --delta 1e-4`
     """
     check_collusion(collusion, sites)
-    plan, wanted = _asked(unit, noise_multiplier, epsilon, delta, rounds, records, batch, sites, collusion, parameters)
+    given = {"noise": noise_multiplier, "epsilon": epsilon, "rounds": rounds, "sampling": batch}
+    wanted = _wanted(unit, given, records=records, delta=delta)
+    plan = Plan(
+        unit=unit,
+        noise="distributed",
+        clip=1.0,
+        noise_multiplier=noise_multiplier or 0.0,
+        sampling=(batch or 1) / records if records else 1.0,
+        delta=delta,
+        peers=sites,
+        collusion=collusion,
+        rounds=rounds or 1,
+        size=parameters,
+        units=records or sites,
+    )
     with needing("differential privacy", "dp"):
         import dp_accounting  # noqa: F401 - an error before any work if it is missing
     from securedfl.privacy.budget import compare
@@ -66,9 +83,9 @@ def budget(
     if as_json:
         kinds = {
             case.plan.noise: {
-                "epsilon": case.epsilon,
+                "epsilon": case.plan.planned,
                 "epsilon_by_privacy_loss": case.tighter,
-                "noise_in_mean": case.noise_in_mean,
+                "noise_in_mean": case.plan.noise_in_mean,
             }
             for case in shown
         }
@@ -79,51 +96,28 @@ def budget(
     _tell(found, shown, colluders)
 
 
-def _asked(
-    unit: Literal["record", "site"],
-    noise_multiplier: float | None,
-    epsilon: float | None,
-    delta: float,
-    rounds: int | None,
-    records: int | None,
-    batch: int | None,
-    sites: int,
-    collusion: int,
-    parameters: int,
-) -> tuple[Plan, str]:
-    """Return what is known, and which one thing is to be found."""
-    given: dict[str, Any] = {"noise": noise_multiplier, "epsilon": epsilon, "rounds": rounds}
+def _wanted(unit: Unit, given: Mapping[str, float | None], *, records: int | None, delta: float) -> str:
+    """Return which one thing is to be found; what was given must make sense."""
+    batch = given["sampling"]
     if unit == "record":
         if records is None:
             raise ConfigError("--records: say how many records all sites have together")
-        given["sampling"] = batch
         if batch is not None and batch > records:
             raise ConfigError(f"--batch {batch}: there are only {records} records")
     elif batch is not None or records is not None:
         raise ConfigError("--batch and --records are for --unit record; all sites take part in every round")
     for name in ("noise", "epsilon"):
-        if given[name] is not None and not (0 < given[name] < math.inf):
-            raise ConfigError(f"{NOT_GIVEN[name]} {given[name]}: give a number above 0")
+        value = given[name]
+        if value is not None and not (0 < value < math.inf):
+            raise ConfigError(f"{NOT_GIVEN[name]} {value}: give a number above 0")
     if not 0 < delta < 1:
         raise ConfigError(f"--delta {delta}: give a probability between 0 and 1")
-    missing = [name for name, value in given.items() if value is None]
+    asked = [name for name in given if unit == "record" or name != "sampling"]
+    missing = [name for name in asked if given[name] is None]
     if len(missing) != 1:
-        names = ", ".join(NOT_GIVEN[name] for name in given)
+        names = ", ".join(NOT_GIVEN[name] for name in asked)
         raise ConfigError(f"leave away exactly one of {names}: what you want to know; {len(missing)} are not given")
-    plan = Plan(
-        unit=unit,
-        noise="distributed",
-        clip=1.0,
-        noise_multiplier=noise_multiplier or 0.0,
-        sampling=1.0 if unit == "site" else (batch or 1) / (records or 1),
-        delta=delta,
-        peers=sites,
-        collusion=collusion,
-        rounds=rounds or 1,
-        size=parameters,
-        units=sites if unit == "site" else records or 1,
-    )
-    return plan, missing[0]
+    return missing[0]
 
 
 def _tell(plan: Plan, shown: list[Any], colluders: dict[int, float]) -> None:
@@ -134,8 +128,7 @@ def _tell(plan: Plan, shown: list[Any], colluders: dict[int, float]) -> None:
         f"{plan.collusion} may collude, delta {plan.delta:g}: epsilon {plan.planned:.3g}",
         soft_wrap=True,
     )
-    look: dict[str, Any] = {"title_justify": "left", "box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
-    table = Table(title="\nThe same promise, kept in three ways", **look)
+    table = Table(title="\nThe same promise, kept in three ways", **LOOK)
     for number, column in enumerate(("Noise", "Epsilon", "Gaussian", "In the mean", "Holds against")):
         table.add_column(column, justify="left" if number in (0, 4) else "right", no_wrap=True)
     against = {
@@ -144,11 +137,11 @@ def _tell(plan: Plan, shown: list[Any], colluders: dict[int, float]) -> None:
         "central": "readers; a server sees all",
     }
     for case in shown:
-        values = (f"{case.epsilon:.3g}", f"{case.tighter:.3g}", f"{case.noise_in_mean:.3g} clip")
+        values = (f"{case.plan.planned:.3g}", f"{case.tighter:.3g}", f"{case.plan.noise_in_mean:.3g} clip")
         table.add_row(case.plan.noise, *values, against[case.plan.noise])
     console.print(table)
     console.print("Gaussian: by privacy loss distributions, for comparison. In the mean: noise of each number.")
-    other = Table(title="\nWith the same noise at every site, if", **look)
+    other = Table(title="\nWith the same noise at every site, if", **LOOK)
     other.add_column("Colluders, or honest members missing", justify="right")
     other.add_column("Epsilon", justify="right")
     for count, value in colluders.items():

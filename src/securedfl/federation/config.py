@@ -27,26 +27,38 @@ from securedfl.federation.settings import (
 )
 from securedfl.learning.data.datasets import names, source
 from securedfl.learning.data.folder import is_path
-from securedfl.learning.data.tables import Columns
+from securedfl.learning.data.tables.arrays import Columns
 from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
 from securedfl.learning.training.rates import Schedule as Rate
-from securedfl.learning.training.task import Initial, Precision, TrainingOptions
+from securedfl.learning.training.task import BetweenRounds, Initial, Precision, TrainingOptions
 from securedfl.parameters import Integers, check_integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
-FREE = frozenset({"out", "data_dir", "workers", "checkpoint_every", "keep_updates", "tensorboard", "wandb", "mlflow"})
+FREE = frozenset(
+    {
+        *("out", "data_dir", "workers", "messages_every", "checkpoint_every", "keep_updates"),
+        *("tensorboard", "wandb", "mlflow"),
+    }
+)
 """Settings that change no number, so that a resumed run may have others."""
 
+
+ALL_MESSAGES = 30
+"""Members up to which a simulation passes the messages of all rounds, unless asked not to."""
+
+MESSAGES_EVERY = 100
+"""Rounds between two whose messages are passed, among more members than that."""
 
 ADDED = frozenset(
     {
         *("integers", "local", "initial", "learning_rate_schedule", "learning_rate_decay", "warmup", "proximal"),
         *("precision", "device", "common_optimizer", "entry", "data", "label", "user", "features", "held_back"),
+        "between_rounds",
     }
 )
 """Settings that older run folders do not have; what they were then is not hashed, so that those go on."""
 
-BEFORE = {"initial": "own"}
+BEFORE = {"initial": "own", "between_rounds": "keep"}
 """What added settings were in older run folders, where it is not today's default."""
 
 ProtocolOption = Annotated[
@@ -84,7 +96,11 @@ class TrainConfig(Settings):
         (), description="Of a folder with tables: the columns to learn from; by default all that can be."
     )
     held_back: float = Field(
-        0.0, ge=0, lt=1, description="Part of the samples that no peer gets, to score all on the same test data."
+        0.0,
+        ge=0,
+        lt=1,
+        description="Part of the samples that no peer gets, to score all on the same test data; for a folder without "
+        "test files the default is 0.1.",
     )
     data_dir: PathOption | None = Field(None, description="Folder of the data set, where it needs one.")
     entry: str | None = Field(None, description="module:function that makes an app, instead of a data set and model.")
@@ -92,6 +108,11 @@ class TrainConfig(Settings):
     peers: int = Field(9, ge=2, le=MOST_PEERS, description="Number of peers.")
     peers_per_round: int | None = Field(
         None, ge=3, description="Peers that a round draws to train and average, in blocks; by default all."
+    )
+    between_rounds: BetweenRounds = Field(
+        "keep",
+        description="Of a peer's optimiser and what it rounded off: kept for the next round in which it trains, or "
+        "not. Where peers are drawn, forget is the default.",
     )
     rounds: int = Field(20, ge=1, description="Rounds of federated learning.")
     methods: NamesOption = Field(
@@ -178,6 +199,11 @@ class TrainConfig(Settings):
     workers: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
         "auto", description="Processes that train peers; auto measures what is fastest."
     )
+    messages_every: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
+        "auto",
+        description="Rounds between two whose messages are passed one by one; in the others codes are added up, with "
+        f"the same bits. auto is 1 for up to {ALL_MESSAGES} members, and {MESSAGES_EVERY} for more.",
+    )
     checkpoint_every: int = Field(1, ge=1, description="Rounds between checkpoints.")
     keep_updates: int = Field(0, ge=0, description="Rounds between copies of what peers average; 0: none.")
     tensorboard: bool = Field(False, description="Also write TensorBoard events.")
@@ -219,7 +245,16 @@ class TrainConfig(Settings):
         check_keys(defaults, cls.model_fields, f"the defaults of the data set {dataset!r}")
         if isinstance(wish := values.get("privacy"), Mapping):
             values = {**values, "privacy": PrivacySettings.checked(dict(wish), f"[privacy] in {where}")}
+        peers = values.get("peers", cls.model_fields["peers"].default)
+        drawn = type(count := values.get("peers_per_round")) is int and count != peers
+        if drawn and values.get("entry") is None:
+            # what few peers keep of rounds long ago is of little use, and that of thousands takes much memory
+            defaults = {**defaults, "between_rounds": "forget"}
         config = cls.checked({**defaults, **values}, where)
+        if config.entry is not None and config.between_rounds == "forget":
+            raise ConfigError(
+                f'between_rounds = "forget" in {where}: an app decides for itself what it keeps; leave it away'
+            )
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
             raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
@@ -236,6 +271,13 @@ class TrainConfig(Settings):
     def members(self) -> int:
         """How many peers take part in an average."""
         return self.peers_per_round or self.peers
+
+    @property
+    def messages_between(self) -> int:
+        """Rounds between two whose messages a simulation passes."""
+        if self.messages_every == "auto":
+            return 1 if self.members <= ALL_MESSAGES else MESSAGES_EVERY
+        return self.messages_every
 
     def common(self, buffers: tuple[slice, ...] = ()) -> CommonOptimizer:
         """Return the optimiser of the common model; ``buffers`` are the parts that it leaves as averaged."""

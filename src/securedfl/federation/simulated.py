@@ -8,16 +8,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from securedfl.designs import Design
 from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.protection import Keys, with_central_noise
+from securedfl.federation.budget.task import keys_of
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import METHODS, averages_differences, bringing, members, passes_messages, protocol_of
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
 from securedfl.learning.training.task import Score
 from securedfl.learning.training.team import Report, Team
 from securedfl.parameters import Array
+from securedfl.privacy.budget.plan import Plan
+from securedfl.protocols import InsecureSeededDraw
 from securedfl.protocols.fixedpoint import UnencodableError
+from securedfl.protocols.protocol import Averaging
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
 from securedfl.simulation.driver import Draws, NotFiniteError, run
+from securedfl.simulation.partial_sums import add_up, compare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +38,8 @@ class SimulatedAverage:
     bytes_per_peer: float = 0.0
     clipped: int | None = None
     seconds: float = 0.0
+    messages: bool | None = None
+    """Whether the protocol's messages were passed, where that is not done in all rounds."""
 
 
 Aggregation = Callable[[Array, int], SimulatedAverage]
@@ -64,13 +74,20 @@ class SimulatedPeers:
 
     def initialise(self) -> None:
         """Choose w_k^0."""
+        self._seat(0)
         self._team.initialise()
 
     def update(self, round: int) -> Sequence[float | None]:
         """Train all peers, or the members of the round."""
         if self._members is None:
             return self._team.update(round, self._report, private=self._private)
+        self._seat(round)
         return self._team.update(round, self._report, only=self._members(round), private=self._private)
+
+    def _seat(self, round: int) -> None:
+        """Give the members of a round the rows, if there are no others."""
+        if self._members is not None:
+            self._team.seat(self._members(round))
 
     def average(self, round: int) -> SimulatedAverage:
         """Average all peers."""
@@ -111,6 +128,11 @@ class SecureAggregation:
         What the common model does with an average.
     members
         Tells who takes part in a round; without, everybody. All peers get the average.
+    keeps
+        Whether a peer keeps what it rounded off for its next average.
+    passes
+        Tells whether the messages of the protocol are passed in a round. If not, the codes of the members are added up,
+        which gives the same bits; when they are passed the next time, that is checked. Without, always.
     name_at
         Gives the parameter that an index belongs to, for messages.
 
@@ -120,6 +142,8 @@ class SecureAggregation:
         What all peers hold: the model, and the state of its optimiser; None before the first average.
     residuals
         What each peer rounded off and adds in the next round; None if nothing is kept.
+    sent
+        Bytes that a member sent in the last round in which messages were passed; rounds differ in their values only.
     """
 
     def __init__(
@@ -133,13 +157,16 @@ class SecureAggregation:
         weights: Sequence[float] | None = None,
         optimizer: CommonOptimizer = NO_OPTIMIZER,
         members: Members | None = None,
+        keeps: bool = True,
+        passes: Callable[[int], bool] | None = None,
         name_at: Callable[[int], str] | None = None,
     ) -> None:
         self._bringing, self._draws, self._rounding, self._name_at = bringing, draws, rounding, name_at
         self._differences = differences
         self._noise = noise or (lambda _round, _peer: secret_uniform.seed)
         self._weights = None if weights is None else [weight / max(weights) for weight in weights]
-        self._optimizer, self._members = optimizer, members
+        self._optimizer, self._members, self._keeps, self._passes = optimizer, members, keeps, passes
+        self.sent = 0.0
         self.held: Array | None = None
         self.residuals: list[Array] | None = None
 
@@ -153,16 +180,17 @@ class SecureAggregation:
         started = time.perf_counter()
         bring, size = self._bringing(round), parameters.shape[1]
         members = range(len(parameters)) if self._members is None else self._members(round)
-        brought = [self._bring(bring, parameters[peer], peer, round) for peer in members]
+        rows = rows_of(members, parameters)
+        brought = [self._bring(bring, row, peer, round) for peer, row in zip(members, rows, strict=True)]
         try:
-            outcome = run(bring.averaging, [one.vector for one in brought], draws=self._draws(round))
+            average, messages = self._average(bring.averaging, [one.vector for one in brought], round)
         except (NotFiniteError, UnencodableError) as error:
             name = self._name_at(error.index) if self._name_at and error.index < size else ""
             if isinstance(error, UnencodableError):
                 raise error.at(peer=None if error.peer is None else members[error.peer], name=name) from None
             raise NotFiniteError(members[error.peer], error.index, error.value, name) from None
         self._keep({peer: one.residual for peer, one in zip(members, brought, strict=True)}, parameters)
-        average, base = outcome.average, self._base
+        base = self._base
         if bring.plan is not None and base is not None:
             average = with_central_noise(average, bring.plan, self._noise(round, -1))
         mean = bring.model(average, base)
@@ -170,7 +198,7 @@ class SecureAggregation:
         seconds = time.perf_counter() - started
 
         weights = None if self._weights is None else [self._weights[peer] for peer in members]
-        true = true_mean([parameters[peer] for peer in members], weights)
+        true = true_mean(rows, weights)
         if bring.plan is not None and bring.plan.brings_steps and base is not None:
             true += base
         difference = mean - true
@@ -179,14 +207,28 @@ class SecureAggregation:
             round=round,
             error_mse=float(np.square(difference).mean()),
             error_max=float(np.abs(difference).max()),
-            bytes_per_peer=float(np.mean(outcome.sent)),
+            bytes_per_peer=self.sent,
             clipped=sum(one.clipped for one in brought) if bring.beyond == "clip" or bring.plan else None,
             seconds=seconds,
+            messages=messages,
         )
+
+    def _average(self, averaging: Averaging, vectors: Sequence[Array], round: int) -> tuple[Array, bool | None]:
+        """Return the average, and whether messages were passed, where they are not always."""
+        sometimes = self._passes is not None and averaging.protocol.adds_codes and averaging.codec is not None
+        added = add_up(averaging, vectors) if sometimes else None
+        if added is not None and self._passes is not None and not self._passes(round):
+            return added, False
+        outcome = run(averaging, vectors, draws=self._draws(round))
+        self.sent = float(np.mean(outcome.sent))
+        if added is None:
+            return outcome.average, None
+        compare(outcome.average, added, round=round, protocol=averaging.protocol.name)
+        return outcome.average, True
 
     def _keep(self, left: Mapping[int, Array | None], parameters: Array) -> None:
         """Keep what members rounded off; what others did earlier stays."""
-        if any(residual is None for residual in left.values()):
+        if not self._keeps or any(residual is None for residual in left.values()):
             self.residuals = None
             return
         kept = self.residuals or [np.zeros_like(row) for row in parameters]
@@ -208,6 +250,11 @@ class SecureAggregation:
         )
 
 
+def rows_of(members: Sequence[int], parameters: Array) -> list[Array]:
+    """Return the rows of the members: all of them in their order if there are so many, else those of their numbers."""
+    return list(parameters) if len(members) == len(parameters) else [parameters[peer] for peer in members]
+
+
 def true_mean(parameters: Array | Sequence[Array], weights: Sequence[float] | None = None) -> Array:
     """Return the mean of the rows in float64; row by row, because a float64 copy of all would be large."""
     weights = [1.0] * len(parameters) if weights is None else weights
@@ -216,3 +263,52 @@ def true_mean(parameters: Array | Sequence[Array], weights: Sequence[float] | No
         result += np.multiply(row, weight, dtype=np.float64)
     result /= float(sum(weights))
     return result
+
+
+def aggregation_of(
+    config: TrainConfig, method: str, design: Design, team: Team, samples: Sequence[int], plan: Plan | None
+) -> SecureAggregation | None:
+    """Return how a method of a run averages; None if it does not.
+
+    Parameters
+    ----------
+    config, method, design
+        Of the run.
+    team, samples
+        Who trains, and how many training samples each peer has.
+    plan
+        Of differential privacy, if there is one.
+    """
+    if protocol_of(config, method) is None:
+        return None
+
+    def draws(round: int) -> Draws | None:
+        if config.masks == "secret":
+            return None
+        return lambda peer, offset: InsecureSeededDraw(config.seed, peer=peer, round=round, offset=offset)
+
+    return SecureAggregation(
+        bringing(config, method, design, team.schema.dtype, plan),
+        draws=draws,
+        # another stream than that of the masks
+        rounding=lambda round, peer: InsecureSeededDraw(config.seed, peer=-1 - peer, round=round),
+        differences=averages_differences(config, method),
+        noise=lambda round, peer: keys_of(config, peer, round),
+        weights=[float(count) for count in samples] if config.weighted else None,
+        optimizer=config.common(team.buffers),
+        members=drawn_in(config),
+        keeps=config.between_rounds == "keep",
+        passes=None if config.messages_between == 1 else lambda round: passes_messages(config, round),
+        name_at=team.schema.name_at,
+    )
+
+
+def drawn_in(config: TrainConfig) -> Members | None:
+    """Return who takes part in a round; None if everybody does in all of them."""
+    return None if config.members == config.peers else lambda round: members(config, round)
+
+
+def rows_needed(config: TrainConfig) -> int | None:
+    """Return for how many peers parameters are held at a time: of the members only, where nobody needs its own."""
+    own = config.between_rounds == "keep" or any(METHODS[name].protocol is None for name in config.methods)
+    return None if own or config.members == config.peers else config.members

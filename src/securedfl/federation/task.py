@@ -21,7 +21,14 @@ def make_task(config: TrainConfig, report: Report | None = None) -> KnownTask:
     dataset = datasets.load(config.dataset, config.data_dir, report, config.columns)
     dataset = dataset.fraction(config.fraction, stream(config.seed, "fraction"))
     dataset, common = hold_back(dataset, config.held_back, config.seed)
-    dealt = deal(dataset, config.peers, dealing=config.dealing, alpha=config.alpha, seed=config.seed)
+    dealt = deal(
+        dataset,
+        config.peers,
+        dealing=config.dealing,
+        alpha=config.alpha,
+        seed=config.seed,
+        own_tests=common is None,
+    )
     return KnownTask(dataset, dealt, config.options(), common)
 
 

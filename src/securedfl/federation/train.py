@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.apps.app import Entry, Make
 from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
-from securedfl.federation.budget.task import keys_of, planned
+from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, pass_gate, save_certificate, settle
-from securedfl.federation.methods import (
-    averages_differences,
-    averaging,
-    bringing,
-    check_settings,
-    members,
-    private,
-)
+from securedfl.federation.methods import averaging_of, check_settings, main_method, members, protocol_of
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
 from securedfl.federation.run_folder import checkpoint as checkpoints
@@ -32,27 +27,27 @@ from securedfl.federation.run_folder.correctness import CorrectKeeper
 from securedfl.federation.run_folder.files import read_config, updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.live import simulated
-from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
+from securedfl.federation.run_folder.model import About, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.simulated import (
     Aggregation,
-    Members,
     SecureAggregation,
     SimulatedAverage,
     SimulatedPeers,
+    aggregation_of,
+    drawn_in,
     no_aggregation,
+    rows_needed,
+    rows_of,
 )
 from securedfl.federation.task import chosen_by, task_of
+from securedfl.learning.devices import find_device
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import State, Task
 from securedfl.learning.training.team import Team
-from securedfl.learning.training.trainer import find_device
 from securedfl.learning.training.worker_count import make_team
 from securedfl.parameters import Array
-from securedfl.privacy.budget.plan import Plan
-from securedfl.protocols import InsecureSeededDraw
-from securedfl.simulation.driver import Draws
 
 
 def train(
@@ -106,8 +101,9 @@ def train(
     check_privacy(config)
     config, design = settle(config)
     for method in config.methods:
-        # options that make no average are an error before anything is read or written
-        averaging(config, method, design)
+        if protocol_of(config, method) is not None:
+            # options that make no average are an error before anything is read or written
+            averaging_of(config, method, design)
     made = task_of(config, app, observer.preparing)
     config = chosen_by(made, config)
     task, plans = planned(config, made, design)
@@ -199,7 +195,7 @@ def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Sum
             if left:
                 if not task.movable and config.workers not in ("auto", 1):
                     observer.preparing("The app cannot be imported by its name, so one process trains it (workers = 1)")
-                made = make_team(task, config.workers, updates=left)
+                made = make_team(task, config.workers, updates=left, rows=rows_needed(config))
                 with made as team, simulated(folder.path, config, observer) as told:
                     counts.begin(task, team)
                     told.started(folder.path, config, team.workers)
@@ -231,20 +227,18 @@ def _train_method(
     rounds = last_round(plan, config.rounds)
     if after == rounds:
         return
-    aggregation = _aggregation(folder, team, counts.train, method, plan)
+    aggregation = aggregation_of(config, method, folder.design, team, counts.train, plan)
     averaged = no_aggregation if aggregation is None else _keeping(aggregation, folder, method)
     stepping = plan is not None and plan.unit == "record"
-    peers = SimulatedPeers(team, averaged, observer.peers_trained, _members(config), private=stepping)
+    peers = SimulatedPeers(team, averaged, observer.peers_trained, drawn_in(config), private=stepping)
     if point is not None:
-        if point.parameters.shape[1] != team.schema.size or len(point.states) != config.peers:
-            raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
-        team.restore(point.parameters, point.states)
-        if aggregation is not None:
-            aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
+        _restore(point, folder, team, aggregation)
     observer.method_started(method, after)
     # where all hold the same model, one is scored for all
     same = aggregation is not None and not config.local
     before = [] if point is None else [row for row in folder.rows() if row.method == method]
+    if aggregation is not None:
+        aggregation.sent = next((row.bytes_per_peer for row in reversed(before) if row.round and row.messages), 0.0)
     correct = CorrectKeeper(folder.path, method, task.tested(), before)
     with ExitStack() as stack:
         save = stack.enter_context(checkpoints.in_background(correct.before(folder.save)))
@@ -278,6 +272,15 @@ def _train_method(
     observer.method_finished(method)
 
 
+def _restore(point: Checkpoint, folder: RunFolder, team: Team, aggregation: SecureAggregation | None) -> None:
+    """Go on where a method was stopped."""
+    if point.parameters.shape[1] != team.schema.size or len(point.states) != folder.config.peers:
+        raise RunFolderError(f"the checkpoint of {point.method} in {folder.path} is for another model")
+    team.restore(point.parameters, point.states)
+    if aggregation is not None:
+        aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
+
+
 def _on_all(team: Team, task: Task) -> tuple[float, ...] | None:
     """Return the accuracy of each peer's model on the test data of all peers, if they are known."""
     data = task.all_tests()
@@ -288,41 +291,9 @@ def _leave_model(folder: RunFolder, task: Task, team: Team, method: str, round: 
     """Write the common model by name; return what of it stays with each peer."""
     config, homes = folder.config, team.homes()
     about = About.of(method=method, round=round, recipe=task.recipe, personal=personal_parts(homes))
-    path = model_file(folder.path, method, main_method(config.methods, private(config)))
+    path = model_file(folder.path, method, main_method(config.methods))
     save_model(path, team.whole(0), about)
     return homes
-
-
-def _aggregation(
-    folder: RunFolder, team: Team, samples: Sequence[int], method: str, plan: Plan | None
-) -> SecureAggregation | None:
-    """Return how a method averages; None if it does not."""
-    config = folder.config
-    if averaging(config, method, folder.design) is None:
-        return None
-
-    def draws(round: int) -> Draws | None:
-        if config.masks == "secret":
-            return None
-        return lambda peer, offset: InsecureSeededDraw(config.seed, peer=peer, round=round, offset=offset)
-
-    return SecureAggregation(
-        bringing(config, method, folder.design, team.schema.dtype, plan),
-        draws=draws,
-        # another stream than that of the masks
-        rounding=lambda round, peer: InsecureSeededDraw(config.seed, peer=-1 - peer, round=round),
-        differences=averages_differences(config, method),
-        noise=lambda round, peer: keys_of(config, peer, round),
-        weights=[float(count) for count in samples] if config.weighted else None,
-        optimizer=config.common(team.buffers),
-        members=_members(config),
-        name_at=team.schema.name_at,
-    )
-
-
-def _members(config: TrainConfig) -> Members | None:
-    """Return who takes part in a round; None if everybody does in all of them."""
-    return None if config.members == config.peers else lambda round: members(config, round)
 
 
 def _keeping(aggregate: Aggregation, folder: RunFolder, method: str) -> Aggregation:
@@ -331,8 +302,8 @@ def _keeping(aggregate: Aggregation, folder: RunFolder, method: str) -> Aggregat
 
     def keep_and_aggregate(parameters: Array, round: int) -> SimulatedAverage:
         if round and round % every == 0:
-            rows = parameters[list(members(folder.config, round))]
-            checkpoints.save_parameters(updates_file(folder.path, method, round), rows)
+            rows = rows_of(members(folder.config, round), parameters)
+            checkpoints.save_parameters(updates_file(folder.path, method, round), np.stack(rows))
         return aggregate(parameters, round)
 
     return keep_and_aggregate if every else aggregate

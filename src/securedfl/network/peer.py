@@ -21,10 +21,11 @@ import numpy as np
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.entries import Ask
-from securedfl.network.data.averages import Averaged, RunEndedError, Tried, attempts_of, check_own, members_of
+from securedfl.network.data.averages import Averaged, RunEndedError, attempts_of, check_own, members_of
 from securedfl.network.progress import PeerSettings, Progress, Task
 from securedfl.network.shell import Shell, Told
 from securedfl.network.wire.links import Links
+from securedfl.privacy.ledger import Tried
 from securedfl.protocols.steps import Array
 
 

@@ -17,6 +17,7 @@ from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.network.wire import keys as certificates
+from securedfl.network.wire.values import split_address
 from securedfl.storage import make_folder, write_text
 
 FEDERATION, KEYS = "federation.toml", "keys"
@@ -42,9 +43,18 @@ class Place:
     own: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Founded:
+    """A federation that begins: its settings, the files of the sites, and whose certificates are missing yet."""
+
+    federation: FederationConfig
+    sites: list[Path]
+    missing: list[str]
+
+
 def found(
     folder: Path, places: Sequence[Place], shared: Mapping[str, Any], *, issue: bool = False, replace: bool = False
-) -> tuple[FederationConfig, list[Path], list[str]]:
+) -> Founded:
     """Write federation.toml and one NAME.toml per site.
 
     Parameters
@@ -59,12 +69,6 @@ def found(
         Make keys for all sites here: for a trial on one machine, because a key should never leave its site.
     replace
         Write over files that are there.
-
-    Returns
-    -------
-    tuple
-        The settings; the files of the sites; and the names of those whose certificates, and so fingerprints, are
-        missing yet.
 
     Raises
     ------
@@ -103,7 +107,8 @@ def found(
             **place.own,
         }
         write_text(path, ABOUT[False] + tomli_w.dumps(own), ADVICE)
-    return federation, paths, [place.name for place, known in zip(places, prints, strict=True) if not known]
+    missing = [place.name for place, known in zip(places, prints, strict=True) if not known]
+    return Founded(federation=federation, sites=paths, missing=missing)
 
 
 def _resolved(places: Sequence[Place], shared: Mapping[str, Any], prints: Sequence[str]) -> FederationConfig:
@@ -125,7 +130,7 @@ def _issue(keys: Path, places: Sequence[Place]) -> None:
         certificates.create_authority(keys)
     for place in places:
         if not (keys / f"{place.name}.crt").exists():
-            certificates.issue(keys, place.name, [place.address.rpartition(":")[0].strip("[]")])
+            certificates.issue(keys, place.name, [split_address(place.address)[0]])
 
 
 def _fingerprint(certificate: Path) -> str:

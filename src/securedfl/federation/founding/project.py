@@ -44,7 +44,7 @@ def new_project(folder: Path, framework: Framework) -> list[Path]:
         for name, port in zip(SITES, free_ports(len(SITES)), strict=True)
     ]
     shared = {"name": folder.name.lower(), "entry": "app:make", "train": {"rounds": ROUNDS}}
-    _, sites, _ = found(folder, places, shared, issue=True)
+    sites = found(folder, places, shared, issue=True).sites
     return [*(folder / name for name in written), folder / "federation.toml", *sites]
 
 

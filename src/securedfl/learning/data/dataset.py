@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -99,3 +101,9 @@ class Dataset:
         columns = ("x", "y", "users", "held_out", "common")
         found = {name: getattr(self, name) for name in columns}
         return replace(self, **{name: array[chosen] for name, array in found.items() if array is not None})
+
+
+def numbered(values: Sequence[Any] | Array) -> tuple[Array, Array]:
+    """Return the different values in their order, and the number that each one of all has among them, from 0."""
+    found, number = np.unique(values, return_inverse=True)
+    return found, number.reshape(-1).astype(np.int64)

@@ -59,7 +59,13 @@ def hold_back(dataset: Dataset, part: float, seed: int = 0) -> tuple[Dataset, Da
 
 
 def deal(
-    dataset: Dataset, peers: int, *, dealing: str = "even", alpha: float = 0.5, seed: int = 0
+    dataset: Dataset,
+    peers: int,
+    *,
+    dealing: str = "even",
+    alpha: float = 0.5,
+    seed: int = 0,
+    own_tests: bool = True,
 ) -> tuple[Dealt, ...]:
     """Deal all samples to the peers and split each peer's into 90 % training and 10 % test data.
 
@@ -74,29 +80,43 @@ def deal(
         Of ``"dirichlet"``: small gives each peer few classes, large comes close to ``"even"``.
     seed
         Equal seeds deal alike.
+    own_tests
+        Whether every peer must have test data of its own. Where a common test set scores all, one sample will do for a
+        peer, and those with fewer than six test on none.
     """
-    if peers * SMALLEST > len(dataset):
-        raise InvalidInputError(
-            f"{peers} peers need at least {peers * SMALLEST} samples ({SMALLEST} each), but the data set "
-            f"{dataset.name!r} has {len(dataset)}; "
-            + (f"use at most {most} peers" if (most := len(dataset) // SMALLEST) > 2 else "bring more samples")
-        )
+    least = SMALLEST if own_tests else 1
+    if peers * least > len(dataset):
+        raise _too_few(dataset, peers, least)
     if dealing not in DEALINGS:
         raise unknown("dealing", dealing, DEALINGS)
     # the stream keeps its first name, so that a seed deals as it always did
     random = stream(seed, "partition")
     if dealing == "dirichlet":
-        parts = dirichlet(dataset, peers, alpha, random)
+        parts = dirichlet(dataset, peers, alpha, random, least)
     else:
         parts = (natural if dealing == "natural" else even)(dataset, peers, random)
     for peer, part in enumerate(parts):
-        if len(part) < SMALLEST:
+        if len(part) < least:
             raise InvalidInputError(
-                f"peer {peer} got {len(part)} samples, but a 90/10 split needs at least {SMALLEST}; use fewer peers"
+                f"peer {peer} got {len(part)} samples, but a 90/10 split needs at least {least}; use fewer peers"
             )
+    by_user = dealing == "natural"
     return tuple(
-        split(dataset, part, stream(seed, "split", peer), peer=peer, by_user=dealing == "natural")
+        split(dataset, part, stream(seed, "split", peer), peer=peer, by_user=by_user, own_tests=own_tests)
         for peer, part in enumerate(parts)
+    )
+
+
+def _too_few(dataset: Dataset, peers: int, least: int) -> InvalidInputError:
+    """Return the error for less data than the peers need, with what would do."""
+    each = "one each" if least == 1 else f"{least} each, so that a tenth is a whole test sample"
+    most = len(dataset) // least
+    wish = f"use at most {most} peers" if most > 2 else "bring more samples"
+    if least > 1 and len(dataset) > peers:
+        wish += ", or hold back test data that all share (held_back = 0.1): then one sample for each peer is enough"
+    return InvalidInputError(
+        f"{peers} peers need at least {peers * least} samples ({each}), but the data set {dataset.name!r} has "
+        f"{len(dataset)}; {wish}"
     )
 
 
@@ -124,7 +144,9 @@ def natural(dataset: Dataset, peers: int, random: np.random.Generator) -> list[I
     return [np.flatnonzero(peer_of == peer) for peer in range(peers)]
 
 
-def dirichlet(dataset: Dataset, peers: int, alpha: float, random: np.random.Generator) -> list[Indices]:
+def dirichlet(
+    dataset: Dataset, peers: int, alpha: float, random: np.random.Generator, least: int = SMALLEST
+) -> list[Indices]:
     """Deal each class in proportions drawn from Dirichlet(alpha), again until every peer has enough to split."""
     if not (alpha > 0 and np.isfinite(alpha)):
         raise ConfigError(f"alpha of the Dirichlet dealing must be a positive number, not {alpha}")
@@ -138,15 +160,23 @@ def dirichlet(dataset: Dataset, peers: int, alpha: float, random: np.random.Gene
             for part, piece in zip(parts, np.split(members, cuts.round().astype(np.int64)), strict=True):
                 part.append(piece)
         result = [np.concatenate(part) for part in parts]
-        if min(map(len, result)) >= SMALLEST:
+        if min(map(len, result)) >= least:
             return result
     raise InvalidInputError(
-        f"Dirichlet({alpha}) left some peer with fewer than {SMALLEST} samples in {ATTEMPTS} attempts; "
+        f"Dirichlet({alpha}) left some peer with fewer than {least} samples in {ATTEMPTS} attempts; "
         "use a larger alpha or fewer peers"
     )
 
 
-def split(dataset: Dataset, part: Indices, random: np.random.Generator, *, peer: int, by_user: bool = False) -> Dealt:
+def split(
+    dataset: Dataset,
+    part: Indices,
+    random: np.random.Generator,
+    *,
+    peer: int,
+    by_user: bool = False,
+    own_tests: bool = True,
+) -> Dealt:
     """Split a peer's samples 90/10, for each user apart if ``by_user``, or as the data set itself does."""
     if dataset.held_out is not None:
         test = dataset.held_out[part].astype(bool)
@@ -157,7 +187,7 @@ def split(dataset: Dataset, part: Indices, random: np.random.Generator, *, peer:
         test = _one_in_ten(groups)
     dealt = Dealt(train=np.sort(shuffled[~test]), test=np.sort(shuffled[test]))
     for name, indices in (("training", dealt.train), ("test", dealt.test)):
-        if not len(indices):
+        if not len(indices) and (own_tests or name == "training"):
             raise InvalidInputError(f"peer {peer} has no {name} samples; use fewer peers or another dealing")
     return dealt
 

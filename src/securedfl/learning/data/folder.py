@@ -1,11 +1,10 @@
-"""A user's own folder: parquet or CSV files with a label column, or images in folders that are named by their class.
+"""A user's own folder: tables with a label column, or images in folders that are named by their class.
 
 Files, or folders, whose name begins with ``test`` are the common test set. Decoded arrays are kept in the cache.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ import numpy as np
 
 from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.dataset import Dataset, numbered
 from securedfl.learning.data.images import decode
-from securedfl.learning.data.tables import Columns, read_table, table_arrays
+from securedfl.learning.data.tables.arrays import Columns, table_arrays
+from securedfl.learning.data.tables.reading import TABLES, read_table, table_kind
 from securedfl.storage import Arrays
 
-TABLES = (".parquet", ".csv")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 LEFT_OUT = ("val", "dev")
 """How the names of files and folders begin that are neither trained nor tested on."""
@@ -55,13 +54,13 @@ def look(path: Path) -> Found:
     if not path.exists():
         raise ConfigError(f"there is no file or folder {path}; check the path of the data set")
     every = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
-    kinds = {kind: [p for p in every if p.suffix.lower() in kind] for kind in (TABLES, IMAGES)}
+    kinds = {kind: [p for p in every if p.name.lower().endswith(kind)] for kind in (TABLES, IMAGES)}
     if not any(kinds.values()):
         counted = Counter(p.suffix or p.name for p in every).most_common(3)
         found = f"it has {', '.join(f'{count} x {name}' for name, count in counted)}" if every else "it is empty"
         raise ConfigError(
-            f"{path} holds no data that can be read ({found}); a data folder has .parquet or .csv files, or images "
-            f"({', '.join(IMAGES)}) in folders that are named by their class"
+            f"{path} holds no data that can be read ({found}); a data folder has tables "
+            f"({', '.join(TABLES)}), or images ({', '.join(IMAGES)}) in folders that are named by their class"
         )
     if all(kinds.values()):
         raise ConfigError(
@@ -87,7 +86,7 @@ def read_folder(
     features: Sequence[str] = (),
     report: Callable[[str], None] | None = None,
 ) -> Dataset:
-    """Read a folder of parquet files, CSV files or images as a data set for classification.
+    """Read a folder of parquet, CSV or TSV files (packed as .gz, too), or of images, as a data set for classification.
 
     Parameters
     ----------
@@ -134,17 +133,20 @@ def read_folder(
         )
     if found.left_out:
         tell(f"{found.left_out} files of {path} are for validation by their names, and are left out")
-    cache = storage.cache_folder() / f"folder-v{VERSION}-{_fingerprint(found, columns)}.npz"
+    made_from = storage.fingerprint(columns, sorted(map(str, found.tests)), files=found.files)
+    cache = storage.cache_folder() / f"folder-v{VERSION}-{made_from}.npz"
     arrays = storage.recall(cache)
     if arrays is None:
         tell(f"Reading {len(found.files)} files of {path} (only this time)")
         arrays = _images(found) if found.images else _tables(found, columns)
         storage.remember(cache, arrays)
-    return _dataset(found.root.stem, arrays)
+    # a table may end in two of them: .csv.gz
+    ending = table_kind(found.root) or found.root.suffix
+    return _dataset(found.root.name[: len(found.root.name) - len(ending)], arrays)
 
 
 def _dataset(name: str, arrays: Arrays) -> Dataset:
-    classes, y = np.unique(arrays["labels"], return_inverse=True)
+    classes, y = numbered(arrays["labels"])
     if len(classes) < 2:
         raise InvalidInputError(f"all samples of {name!r} are of one class, {classes[0]!s}; there is nothing to learn")
     x = arrays["x"]
@@ -160,9 +162,9 @@ def _dataset(name: str, arrays: Arrays) -> Dataset:
     return Dataset(
         name=name,
         x=x,
-        y=y.reshape(-1).astype(np.int64),
+        y=y,
         classes=len(classes),
-        users=np.unique(arrays["users"], return_inverse=True)[1].reshape(-1) if "users" in arrays else None,
+        users=numbered(arrays["users"])[1] if "users" in arrays else None,
         common=common if common.any() else None,
         names=tuple(map(str, classes)),
     )
@@ -205,10 +207,3 @@ def _kind(name: str) -> str:
 
 def _hidden(file: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(root).parts)
-
-
-def _fingerprint(found: Found, columns: Columns) -> str:
-    """Hash what the arrays are made from: path, size and time of every file, and the columns."""
-    state: list[object] = [columns, sorted(map(str, found.tests))]
-    state += [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in found.files]
-    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]

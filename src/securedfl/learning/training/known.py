@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,30 @@ if TYPE_CHECKING:
 
 PROBES = 3
 PROBE_BATCHES = 2
+
+
+@dataclass(frozen=True)
+class Slices(Mapping[int, PeerData]):
+    """The samples of some peers, copied out of the data set when they are asked for.
+
+    Another process gets copies of these peers' samples only.
+    """
+
+    dataset: Dataset
+    dealt: Mapping[int, Dealt]
+
+    def __getitem__(self, peer: int) -> PeerData:
+        d, own = self.dataset, self.dealt[peer]
+        return PeerData(d.x[own.train], d.y[own.train], d.x[own.test], d.y[own.test])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.dealt)
+
+    def __len__(self) -> int:
+        return len(self.dealt)
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return dict, (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -95,10 +119,10 @@ class KnownTask:
             Held(len(own.train), len(own.test), tuple(counts)) for own, counts in zip(self.dealt, labels, strict=True)
         ]
 
-    def all_tests(self) -> tuple[Array, Array]:
-        """Return the test data of all peers together."""
+    def all_tests(self) -> tuple[Array, Array] | None:
+        """Return the test data of all peers together, if any of them has some."""
         at = self.tested().samples
-        return self.dataset.x[at], self.dataset.y[at]
+        return (self.dataset.x[at], self.dataset.y[at]) if len(at) else None
 
     def tested(self) -> ScoredOn:
         """Return which samples those are."""
@@ -108,7 +132,7 @@ class KnownTask:
 
     def part(self, peers: Iterable[int]) -> KnownPart:
         """Return the samples of some peers, and how to train."""
-        data = {peer: self.data(peer) for peer in peers}
+        data = Slices(self.dataset, {peer: self.dealt[peer] for peer in peers})
         common = None if self.common is None else (self.common.x, self.common.y)
         return KnownPart(data, self.dataset.shape, self.dataset.classes, self.options, common, self.private)
 
@@ -122,8 +146,7 @@ class KnownTask:
 
     def data(self, peer: int) -> PeerData:
         """Return copies of one peer's samples."""
-        d, own = self.dataset, self.dealt[peer]
-        return PeerData(d.x[own.train], d.y[own.train], d.x[own.test], d.y[own.test])
+        return Slices(self.dataset, {peer: self.dealt[peer]})[peer]
 
     def seconds(self) -> float:
         """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""

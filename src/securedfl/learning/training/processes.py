@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from securedfl import errors
-from securedfl.errors import SecuredFLError
+from securedfl.errors import SecuredFLError, rebuilt
 from securedfl.learning.training.task import Part, Task, Trainer
 from securedfl.learning.training.team import COMMANDS, Report, Team
 from securedfl.learning.training.trainer import one_thread
@@ -64,19 +63,23 @@ class ProcessTeam(Team):
         What to train.
     workers
         How many processes; peers are dealt to them so that each has about the same work.
+    rows
+        Of parameters; by default one per peer.
     """
 
-    def __init__(self, task: Task, workers: int) -> None:
+    def __init__(self, task: Task, workers: int, rows: int | None = None) -> None:
         with one_thread():
             self.schema, self.buffers = task.schema(), task.buffers()
-        rows, dtype = (task.peers, self.schema.size), self.schema.dtype
-        self._memory = SharedMemory(create=True, size=np.dtype(dtype).itemsize * rows[0] * rows[1])
+        shape, dtype = (rows or task.peers, self.schema.size), self.schema.dtype
+        self._memory = SharedMemory(create=True, size=np.dtype(dtype).itemsize * shape[0] * shape[1])
         self._workers: list[_Worker] = []
         try:
-            self.parameters = _view(self._memory, rows, dtype)
+            self.parameters = _view(self._memory, shape, dtype)
+            if rows is not None:
+                self.seat(range(rows))
             context = multiprocessing.get_context("spawn")
             for peers in deal_work(task.loads, workers):
-                job = _Job(self._memory.name, rows, dtype, task.part(peers))
+                job = _Job(self._memory.name, shape, dtype, task.part(peers))
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(job, theirs), daemon=True, name="securedfl worker")
                 process.start()
@@ -118,7 +121,8 @@ class ProcessTeam(Team):
         for worker in self._workers:
             with suppress(OSError):  # a dead worker is reported below
                 if hands[worker.pipe]:
-                    worker.pipe.send((command, argument, sorted(hands[worker.pipe])))
+                    work = [(peer, self.row(peer)) for peer in sorted(hands[worker.pipe])]
+                    worker.pipe.send((command, argument, work))
         answers: dict[int, Any] = {}
         while len(answers) < len(wanted):
             waiting = {w.pipe: w for w in self._workers if not answers.keys() >= hands[w.pipe]}
@@ -167,9 +171,8 @@ class _Failure:
         return cls(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
 
     def error(self) -> Exception:
-        kind = getattr(errors, self.kind, None)
-        if isinstance(kind, type) and issubclass(kind, SecuredFLError):
-            found = kind(self.text)
+        found = rebuilt(self.kind, self.text)
+        if found is not None:
             # a traceback shows what happened in the other process
             found.add_note(self.trace)
             return found
@@ -195,10 +198,10 @@ def _work(job: _Job, pipe: Connection) -> None:
         except Exception as error:  # told to the parent, which raises it
             unmade = _Failure.of(error)
         while True:
-            command, argument, peers = pipe.recv()
-            for peer in peers:
+            command, argument, work = pipe.recv()
+            for peer, row in work:
                 try:
-                    answer = unmade if trainer is None else COMMANDS[command](trainer, peer, parameters[peer], argument)
+                    answer = unmade if trainer is None else COMMANDS[command](trainer, peer, parameters[row], argument)
                 except Exception as error:
                     answer = _Failure.of(error)
                 pipe.send((peer, answer))

@@ -16,6 +16,9 @@ State = dict[str, Array]
 Initial = Literal["common", "own"]
 """Whether all peers begin with the same parameters, or each with its own."""
 
+BetweenRounds = Literal["keep", "forget"]
+"""Whether a peer's optimiser goes on where it was when the peer last trained, or begins afresh."""
+
 Precision = Literal["float32", "bfloat16"]
 """In which the model is run while it trains; parameters are float32 all the same."""
 
@@ -49,6 +52,7 @@ class TrainingOptions:
     seed: int = 0
     integers: Integers = "own"
     local: tuple[str, ...] = ()
+    between_rounds: BetweenRounds = "keep"
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.epochs != 1:

@@ -24,7 +24,8 @@ class Team(AbstractContextManager["Team"], ABC):
     Attributes
     ----------
     parameters
-        One flat row per peer, of what is averaged, which `initialise` and `update` write in place.
+        One flat row per peer, of what is averaged, which `initialise` and `update` write in place. Where rounds are of
+        some of the peers, a team may have rows for so many only: see `seat`.
     schema, buffers
         Of a row, and which parts of it are no trained parameters.
     workers
@@ -35,10 +36,25 @@ class Team(AbstractContextManager["Team"], ABC):
     schema: Schema
     buffers: tuple[slice, ...]
     workers: int
+    _seats: Mapping[int, int] | None = None
+
+    def seat(self, peers: Sequence[int]) -> None:
+        """Give the rows to these peers, in their order, if the team has one for each of them and for nobody else.
+
+        All others read the first row: between two rounds all rows hold the same model.
+        """
+        if len(peers) == len(self.parameters):
+            self._seats = {peer: row for row, peer in enumerate(peers)}
+
+    def row(self, peer: int) -> int:
+        """Return the number of the row that a peer reads and writes."""
+        return peer if self._seats is None else self._seats.get(peer, 0)
 
     def initialise(self) -> None:
         """Write w_k^0 into every row and start all optimisers afresh."""
-        self._everybody("initialise")
+        if self._seats is not None:
+            self._everybody("forget")
+        self._everybody("initialise", only=None if self._seats is None else list(self._seats))
 
     def samples(self) -> list[int]:
         """Return how many training samples each peer has."""
@@ -106,12 +122,15 @@ class InProcessTeam(Team):
 
     workers = 1
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, rows: int | None = None) -> None:
+        self._peers = task.peers
         with ExitStack() as stack:
             stack.enter_context(one_thread())
             self._trainer = task.part(range(task.peers)).trainer()
             self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
-            self.parameters = np.zeros((task.peers, self.schema.size), dtype=self.schema.dtype)
+            self.parameters = np.zeros((rows or task.peers, self.schema.size), dtype=self.schema.dtype)
+            if rows is not None:
+                self.seat(range(rows))
             self._settings = stack.pop_all()
 
     def close(self) -> None:
@@ -122,8 +141,8 @@ class InProcessTeam(Team):
         self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
     ) -> list[Any]:
         found: list[Any] = []
-        for peer in range(len(self.parameters)) if only is None else only:
-            found.append(COMMANDS[command](self._trainer, peer, self.parameters[peer], argument))
+        for peer in range(self._peers) if only is None else only:
+            found.append(COMMANDS[command](self._trainer, peer, self.parameters[self.row(peer)], argument))
             if report is not None:
                 report(len(found))
         return found
@@ -137,13 +156,14 @@ def _each(trainer: Trainer, peer: int, row: Array) -> tuple[Score | None, Array 
 
 
 def _known(trainer: Trainer) -> LocalTrainer:
-    """Return the trainer that can take private steps; an app's is refused before it comes to this."""
+    """Return the trainer that can take private steps and forget; an app's is refused before it comes to this."""
     assert isinstance(trainer, LocalTrainer)  # noqa: S101 - for the type checker
     return trainer
 
 
 COMMANDS: Mapping[str, Callable[[Trainer, int, Array, Any], Any]] = {
     "samples": lambda trainer, peer, _row, _nothing: trainer.samples(peer),
+    "forget": lambda trainer, peer, _row, _nothing: _known(trainer).forget(peer),
     "initialise": lambda trainer, peer, row, _nothing: trainer.initialise(peer, row),
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
     "private update": lambda trainer, peer, row, round: _known(trainer).private_update(peer, round, row),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
@@ -12,9 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from securedfl.arrays import to_numpy
-from securedfl.errors import ConfigError, InvalidInputError, unknown
+from securedfl.errors import InvalidInputError
+from securedfl.learning.devices import find_device, seeded
 from securedfl.learning.models.flat import FlatModel, canonical
-from securedfl.learning.models.registry import build
+from securedfl.learning.models.registry import builder
+from securedfl.learning.optimizers import make_optimizer
 from securedfl.learning.seeds import torch_seed
 from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.learning.training.common_optimizer import buffers_of
@@ -24,13 +26,6 @@ from securedfl.parameters import Array, Schema
 
 HOME = "home."
 """Before the names of what stays at home, in a state."""
-
-OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
-    "rmsprop": torch.optim.RMSprop,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-}
 
 EVALUATION_BATCH = 256
 """Samples that are scored at a time, at most: more would leave the processor's caches and take twice as long."""
@@ -67,19 +62,20 @@ class LocalTrainer:
     ) -> None:
         self.options, self._private = options, private
         self._device = find_device(options.device)
-        self._shape, self._classes = shape, classes
+        self._shape, self._classes, self._builder = shape, classes, builder(options.model)
         # only the structure counts; without a seed of its own the caller's generator would move
-        with _seeded(options.seed, self._device):
+        with seeded(options.seed, self._device):
             self.model = self._build()
-        self._data = {
-            peer: tuple(canonical(a).to(self._device) for a in (d.train_x, d.train_y, d.test_x, d.test_y))
-            for peer, d in data.items()
-        }
+        self._data = data
+        self._held: dict[int, tuple[Tensor, ...]] = {}
         self._common = None if common is None else tuple(canonical(a).to(self._device) for a in common)
         self._loss = nn.CrossEntropyLoss()
         self._total_loss = nn.CrossEntropyLoss(reduction="sum")
-        self._optimizers = {peer: self._optimizer() for peer in self._data}
+        # of peers that keep theirs; all others share one, which begins afresh for each of them
+        self._optimizers: dict[int, torch.optim.Optimizer] = {}
+        self._shared = make_optimizer(self.model.trained, self.options)
         self._home: dict[int, State] = {}
+        self._first: tuple[Array, State] | None = None
 
     @property
     def schema(self) -> Schema:
@@ -93,22 +89,52 @@ class LocalTrainer:
 
     def samples(self, peer: int) -> int:
         """Return how many training samples the peer has."""
-        return len(self._data[peer][0])
+        return len(self._data[peer].train_y)
+
+    @property
+    def _keeps(self) -> bool:
+        return self.options.between_rounds == "keep"
+
+    def _samples(self, peer: int) -> tuple[Tensor, ...]:
+        """Return a peer's samples and labels for training and for testing; read again each time if nothing is kept."""
+        found = self._held.get(peer)
+        if found is None:
+            d = self._data[peer]
+            arrays = (d.train_x, d.train_y, d.test_x, d.test_y)
+            found = tuple(canonical(array).to(self._device) for array in arrays)
+            if self._keeps:
+                self._held[peer] = found
+        return found
 
     def initialise(self, peer: int, row: Array) -> None:
         """Write w_k^0, freshly drawn parameters, and start the optimiser afresh.
 
         They differ from peer to peer if ``initial`` is own; by default all peers draw the same.
         """
-        self._optimizers[peer] = self._optimizer()
-        whose = (peer,) if self.options.initial == "own" else ()
-        with _seeded(torch_seed(self.options.seed, "initialise", *whose), self._device):
-            self._home[peer] = self._build().write(row)
+        self.forget(peer)
+        if self.options.initial == "own":
+            self._home[peer] = self._drawn(row, peer)
+            return
+        if self._first is None:
+            first = np.empty_like(row)
+            self._first = first, self._drawn(first)
+        row[:] = self._first[0]
+        self._home[peer] = {name: value.copy() for name, value in self._first[1].items()}
+
+    def forget(self, peer: int) -> None:
+        """Drop what the peer keeps besides its row, so that it begins afresh."""
+        self._optimizers.pop(peer, None)
+        self._home.pop(peer, None)
+
+    def _drawn(self, row: Array, *whose: int) -> State:
+        """Draw fresh parameters into a row; return what of them stays at home."""
+        with seeded(torch_seed(self.options.seed, "initialise", *whose), self._device):
+            return self._build().write(row)
 
     def _build(self) -> FlatModel:
         o = self.options
         # drawn by the processor, so that every device begins with the same
-        module = build(o.model, self._shape, self._classes, o.width).to(self._device)
+        module = self._builder(self._shape, self._classes, o.width).to(self._device)
         return FlatModel(module, integers=o.integers, local=o.local)
 
     def load(self, peer: int, row: Array) -> None:
@@ -123,15 +149,13 @@ class LocalTrainer:
 
         The loss is that of the data alone, without the proximal term.
         """
-        x, y, _, _ = self._data[peer]
+        x, y, _, _ = self._samples(peer)
         total, seen, left = torch.zeros((), device=self._device), 0, self.options.batches(len(x))
         self.load(peer, row)
         self.model.module.train()
-        optimizer = self._optimizers[peer]
-        for group in optimizer.param_groups:
-            group["lr"] = self.options.rate(round)
+        optimizer = self._optimizer_of(peer, round)
         anchor = self.model.common.detach().clone() if self.options.proximal else None
-        with _seeded(torch_seed(self.options.seed, "update", peer, round), self._device):
+        with seeded(torch_seed(self.options.seed, "update", peer, round), self._device):
             while left > 0:
                 order = torch.randperm(len(x))[: left * self.options.batch_size].to(self._device)
                 # gathered once: slices of it cost nothing
@@ -154,14 +178,12 @@ class LocalTrainer:
         """
         wish = self._private
         assert wish is not None  # noqa: S101 - the caller asks for it
-        x, y, _, _ = self._data[peer]
+        x, y, _, _ = self._samples(peer)
         self.load(peer, row)
         self.model.module.train()
-        clipped, optimizer = ClippedGradients(self.model, self._losses), self._optimizers[peer]
-        for group in optimizer.param_groups:
-            group["lr"] = self.options.rate(round)
+        clipped, optimizer = ClippedGradients(self.model, self._losses), self._optimizer_of(peer, round)
         total, count = 0.0, 0
-        with _seeded(torch_seed(self.options.seed, "update", peer, round), self._device):
+        with seeded(torch_seed(self.options.seed, "update", peer, round), self._device):
             for step in range(wish.steps):
                 chosen = torch.from_numpy(wish.chance.batch(len(x), peer, round, step))
                 total += float(clipped.add(x[chosen], y[chosen], wish.clip))
@@ -210,25 +232,28 @@ class LocalTrainer:
 
     def seconds_per_batch(self, peer: int, *, batches: int) -> float:
         """Measure how long a step takes; spoils the model, so use a trainer that is thrown away."""
-        x, y, _, _ = self._data[peer]
+        x, y, _, _ = self._samples(peer)
         x, y = (array[: batches * self.options.batch_size] for array in (x, y))
         self.model.module.train()
         started = time.perf_counter()
-        self._epoch(self._optimizers[peer], x, y)
+        self._epoch(self._optimizer_of(peer, 1), x, y)
         return (time.perf_counter() - started) / math.ceil(len(x) / self.options.batch_size)
 
-    def evaluate(self, peer: int, row: Array, data: tuple[Array, Array] | None = None) -> Score:
+    def evaluate(self, peer: int, row: Array, data: tuple[Array, Array] | None = None) -> Score | None:
         """Score the parameters of a row, with what the peer has at home, on its test data, or on other ``data``."""
-        _, _, x, y = self._data[peer]
-        if data is not None:
-            x, y = (canonical(array).to(self._device) for array in data)
+        if data is None:
+            return self.evaluate_each(peer, row)[0]
+        x, y = (canonical(array).to(self._device) for array in data)
         self.load(peer, row)
         return self._score(x, y)[0]
 
-    def evaluate_each(self, peer: int, row: Array) -> tuple[Score, Array]:
-        """Score the same on the peer's own test data, and tell of each prediction whether it was right."""
+    def evaluate_each(self, peer: int, row: Array) -> tuple[Score | None, Array]:
+        """Score the same on the peer's own test data, if any, and tell of each prediction whether it was right."""
+        _, _, x, y = self._samples(peer)
+        if not len(x):
+            return None, np.empty(0, dtype=bool)
         self.load(peer, row)
-        return self._score(*self._data[peer][2:])
+        return self._score(x, y)
 
     def evaluate_common(self, peer: int, row: Array) -> Score | None:
         """Score the same on the common test set, if there is one."""
@@ -264,7 +289,7 @@ class LocalTrainer:
 
     def state(self, peer: int) -> State:
         """Return a copy of what the peer keeps besides its row."""
-        state = self._optimizers[peer].state.get(self.model.trained, {})
+        state = self._optimizers[peer].state.get(self.model.trained, {}) if peer in self._optimizers else {}
         kept = {name: np.array(to_numpy(value)) for name, value in state.items() if isinstance(value, Tensor)}
         return kept | {HOME + name: value for name, value in self._home.get(peer, {}).items()}
 
@@ -273,7 +298,7 @@ class LocalTrainer:
         self._home[peer] = {
             name.removeprefix(HOME): np.array(value) for name, value in state.items() if name.startswith(HOME)
         }
-        optimizer = self._optimizers[peer] = self._optimizer()
+        optimizer = self._optimizers[peer] = make_optimizer(self.model.trained, self.options)
         kept = {name: torch.from_numpy(np.array(v)) for name, v in state.items() if not name.startswith(HOME)}
         if kept:
             like = self.model.trained
@@ -282,19 +307,18 @@ class LocalTrainer:
                 for name, value in kept.items()
             }
 
-    def _optimizer(self) -> torch.optim.Optimizer:
-        o = self.options
-        if o.optimizer not in OPTIMIZERS:
-            raise unknown("optimizer", o.optimizer, OPTIMIZERS)
-        momentum = {} if o.optimizer in ("adam", "adamw") else {"momentum": o.momentum}
-        # one long parameter: the multi-tensor variants would only add overhead
-        return OPTIMIZERS[o.optimizer](
-            [self.model.trained],
-            lr=o.learning_rate,
-            weight_decay=o.weight_decay,
-            foreach=False,
-            **momentum,
-        )
+    def _optimizer_of(self, peer: int, round: int) -> torch.optim.Optimizer:
+        """Return the peer's optimiser with the learning rate of a round."""
+        optimizer = self._shared
+        if not self._keeps:
+            optimizer.state.clear()
+        elif peer in self._optimizers:
+            optimizer = self._optimizers[peer]
+        else:
+            optimizer = self._optimizers[peer] = make_optimizer(self.model.trained, self.options)
+        for group in optimizer.param_groups:
+            group["lr"] = self.options.rate(round)
+        return optimizer
 
 
 def _batches(x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -312,31 +336,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's generators (batches, dropout, initial parameters) and give the caller's state back."""
-    before, far = torch.get_rng_state(), None
-    torch.default_generator.manual_seed(seed)
-    if device.type != "cpu":  # dropout on an accelerator draws there
-        generator = getattr(torch, device.type)
-        far = generator.get_rng_state()
-        generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before)
-        if far is not None:
-            generator.set_rng_state(far)
-
-
-def find_device(name: str) -> torch.device:
-    """Return the device of that name; one that this machine does not have is an error that says what it has."""
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    kind, _, number = name.partition(":")
-    count = torch.cuda.device_count() if there["cuda"] and kind == "cuda" else 1
-    if not there.get(kind) or int(number or 0) >= count:
-        known = ", ".join(kind for kind, found in there.items() if found)
-        raise ConfigError(f"device = {name!r}: PyTorch finds none such on this machine; it finds {known}")
-    return torch.device(name)

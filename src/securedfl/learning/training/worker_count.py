@@ -15,7 +15,7 @@ EFFICIENCY = 0.8
 """How much of a further core arrives: cores share memory and its bandwidth."""
 
 
-def make_team(task: Task, workers: int | str, *, updates: int) -> Team:
+def make_team(task: Task, workers: int | str, *, updates: int, rows: int | None = None) -> Team:
     """Return a team of that many workers; ``"auto"`` takes as many as end soonest.
 
     Parameters
@@ -26,11 +26,13 @@ def make_team(task: Task, workers: int | str, *, updates: int) -> Team:
         The number of processes, or ``"auto"``. It never changes the numbers.
     updates
         How many times all peers will be trained, for ``"auto"``.
+    rows
+        Of parameters; by default one per peer. See `Team.seat`.
     """
     if workers == "auto":
         workers = quickest(task.seconds() * updates, min(cores(), task.peers))
     count = min(int(workers), task.peers) if task.movable else 1
-    return InProcessTeam(task) if count == 1 else ProcessTeam(task, count)
+    return InProcessTeam(task, rows) if count == 1 else ProcessTeam(task, count, rows)
 
 
 def cores() -> int:

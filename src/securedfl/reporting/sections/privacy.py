@@ -167,12 +167,21 @@ def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
         ),
         "Narrowest interval of a value, on average": _interval(ledger),
         **_budget(ledger.get("differential_privacy")),
+        **_messages(ledger.get("rounds_with_messages")),
     }
 
 
 def _budget(promised: object) -> dict[str, str]:
     """Say what was spent, if anything is promised."""
     return {"Epsilon": _promise(promised)} if isinstance(promised, Mapping) else {}
+
+
+def _messages(rounds: object, most: int = 12) -> dict[str, str]:
+    """Say in which rounds a simulation passed messages, if not in all."""
+    if not isinstance(rounds, list):
+        return {}
+    shown = ", ".join(str(round) for round in rounds[:most]) + (", …" if len(rounds) > most else "")
+    return {"Rounds whose messages were passed": shown or NONE}
 
 
 def _smallest(peers: object, coalition: object) -> str:
