@@ -19,6 +19,8 @@ from securedfl.learning.data.datasets import load
 from securedfl.learning.data.dealing import deal
 from securedfl.learning.training.processes import ProcessTeam
 from securedfl.learning.training.team import InProcessTeam
+from securedfl.privacy.audit import Audit
+from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.protocols import by_name
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.simulation import partial_sums
@@ -182,6 +184,39 @@ def test_a_run_stops_when_messages_and_sums_differ(tmp_path, monkeypatch):
     monkeypatch.setattr(partial_sums, "partial_sum", wrong)
     with pytest.raises(DifferentAverageError, match=r"another average in round 0 .* at 1 of 650 parameters"):
         train(config_of(methods="secured", messages_every=5, out=str(tmp_path / "run")))
+
+
+# what is told about many
+
+
+@pytest.mark.parametrize(("protocol", "given"), [("shares", {"collusion": 2}), ("grouped", {}), ("classic", {})])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_how_often_pairs_met_is_counted_without_a_square_of_all_peers(protocol, given, drawn):
+    count, random = 12, np.random.default_rng(3)
+    averaging = by_name(protocol).on(best(count, 3), **given)
+    who = [tuple(sorted(random.choice(40, count, replace=False).tolist())) if drawn else None for _ in range(9)]
+    attempts = [Attempt(round=round, members=members) for round, members in enumerate(who)]
+    ledger = Ledger(Audit(averaging), peers=40 if drawn else None).add(*attempts)
+    met = ledger.meetings[np.triu_indices(ledger.n, 1)]
+    times, pairs = ledger._pairs()
+    assert dict(zip(times.tolist(), pairs.tolist(), strict=True)) == dict(
+        zip(*(found.tolist() for found in np.unique(met, return_counts=True)), strict=True)
+    )
+
+
+def test_a_peer_without_test_data_has_a_place_but_no_score(tmp_path):
+    config = config_of(
+        peers=300, peers_per_round=30, dealing="dirichlet", alpha=5.0, rounds=1, out=str(tmp_path / "run")
+    )
+    train(config)
+    tests = [len(own.test) for own in make_task(config).dealt]
+    row = read_rows(tmp_path / "run", Row)[-1]
+    assert [bool(count) for count in tests] == np.isfinite(row.peer_accuracy).tolist()
+    assert 0 < sum(map(bool, tests)) < 300
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "on test data that no peer holds" in card
+    assert "Of 300 peers:" in card
+    assert len(card) < 4000
 
 
 # a thousand

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.dataset import Dataset, Mapped
 from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.training.private import PrivateSteps
 from securedfl.learning.training.task import Held, PeerData, Recipe, ScoredOn, TrainingOptions
@@ -25,7 +25,7 @@ PROBE_BATCHES = 2
 class Slices(Mapping[int, PeerData]):
     """The samples of some peers, copied out of the data set when they are asked for.
 
-    Another process gets copies of these peers' samples only.
+    Another process gets copies of these peers' samples only; what is mapped it maps itself.
     """
 
     dataset: Dataset
@@ -42,7 +42,23 @@ class Slices(Mapping[int, PeerData]):
         return len(self.dealt)
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return dict, (dict(self),)
+        if not self.on_disk:
+            return dict, (dict(self),)
+        # the places of these peers' samples, one peer's after the other's
+        ends = np.cumsum([len(part) for own in self.dealt.values() for part in (own.train, own.test)]).tolist()
+        places = np.concatenate([part for own in self.dealt.values() for part in (own.train, own.test)])
+        parts = iter(np.split(np.arange(len(places)), ends[:-1]))
+        dealt = {peer: Dealt(next(parts), next(parts)) for peer in self.dealt}
+        return Slices, (replace(self.dataset, users=None, held_out=None).only(places), dealt)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether samples are on disk, and are not to be held in memory."""
+        return isinstance(self.dataset.x, Mapped)
+
+    def count(self, peer: int) -> int:
+        """Return how many training samples a peer has; nothing is read."""
+        return len(self.dealt[peer].train)
 
 
 @dataclass(frozen=True)
@@ -133,7 +149,8 @@ class KnownTask:
     def part(self, peers: Iterable[int]) -> KnownPart:
         """Return the samples of some peers, and how to train."""
         data = Slices(self.dataset, {peer: self.dealt[peer] for peer in peers})
-        common = None if self.common is None else (self.common.x, self.common.y)
+        # scored again and again, so that it is in memory
+        common = None if self.common is None else (self.common.x[:], self.common.y)
         return KnownPart(data, self.dataset.shape, self.dataset.classes, self.options, common, self.private)
 
     def schema(self) -> Schema:

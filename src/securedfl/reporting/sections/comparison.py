@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from securedfl.federation.run_folder.card import MOST_LISTED, quartiles
 from securedfl.federation.run_folder.reader import MethodResult, Run
 from securedfl.reporting.methods import looks
 from securedfl.reporting.page import Table, themed
@@ -129,8 +130,13 @@ def peers_table(run: Run) -> Table | None:
             columns[f"{method.label}, all"] = list(last.all_accuracy)
     count = max(map(len, columns.values()))
     padded = [values + [math.nan] * (count - len(values)) for values in columns.values()]
+    title = "Test accuracy per peer after the last round"
+    if count > MOST_LISTED:
+        names = ("least", "lower quartile", "median", "upper quartile", "most")
+        spread = [[percent(value) for value in quartiles(values)] for values in columns.values()]
+        return Table([f"Of {count} peers", *columns], list(zip(names, *spread, strict=False)), title)
     rows = [[str(peer), *(percent(values[peer]) for values in padded)] for peer in range(count)]
-    return Table(["Peer", *columns], rows, "Test accuracy per peer after the last round")
+    return Table(["Peer", *columns], rows, title)
 
 
 def rounds_table(run: Run) -> Table:
@@ -148,7 +154,8 @@ def _leading(run: Run) -> MethodResult | None:
     """Return the method that the report is about: SecureD-FL where it ran, else the first that is no baseline."""
     if not run.started:
         return None
-    measured = {m.name: m for m in run.methods if m.rounds and math.isfinite(m.final_accuracy)}
+    shown = views(run)
+    measured = {m.name: m for m in run.methods if any(math.isfinite(reached(run, m, view)) for view in shown)}
     own = [m for m in measured.values() if m.name not in ("local", "fedavg")]
     preferred = measured.get("secured") or measured.get("shares")
     return preferred or next(iter(own or measured.values()), None)
