@@ -11,6 +11,7 @@ from securedfl.designs import best
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import members, passes_messages
+from securedfl.federation.run_folder.live import Live
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.simulated import rows_needed
 from securedfl.federation.task import make_task
@@ -23,6 +24,9 @@ from securedfl.privacy.audit import Audit
 from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.protocols import by_name
 from securedfl.protocols.fixedpoint import UnencodableError
+from securedfl.reporting.live.page import page
+from securedfl.reporting.live.snapshot import Content, snapshot
+from securedfl.reporting.report import write_report
 from securedfl.simulation import partial_sums
 from securedfl.simulation.driver import run
 from securedfl.simulation.partial_sums import DifferentAverageError, add_up, join, partial_sum
@@ -219,6 +223,18 @@ def test_a_peer_without_test_data_has_a_place_but_no_score(tmp_path):
     assert len(card) < 4000
 
 
+def test_the_live_page_of_very_many_is_small_and_counts_members():
+    some = Content(
+        name="s", kind="simulation", peers=10_000, members=100, lives={"": Live(time=5, phase="", trained=7)}
+    )
+    html = page(snapshot(some, 5.0))
+    assert "7 of 100" in html
+    assert "10,000" in html
+    assert len(html) < 20_000
+    few = page(snapshot(Content(name="s", kind="simulation", peers=9), 5.0))
+    assert few.count("<circle") == 9
+
+
 # a thousand
 
 
@@ -231,6 +247,12 @@ def test_a_thousand_peers_train_within_the_memory_of_a_hundred(tmp_path):
     assert rows[-1].common_loss < rows[0].common_loss
     assert summary.methods["secured"].max_error < 1e-5
     assert summary.certificate["peers"] == 100
-    # nothing of it grows with the square of the peers
+    write_report(tmp_path / "run")
+    # nothing of it grows with the square of the peers, and the report is one that a browser opens at once
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "Rounds whose messages were passed" in report
+    assert "on the common test set" in report
+    (tmp_path / "run" / "report.html").unlink()
+    assert len(report) < 700_000
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert max(sizes.values()) < 200_000, sizes
