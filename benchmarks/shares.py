@@ -90,7 +90,7 @@ def compare(peers: int, parameters: int, strength: int, repeat: int) -> None:
 
 def masked(design: Design, strength: int, parameters: int) -> int:
     """Return how many ring elements of masks one average expands."""
-    layout = layout_for(design, 0, strength, parameters)
+    layout = layout_for(design, design.turns(0, strength), parameters)
     return sum(end - first for u in range(layout.n) for _, first, end, full, _ in layout.sending(u) if not full)
 
 

@@ -1,6 +1,7 @@
 """What the site takes from the source, so that it cannot drift: commands, settings, errors, the API, the contents.
 
-A page says ``<!-- generated: commands -->`` where it wants it. `python docs/generated.py commands` prints it.
+A page says ``<!-- generated: commands -->`` where it wants it. `python docs/generated.py commands` prints it. Lines
+below the mark that begin with ``>`` are for whoever reads the page in a clone; they give way, too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from securedfl.federation.peers.config import DeadlineConfig, FederationConfig, 
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
-MARK = re.compile(r"<!-- generated: ([a-z]+) ?(\S*) -->")
+MARK = re.compile(r"<!-- generated: ([a-z]+) ?(\S*) -->((?:\n>.*)*)")
 
 SECTIONS = {
     "Start": ["start"],

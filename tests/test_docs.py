@@ -30,6 +30,11 @@ FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 every_page = pytest.mark.parametrize("page", PAGES)
 
 
+def said(text: str) -> str:
+    """Return a quoted text on one line."""
+    return " ".join(text.replace("\n>", " ").split())
+
+
 def section(page: str, title: str) -> str:
     """Return what stands under a heading, up to the next one of its level or above."""
     level = len(title) - len(title.lstrip("#"))
@@ -206,8 +211,17 @@ class TestSite:
 
     def test_marks_are_known(self, generated):
         for page, text in PAGES.items():
-            for name, _ in generated.MARK.findall(text):
+            for name, _, _ in generated.MARK.findall(text):
                 assert name in generated.GENERATED, f"{page}: {name}"
+
+    def test_a_page_that_is_filled_later_says_where_to_read_it(self, generated):
+        for page, text in PAGES.items():
+            for name, _, note in generated.MARK.findall(text):
+                if name not in ("contents", "results"):
+                    built = Path(page).relative_to("docs").with_suffix(".html")
+                    assert "make docs" in said(note), page
+                    assert f"`build/site/{built}`" in said(note), page
+                    assert note not in generated.fill(text), page
 
     def test_commands_and_settings_are_all_there(self, generated):
         text = generated.commands()

@@ -46,6 +46,25 @@ def test_content_is_on_disk_before_the_name_is(tmp_path, monkeypatch):
     assert done == [f".file.{os.getpid()}.tmp", "rename", tmp_path.name]
 
 
+def test_a_spare_file_is_written_over_and_the_old_one_stays_until_then(tmp_path):
+    path, spare = tmp_path / "file", tmp_path / "spare"
+    write_text(path, "old")
+    spare.write_text("no longer needed")
+    room = spare.stat().st_ino
+    with replacing(path, spare=spare) as temporary:
+        assert path.read_text() == "old"
+        with temporary.open("r+b") as file:
+            file.write(b"new")
+            file.truncate()
+    assert path.read_text() == "new"
+    assert path.stat().st_ino == room
+    with replacing(path, spare=spare) as temporary:
+        assert temporary.read_bytes() == b""
+        temporary.write_text("newer")
+    assert path.read_text() == "newer"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_secrets_are_private_from_the_first_moment(tmp_path):
     before = os.umask(0)
     try:

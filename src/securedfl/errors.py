@@ -38,9 +38,13 @@ class ConfigError(SecuredFLError, ValueError):
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """Return the error for a name that does not exist; it gives the nearest known one, and all of them."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return ConfigError(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
+    return ConfigError(f"unknown {kind} {name!r}{near(name, names)} (known: {', '.join(names)})")
+
+
+def near(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return "; did you mean ...?" with the nearest known name; nothing if none is near."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 class DesignError(SecuredFLError, ValueError):
@@ -79,9 +83,27 @@ class AppError(SecuredFLError):
     exit_code = 13
 
 
+def rebuilt(name: str, text: str) -> SecuredFLError | None:
+    """Return an error that another process raised, by the name of its class; None if it is none of ours.
+
+    The text is all that crossed over: what else a class is made of stays there.
+    """
+    left: list[type[SecuredFLError]] = [SecuredFLError]
+    while left:
+        kind = left.pop()
+        if kind.__name__ == name:
+            found = kind.__new__(kind, text)
+            Exception.__init__(found, text)
+            return found
+        left += kind.__subclasses__()
+    return None
+
+
 EXTRAS = {
     "PIL": "data",
     "dp_accounting": "dp",
+    "jinja2": "learn",
+    "matplotlib": "learn",
     "pyarrow": "data",
     "safetensors": "learn",
     "sklearn": "learn",

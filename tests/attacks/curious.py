@@ -45,7 +45,7 @@ def readings(held, averaging, attacker):
         # y^1 = 2 (w + u)
         return {peer: numbers(codec.field(held.average).divide(y, 2)) for peer, y in received.items()}
     strength = averaging.options["strength"]
-    layout = layout_for(averaging.design, averaging.round * strength % averaging.design.gap, strength, size)
+    layout = layout_for(averaging.design, averaging.design.turns(averaging.round, strength), size)
     found = {}
     for peer, first, end in layout.receiving(attacker):
         found[peer] = np.full(size, np.nan)

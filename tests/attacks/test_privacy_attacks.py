@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from securedfl.attacks.intervals import consensus, interval, narrow
 from securedfl.attacks.rings import solve_ring
 from securedfl.attacks.solving import max_error, record, recovered, solve, two_messages
-from securedfl.designs import best
+from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import PrivacyError
 from securedfl.privacy.symbolic.algebra import TwoAdic
@@ -127,6 +127,18 @@ def test_ill_conditioning_is_reported():
     error = max_error(loot, private, loot.claimed)
     assert error > 0.05
     assert error / 20 < max(loot.expected_error.values()) < error * 20
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_the_expected_error_is_about_the_true_one(n, dtype):
+    """Messages are rounded as large as they are, masks included; so is the average, which is made of them."""
+    call = partial(classic, design=Design.everyone(n), rho=1 / 16, iterations=2)
+    private = vectors(n, 5000, dtype=dtype)
+    loot = solve(record(call, private).held_by([0]), call, n)
+    assert loot.claimed == tuple(range(1, n))
+    error = max_error(loot, private, loot.claimed)
+    assert error < max(loot.expected_error.values()) < 10 * error
 
 
 @given(st.sampled_from([np.float32, np.float64]), st.integers(2, 3), st.data())

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import securedfl
 from securedfl.cli import app
-from securedfl.cli.options import PANELS
+from securedfl.cli.options import PANELS, parse
 from securedfl.cli.progress import LineProgress, LiveProgress, headline, progress_on
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.run_folder.metrics import Row
@@ -93,7 +93,11 @@ def test_every_setting_is_an_option():
     [
         (["--peers", "x"], 2, "valid integer"),
         (["--nope"], 2, "No such option"),
-        (["--peers", "500"], 3, "500 peers need at least 5000 samples (10 each)"),
+        (
+            ["--peers", "500"],
+            3,
+            "500 peers need at least 5000 samples (10 each, so that a tenth is a whole test sample)",
+        ),
         (["--dataset", "digit"], 4, "did you mean 'digits'?"),
         (["--methods", "fedvg"], 4, "unknown method 'fedvg'; did you mean 'fedavg'?"),
         (["--rho", "1,2"], 4, "give a number, or START,DECAY,PERIOD"),
@@ -291,3 +295,17 @@ def test_progress_is_live_on_a_terminal_and_plain_elsewhere(tmp_path):
         assert "SecureD-FL" in text
         assert ("50.00 %" in text) == terminal
         assert ("accuracy 0.5000  loss 1.0000  error 1.0e-13  1.50 s" in text) != terminal
+
+
+def test_options_become_what_a_file_would_hold_by_the_types_of_their_fields():
+    given = {"group_size": "4", "workers": "auto", "bits": "16", "steps": "5", "range": "1"}
+    assert parse({**given, "label": "7", "user": None, "rho": "3,0.1,2"}) == {
+        "group_size": 4,
+        "workers": "auto",
+        "bits": 16,
+        "steps": 5,
+        "range": 1.0,
+        "label": "7",
+        "rho": {"start": 3.0, "decay": 0.1, "period": 2},
+    }
+    assert parse({"bits": "many"}) == {"bits": "many"}

@@ -12,7 +12,7 @@ from securedfl.cli import app
 from securedfl.errors import ConfigError
 from securedfl.federation.run_folder.live import read_live
 
-ADDRESS = re.compile(r"Watch it at http://127\.0\.0\.1:\d+/")
+ADDRESS = re.compile(r"Watch it at http://127\.0\.0\.1:\d+/[\w-]{22}/")
 
 
 def test_a_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from securedfl.designs.coalitions import (
     extent,
     first_and_spread,
     learned,
-    rotation,
-    used,
 )
 from securedfl.errors import ConfigError, PrivacyError
 
@@ -54,7 +52,7 @@ def test_the_kernel_agrees_with_the_definition(n: int, s: int, seed: int, first:
     strength = data.draw(st.integers(1, design.gap))
     size = data.draw(st.integers(1, min(4, n - 1)))
     coalitions = np.array(list(combinations(range(n), size)))
-    labels = used(design, strength, first)
+    labels = design.used(first, strength)
     levels, dimension = learned(labels, coalitions)
     for coalition, level, number in zip(coalitions.tolist(), levels, dimension, strict=True):
         rounds = range(first * strength, (first + 1) * strength)
@@ -86,8 +84,8 @@ def test_withstanding_is_what_all_coalitions_in_all_rounds_say(n: int, s: int, s
 def test_the_search_finds_what_all_coalitions_show(n: int, s: int, collusion: int) -> None:
     design = best(n, s)
     for strength in (collusion, collusion + 1, collusion + 2):
-        for round in (0, rotation(design, strength) // 2):
-            labels = used(design, strength, round)
+        for round in (0, design.rotation(strength) // 2):
+            labels = design.used(round, strength)
             every = exposure(n, collusion, evaluate(labels), limit=10**6, effort=0, labels=labels)
             searched = exposure(n, collusion, evaluate(labels), limit=0, effort=900, labels=labels)
             assert every.exhaustive
@@ -97,7 +95,7 @@ def test_the_search_finds_what_all_coalitions_show(n: int, s: int, collusion: in
 
 def test_who_learns_about_whom() -> None:
     coalitions = list(combinations(range(12), 2))
-    labels = used(best(12, 3), 2)
+    labels = best(12, 3).used(0, 2)
     levels, _ = learned(labels, np.array(coalitions))
     found = exposure(12, 2, evaluate(labels), limit=10**6, effort=0)
     for peer in range(12):
@@ -118,8 +116,8 @@ def test_work_is_bounded_and_rounds_that_are_left_out_are_told() -> None:
     reach = extent(design, 4, 3)
     assert reach.limit == 0
     assert 0 in reach.rounds
-    assert len(reach.rounds) < rotation(design, 4)
-    assert reach.glanced == frozenset(range(rotation(design, 4)))
+    assert len(reach.rounds) < design.rotation(4)
+    assert reach.glanced == frozenset(range(design.rotation(4)))
     few = list(reach.within(2))
     assert [round for round, _, _ in few] == [0, 1]
     assert not exhaustive(design, 4, 3)
@@ -131,8 +129,8 @@ def test_work_is_bounded_and_rounds_that_are_left_out_are_told() -> None:
 def test_designs_made_of_pieces_are_not_taken_for_whole() -> None:
     # rounds that use only partitions within pieces never mix the peers, whoever colludes
     design = best(120, 3)
-    apart = [round for round in range(rotation(design, 2)) if len(components(used(design, 2, round), ())) > 1]
-    assert 0 < len(apart) < rotation(design, 2)
+    apart = [round for round in range(design.rotation(2)) if len(components(design.used(round, 2), ())) > 1]
+    assert 0 < len(apart) < design.rotation(2)
     assert not withstands(design, 2, 1)
     assert strength_for(design, 1) > 2
 
@@ -210,4 +208,4 @@ def test_a_peer_that_sits_out_has_fewer_shares():
     alone = next(u for u in range(99) if any(len(design.group(u, i)) == 1 for i in range(6)))
     around = {v for i in range(6) for v in design.group(alone, i)} - {alone}
     assert len(around) == 5
-    assert (alone,) in components(used(design, 6), around)
+    assert (alone,) in components(design.used(0, 6), around)

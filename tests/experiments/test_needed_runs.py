@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from securedfl.cli.reproduce import HELP
 from securedfl.errors import ConfigError
 from securedfl.experiments import paper
 from securedfl.experiments.presets import NAMES, Scale, names, read_preset, scaled_in_words, whole_numbers
+from securedfl.experiments.result_files import EXPERIMENTS
 from securedfl.experiments.runs.estimate import RoundTime, estimate
 from securedfl.experiments.runs.training import examine, needed_runs
 from securedfl.federation.config import TrainConfig
@@ -18,6 +20,11 @@ OUT = Path("out")
 
 def folders(cells):
     return [cell.folder.name for cell in cells]
+
+
+def test_every_experiment_has_a_preset_a_command_and_its_data():
+    assert tuple(HELP) == (*NAMES, "all")
+    assert tuple(EXPERIMENTS) == NAMES
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("groups", "privacy")])

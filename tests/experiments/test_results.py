@@ -42,12 +42,11 @@ def test_the_papers_own_accuracies_satisfy_every_claim(tmp_path):
     write_runs(tmp_path, "table", as_published, datasets=["shakespeare"])
     result = shown("table", out)
     few = {finding.claim for finding in result.findings if finding.verdict == "not decided"}
-    # 10,000 samples are too few for these
+    # 10,000 samples are too few for these; Local-Only errs on the same users with 9 and with 15 peers
     assert few == {
         "SecureD-FL as published is within 0.02 points of FedAvg on Shakespeare",
         "SecureD-FL exact is within 0.02 points of FedAvg on Shakespeare",
         "SecureD-FL shares is within 0.02 points of FedAvg on Shakespeare",
-        "More peers hurt Local-Only on Shakespeare",
     }
     assert set(verdicts(result).values()) == {"holds", "not decided"}
     assert result.scaled == []
@@ -235,7 +234,7 @@ def test_own_starts_are_a_row_that_is_not_judged(tmp_path):
     assert verdicts(result) == common
 
 
-def test_several_seeds_say_more_than_one(tmp_path):
+def test_several_seeds_on_the_same_samples(tmp_path):
     worse = {0: 0.9899, 1: 0.9896, 2: 0.9894}
     write_runs(
         tmp_path,
@@ -247,10 +246,12 @@ def test_several_seeds_say_more_than_one(tmp_path):
     )
     cell = collected("table", tmp_path).cells[0]
     difference = cell.against["paper"]
-    assert (difference.seeds, difference.predictions, difference.users) == (3, 30_000, 30_000)
+    assert (difference.seeds, difference.predictions, difference.users) == (3, 30_000, 10_000)
     assert (difference.only_first, difference.only_second) == (0, 11)
     assert difference.points == pytest.approx(-11 / 300)
-    assert difference.low < -0.0633 < difference.high  # two of three seeds are enough to be so unlucky
+    assert difference.p is None
+    # three seeds between -0.01 and -0.06 are few
+    assert difference.low < -0.0633 < difference.high
 
 
 def test_local_only_that_is_not_below_differs(tmp_path):

@@ -12,7 +12,7 @@ from securedfl.federation.bringing import Brought
 from securedfl.federation.budget.protection import whole_steps
 from securedfl.federation.peers.events import Failed
 from securedfl.federation.peers.run import RealPeer
-from securedfl.federation.peers.update import Update, save_update
+from securedfl.federation.peers.update import Update, find_update, save_update
 from tests.federation.test_protection import RECORD, SITE, keys
 
 MODEL = np.full(300, 0.25, dtype=np.float32)
@@ -63,7 +63,7 @@ def test_what_fails_in_training_brings_nothing_and_leaves_no_trace_in_the_optimi
     told, learner = [], Learner(trained)
     site = peer(tmp_path, plan, learner, told)
     assert site.update(1) == ()
-    assert not site._vector.any()
+    assert not find_update(tmp_path).vector.any()
     assert learner.state() == {"moment": 1.0}
     (failed,) = (event for event in told if isinstance(event, Failed))
     assert failed.reason.startswith("training in round 1 failed at this site: InvalidInputError: ")

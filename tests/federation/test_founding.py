@@ -94,7 +94,7 @@ def test_between_sites_the_commands_for_keys_are_told_and_fingerprints_filled_in
         (("a", "b", "--keys"), "2 peers are too few"),
         (("a", "a", "c", "--keys"), "two peers in the federation have the name a"),
         (("A", "b", "c", "--keys"), "the name 'A' of a site must have small letters"),
-        (("a=host", "b", "c", "--keys"), "must be HOST:PORT"),
+        (("a=host", "b", "c", "--keys"), "write HOST:PORT"),
         (("a", "b", "c", "--keys", "--peers=3"), "--peers is nothing that all sites share"),
         (("a", "b", "c", "--keys", "--data=x=1"), "name one with --entry"),
     ],
@@ -179,3 +179,21 @@ def test_keys_that_are_there_are_kept(tmp_path):
     second, _, _ = found(tmp_path, places, {"name": "two"}, issue=True, replace=True)
     assert not missing
     assert [peer.fingerprint for peer in first.peers] == [peer.fingerprint for peer in second.peers]
+
+
+def test_the_host_of_an_ipv6_address_is_named_without_its_brackets(tmp_path):
+    sites = ("a=[::1]:7443", "b=h:7443", "c=h:7444")
+    printed = invoke("federation", "init", *sites, "--dir", tmp_path).stdout
+    assert "certs request a --host ::1 " in printed
+
+
+def test_a_roster_is_no_longer_than_the_log_can_hold():
+    roster = [{"name": f"p{number}", "address": "h:1"} for number in range(257)]
+    with pytest.raises(ConfigError, match="peers"):
+        FederationConfig.resolve({"peers": roster})
+
+
+def test_what_only_a_simulation_keeps_is_not_shared():
+    roster = [{"name": f"p{number}", "address": "h:1"} for number in range(3)]
+    with pytest.raises(ConfigError, match="keep_updates"):
+        FederationConfig.resolve({"peers": roster, "train": {"keep_updates": 1}})

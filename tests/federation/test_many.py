@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from securedfl.designs import best
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import members, passes_messages
+from securedfl.federation.methods import check_settings, members, passes_messages
 from securedfl.federation.run_folder.live import Live
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.simulated import rows_needed
@@ -188,6 +188,14 @@ def test_a_run_stops_when_messages_and_sums_differ(tmp_path, monkeypatch):
     monkeypatch.setattr(partial_sums, "partial_sum", wrong)
     with pytest.raises(DifferentAverageError, match=r"another average in round 0 .* at 1 of 650 parameters"):
         train(config_of(methods="secured", messages_every=5, out=str(tmp_path / "run")))
+
+
+def test_more_members_than_messages_can_be_passed_for_are_refused_at_once():
+    config = config_of(peers=5000, peers_per_round=2500, methods="secured")
+    with pytest.raises(ConfigError, match="Set peers_per_round to 2000 or fewer"):
+        check_settings(config)
+    check_settings(config_of(peers=5000, peers_per_round=2500, methods="fedavg"))
+    check_settings(config_of(peers=5000, peers_per_round=2000, methods="secured"))
 
 
 # what is told about many

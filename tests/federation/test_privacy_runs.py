@@ -17,14 +17,15 @@ from securedfl.federation.budget.protection import protect
 from securedfl.federation.budget.task import Chance
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import save_account
-from securedfl.federation.methods import averaging, choose_design
+from securedfl.federation.methods import averaging_of, choose_design
 from securedfl.federation.peers.config import FederationConfig
-from securedfl.federation.run_folder.metrics import Row, Tried
+from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.train import resume
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.privacy.budget.plan import Plan, settled
 from securedfl.privacy.budget.words import pair
+from securedfl.privacy.ledger import Tried
 from securedfl.protocols import InsecureSeededDraw
 from securedfl.reporting.report import write_report
 
@@ -185,7 +186,7 @@ def test_the_sentence_tells_of_the_rounds_that_an_operator_asked_for(tmp_path):
     wish = {"unit": "site", "clip": 1.0, "delta": 1e-3, "noise_multiplier": 3.0}
     config = TrainConfig.resolve({"peers": 9, "protocol": "shares", "rounds": 5, "privacy": wish})
     design = choose_design(config)
-    plan = make_plan(config, averaging(config, "secured", design), size=100, dtype="float32", records=None)
+    plan = make_plan(config, averaging_of(config, "secured", design), size=100, dtype="float32", records=None)
     rows = [Row(method="secured", round=round) for round in range(4)]
 
     def promised(rounds, rows=rows):

@@ -16,7 +16,11 @@ from securedfl.designs import best
 from securedfl.federation.bringing import Bringing
 from securedfl.federation.budget.account import epsilon_by_round, fewest, spent
 from securedfl.federation.budget.protection import protect, rounded, site_steps, whole_steps, with_central_noise
+from securedfl.federation.budget.rules import affordable, weigh
 from securedfl.federation.budget.task import Chance, private_steps
+from securedfl.network.core.entries import Abandon, Begin, Commit, Settings, Void
+from securedfl.network.core.messages import Result
+from securedfl.network.core.state import Rules, State, reduce
 from securedfl.privacy.budget.plan import Plan, settled
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.protocols.noise import bound_of, skellam
@@ -183,6 +187,29 @@ def test_a_second_sum_over_others_leaves_the_noise_of_few(sums, left):
     assert fewest(sums) == left
     tuples = [tuple(each) for each in sums]
     assert all(fewest(order) == left for order in itertools.permutations(tuples))
+
+
+@given(
+    st.lists(st.lists(st.sets(st.integers(0, 4), min_size=2), min_size=1, max_size=2), max_size=8), st.integers(1, 9)
+)
+@settings(max_examples=40, deadline=None)
+def test_what_was_spent_is_the_same_however_little_of_the_past_the_log_keeps(rounds, window):
+    """The state forgets members of old rounds, and keeps what counts of them."""
+    rules, all_five = Rules(window=window, weigh=weigh), tuple(range(5))
+    state = State("run", (), Settings(rounds=20), length=1, model=Result(0, 0, b"first"))
+    opened: dict[int, list[tuple[int, ...]]] = {}
+    for round, attempts in enumerate(rounds):
+        for attempt, members in enumerate(attempts):
+            begin = Begin(round, attempt, tuple(sorted(members)))
+            for entry in (begin, Commit(round, attempt), Abandon(round, attempt)):
+                state = reduce(state, entry, rules)
+            opened.setdefault(round, []).append(begin.members)
+        state = reduce(state, Void(round), rules)
+    opened[len(rounds)] = [all_five]
+    limit = SITE.epsilon(spent(opened))
+    assert affordable(replace(SITE, limit=limit), state, all_five)
+    if limit and not math.isinf(limit):
+        assert not affordable(replace(SITE, limit=limit * 0.999), state, all_five)
 
 
 def test_what_no_float_holds_in_grid_steps_brings_nothing():

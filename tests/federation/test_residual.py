@@ -82,3 +82,18 @@ def test_a_restart_in_the_same_round_brings_the_same_and_carries_on(tmp_path):
     assert find_update(tmp_path).vector.tolist() == [7.0]
     peer.update(4)
     assert [residual.tolist() for residual in asked] == [[0.25]]
+
+
+def test_an_update_that_is_lost_after_others_may_have_seen_shares_of_it_is_never_made_anew(tmp_path):
+    peer, asked = real_peer(tmp_path, 3, [COUNTED, Averaged(4, MODEL, members=(0, 1, 2))])
+    member = peer._member
+    averaged, outcome = [], member.average
+    member.average = lambda vector, round: averaged.append(vector) or outcome(vector, round)
+    member.peer.progress.todo = SimpleNamespace(round=3, again=True)
+    assert peer.update(3) == ()
+    peer.average(3)
+    assert averaged == [None]
+    assert asked == []
+    # its residual is lost, too, even if the others could finish without it
+    peer.update(4)
+    assert asked == [None]

@@ -10,6 +10,7 @@ from torch import nn
 
 import securedfl
 from securedfl.errors import ConfigError, RunFolderError
+from securedfl.federation.methods import main_method
 from securedfl.federation.run_folder.card import card
 from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
@@ -180,3 +181,17 @@ def test_a_model_with_hostile_metadata_is_refused_by_name(tmp_path, text):
     save_file(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).state_dict(), tmp_path / MODEL, {"securedfl": text})
     with pytest.raises(RunFolderError, match=r"model\.safetensors is damaged \(.*\); restore it from a copy"):
         securedfl.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("methods", "main"),
+    [
+        (["local", "fedavg", "paper", "secured"], "secured"),
+        (["local", "shares", "secured"], "shares"),
+        (["local", "fedavg", "paper"], "paper"),
+        (["local", "fedavg"], "fedavg"),
+        (["fedavg", "of another version"], "of another version"),
+    ],
+)
+def test_model_card_and_report_are_of_the_same_method(methods, main):
+    assert main_method(methods) == main

@@ -16,7 +16,8 @@ from securedfl.federation.peers.events import (
     to_json,
 )
 from securedfl.federation.peers.telemetry import Metric, prometheus
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line, write_table
+from securedfl.federation.run_folder.metrics import PeerRow, Row, read_rows, to_line, write_table
+from securedfl.privacy.ledger import Tried
 
 ROW = Row(
     method="secured",

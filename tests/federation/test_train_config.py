@@ -7,7 +7,7 @@ import pytest
 from securedfl.errors import ConfigError, DesignError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import pass_gate, settle
-from securedfl.federation.methods import averaging, choose_design, method, protocol_of
+from securedfl.federation.methods import averaging_of, choose_design, method, protocol_of
 from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.settings import RhoSchedule, read_toml
 from securedfl.protocols import DEFAULT_RHO, Schedule
@@ -132,9 +132,11 @@ def test_methods_choose_their_protocols():
     with pytest.raises(ConfigError, match="unknown method 'fedvg'; did you mean 'fedavg'"):
         method("fedvg")
     with pytest.raises(ConfigError, match="unknown protocol 'nope'"):
-        averaging(TrainConfig.resolve({"protocol": "nope"}), "secured", choose_design(config))
+        averaging_of(TrainConfig.resolve({"protocol": "nope"}), "secured", choose_design(config))
     with pytest.raises(ConfigError, match="1 iterations are too few"):
-        averaging(TrainConfig.resolve({"iterations": 1}), "secured", choose_design(config))
+        averaging_of(TrainConfig.resolve({"iterations": 1}), "secured", choose_design(config))
+    with pytest.raises(ConfigError, match="the method 'local' does not average"):
+        averaging_of(config, "local", choose_design(config))
 
 
 def test_designs_by_name_by_file_and_not_at_all(tmp_path):

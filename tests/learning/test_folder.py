@@ -1,5 +1,6 @@
 """A folder of the user's own: tables, images and the hub's layout, and what is wrong with a folder."""
 
+import gzip
 import io
 
 import numpy as np
@@ -54,7 +55,7 @@ def write_parquet(path, columns):
 
 
 def test_paths_are_told_from_names():
-    assert all(map(is_path, ("./wine", "/data/wine", "~/wine", "wine.csv", "wine.PARQUET", "data/wine")))
+    assert all(map(is_path, ("./wine", "/data/wine", "~/wine", "wine.csv", "wine.PARQUET", "data/wine", "wine.tsv.gz")))
     assert not any(map(is_path, ("digits", "my-set", "cifar10")))
 
 
@@ -188,16 +189,22 @@ def bad_folders(data):
     (data / "other").mkdir()
     (data / "other" / "a.xlsx").write_text("")
     (data / "broken.parquet").write_bytes(b"no parquet")
+    (data / "broken.csv.gz").write_bytes(b"no gzip")
+    (data / "short.csv.gz").write_bytes(gzip.compress(b"v,label\n1,0\n2,1\n")[:-10])
+    write_csv(data / "unnamed.tsv", ["1\t0", "2\t1"])
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("typo.csv", r"has no column 'label'; did you mean 'labl'\? \(it has v, labl\)"),
-        ("gap.csv", r"column 'v' has 1 empty value \(.*gap.csv, row 2\)"),
+        ("gap.csv", r"column 'v' has 1 empty value \(.*gap.csv, row 2\); fill in what is missing"),
         ("nan.csv", r"'v' has 1 empty value \(.*nan.csv, row 2\)"),
         ("infinite.csv", r"'v' holds NaN or infinity \(.*infinite.csv, row 2\)"),
-        ("unlabelled.csv", r"column 'label' has 2 empty values \(first in .*unlabelled.csv, row 2\)"),
+        (
+            "unlabelled.csv",
+            r"column 'label' has 2 empty values \(first in .*unlabelled.csv, row 2\); fill in",
+        ),
         ("stray.csv", r"'w' holds 'abc' \(.*stray.csv, row 4\), while 19 of its 20 values are numbers.*--features v"),
         ("strays", r"'v' holds 'abc' \(.*b.csv, row 4\), while 19 of its 20 values are numbers"),
         ("kinds", r"the column 'v' holds texts in .*b.csv, but int64 in .*a.csv"),
@@ -223,6 +230,9 @@ def bad_folders(data):
         ("nothing", "it is empty"),
         ("other", "it has 1 x .xlsx"),
         ("broken.parquet", "cannot be read as parquet"),
+        ("broken.csv.gz", r"cannot be read as csv\.gz"),
+        ("short.csv.gz", r"cannot be read as csv\.gz"),
+        ("unnamed.tsv", "the first line must name the columns"),
         ("missing", "there is no file or folder"),
     ],
 )
@@ -248,6 +258,21 @@ def test_separators_byte_marks_and_spaces_around_names(data, lines):
     assert found.names == ("ja", "nein")
     np.testing.assert_allclose(found.x[:, 0], np.array([-1, 0, 1]) * np.sqrt(1.5), rtol=1e-6)
     assert found.x.shape == (3, 2)
+
+
+@pytest.mark.parametrize("name", ["d.tsv", "D.CSV.GZ", "d.tsv.gz"])
+def test_tabs_and_packed_files(data, name):
+    sign = "\t" if "tsv" in name else ","
+    text = "\n".join(line.replace("|", sign) for line in ("a, b|w|label", "1.5|2|ja", "2.5|3|nein", "3.5|1|ja"))
+    text = text if sign == "\t" else text.replace("a, b", "a")
+    data.mkdir()
+    packed = name.lower().endswith(".gz")
+    (data / name).write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    for place in (data, data / name):
+        found = read_folder(place)
+        assert found.name.lower() == ("data" if place == data else "d")
+        assert found.names == ("ja", "nein")
+        np.testing.assert_allclose(found.x[:, 0], np.array([-1, 0, 1]) * np.sqrt(1.5), rtol=1e-6)
 
 
 def test_columns_of_every_kind_of_parquet(data):

@@ -45,7 +45,7 @@ class Counting(Mapped):
 def test_samples_are_read_when_a_peer_trains_and_numbers_are_those_of_arrays_in_memory(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("securedfl.learning.data.folder.Mapped", Counting)
     monkeypatch.setattr("securedfl.learning.data.dataset.Mapped", Counting)
-    monkeypatch.setattr("securedfl.learning.training.known.Mapped", Counting)
+    monkeypatch.setattr("securedfl.learning.slices.Mapped", Counting)
     # all of it is checked once, some at a time
     monkeypatch.setattr(module, "BLOCK", 20 * 50)
     config = settings(folder, out=str(tmp_path / "run"))

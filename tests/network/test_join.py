@@ -223,6 +223,7 @@ def test_check_tells_who_is_there_and_who_differs(federation):
         "privacy": True,
         "own keys": True,
         "state folder": True,
+        "app and data": True,
         "p1": False,
         "p2": False,
     }

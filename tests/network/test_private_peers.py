@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 
 import numpy as np
 import pytest
 
 import securedfl
 from securedfl.errors import ConfigError
+from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.membership import Site
+from securedfl.network.core.entries import Remove
 from securedfl.parameters import Schema
 from tests.network import toy
 from tests.network.test_faults import await_text, ends
@@ -137,3 +140,29 @@ def test_the_first_model_of_a_loop_of_ones_own_is_brought_before_training(federa
     in_threads(work, 4)
     # each site's change of norm 2,300 was cut to 1, and has noise
     assert all(np.linalg.norm(w) < 50 for w in seen)
+
+
+def test_who_waits_for_a_round_that_became_too_dear_ends_as_all_do(federation):
+    """An operator lets a site leave for good, and its noise with it, while the others wait for its update."""
+    made = private(federation, epsilon=1.75)
+    plan = Site.of(PeerConfig.load(made.folder / "p0.toml")).planned(Schema.of({"w": np.zeros(60, np.float32)})).plan
+    assert plan.epsilon({4: 1}) < 1.75 < plan.epsilon({3: 1})
+    ended, wait = [], threading.Event()
+
+    def work(k):
+        model = {"w": np.zeros(60, dtype=np.float32)}
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            assert peer.resume_(model)
+            if k == 3:
+                wait.wait(60)
+                return
+            if k == 0:
+                peer._seat._member.peer.ask(Remove(3))
+            with pytest.raises(BudgetSpentError, match="a round of 3 peers"):
+                peer.average_(model)
+            ended.append(k)
+            if len(ended) == 3:
+                wait.set()
+
+    in_threads(work, 4)
+    assert sorted(ended) == [0, 1, 2]

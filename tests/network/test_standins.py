@@ -27,7 +27,7 @@ N, ROUND = 5, 2
 def share_a_group(design, round, collusion=1):
     """Return the pairs of peers that share a group in the partitions that a round uses."""
     strength = strength_for(design, collusion)
-    groups = layout_for(design, round * strength % design.gap, strength, 100).groups
+    groups = layout_for(design, design.turns(round, strength), 100).groups
     return {pair for own in groups for group in own.values() for pair in combinations(sorted(group), 2)}
 
 

@@ -170,7 +170,7 @@ class TestFastPaths:
         design = best(n, 3, 0)
         audited = audit("shares", design, {"strength": strength})
         view, size = audited.view(), audited.places
-        layout = layout_for(design, 0, strength, size)
+        layout = layout_for(design, design.turns(0, strength), size)
         for coalition in [*combinations(range(n), 2), *list(combinations(range(n), 3))[::3]]:
             found = set()
             for at in range(size):

@@ -6,29 +6,16 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
+import numpy as np
 
+from securedfl.federation.run_folder.correctness import CorrectKeeper
+from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.reader import read_run
+from securedfl.learning.training.task import ScoredOn
 from securedfl.reporting.sections import comparison
-from securedfl.reporting.sections.accuracy import best, difference, explained, sureness, views, wilson
+from securedfl.reporting.sections.accuracy import best, explained, sureness, views
 
 MakeRun = Callable[..., Path]
-
-
-@pytest.mark.parametrize(
-    ("correct", "samples", "low", "high"),
-    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
-)
-def test_wilson_as_newcombe_1998_prints_it(correct: int, samples: int, low: float, high: float) -> None:
-    assert wilson(correct / samples, samples) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_difference_is_symmetric_and_wider_than_each_interval() -> None:
-    low, high = difference(0.8, 0.6, 75)
-    assert difference(0.6, 0.8, 75) == pytest.approx((-high, -low))
-    assert 0 < low < 0.2 < high
-    # Newcombe 1998, method 10, (a): 56 of 70 against 48 of 80 gives 0.0524 to 0.3339; equal samples lie near
-    assert (low, high) == pytest.approx((0.0524, 0.3339), abs=0.01)
 
 
 def change(folder: Path, **by_method: dict[str, object]) -> None:
@@ -74,6 +61,21 @@ def test_the_common_test_set_comes_first_and_the_best_round_is_labelled(make_run
     tiles = comparison.key_figures(run)
     assert tiles["SecureD-FL on the common test set, round 6; 95 % interval 87.1 to 92.3 %"] == "90.00 %"
     assert tiles["best round: 6, chosen afterwards"] == "90.00 %"
+
+
+def test_differences_are_judged_in_pairs_where_it_was_kept_what_was_right(make_run: MakeRun) -> None:
+    folder = make_run(samples={"train": 900, "test": 2000})
+    ours, theirs = ({"accuracy": share, "peer_accuracy": [share] * 9} for share in (0.91, 0.90))
+    change(folder, secured=ours, fedavg=theirs)
+    assert "1.00 points above FedAvg, which may be chance" in comparison.result(read_run(folder))
+    # the same samples wrong, but for 20 that only one method has right
+    tested = ScoredOn(*[np.arange(2000, dtype=np.int32)] * 2)
+    for method, count in (("secured", 1820), ("fedavg", 1800)):
+        keeper = CorrectKeeper(folder, method, tested)
+        keeper.see(Row(method=method, round=6, accuracy=count / 2000), [np.arange(2000) < count])
+        keeper.before(lambda _checkpoint: None)(None)
+    assert "1.00 points above FedAvg" in comparison.result(read_run(folder))
+    assert "chance" not in comparison.result(read_run(folder)).split("Local-Only")[0]
 
 
 def test_the_best_round_is_the_earliest_of_equal_ones(make_run: MakeRun) -> None:

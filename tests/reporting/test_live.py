@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -18,7 +18,8 @@ from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder.live import Live, Simulation, beating, read_live, write_live
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
+from securedfl.federation.run_folder.metrics import PeerRow, Row
+from securedfl.privacy.ledger import Tried
 from securedfl.reporting.live import server
 from securedfl.reporting.live.folder import Watched
 from securedfl.reporting.live.page import page, part
@@ -241,7 +242,7 @@ def test_a_folder_of_real_peers_is_read_from_those_of_its_peers(tmp_path: Path) 
 @pytest.fixture
 def address(make_run: MakeRun) -> Iterator[tuple[str, int, Path]]:
     folder = make_run(done=2)
-    with server.serving(folder) as url:
+    with server.serving(folder, token=False) as url:
         parts = urlsplit(url)
         assert parts.hostname == "127.0.0.1"
         yield "127.0.0.1", parts.port or 0, folder
@@ -270,7 +271,7 @@ def test_the_page_comes_with_a_strict_policy_and_needs_nothing_from_elsewhere(ad
     assert "http" not in body.replace("http-equiv", "")
     assert "SecureD-FL" in body
     for path, kind in server.STATIC.items():
-        answer, body = ask(address, path)
+        answer, body = ask(address, f"/{path}")
         assert (answer.status, answer.headers["Content-Type"]) == (200, kind)
         assert body
 
@@ -290,6 +291,26 @@ def test_a_name_that_was_pointed_here_is_refused(address: tuple[str, int, Path],
 
 def test_localhost_is_a_name_of_this_machine(address: tuple[str, int, Path]) -> None:
     assert ask(address, host=f"localhost:{address[1]}")[0].status == 200
+
+
+def test_nothing_is_told_without_the_token(make_run: MakeRun) -> None:
+    folder = make_run(done=2)
+    with server.serving(folder) as url, server.serving(folder) as other:
+        token = urlsplit(url).path.strip("/")
+        # 128 bits, and another one each time
+        assert len(token) >= 22
+        assert token != urlsplit(other).path.strip("/")
+        place = ("127.0.0.1", urlsplit(url).port or 0, folder)
+        names = ("", "snapshot.json", "events", *server.STATIC)
+        for name in names:
+            for before in ("", token[:-1], token + "x", "%00", "ü", token.swapcase()):
+                assert ask(place, quote(f"/{before}/{name}" if before else f"/{name}"))[0].status == 403
+            if name != "events":
+                assert ask(place, f"/{token}/{name}")[0].status == 200
+        # what the page asks for lies beside it
+        assert "/page.css" not in ask(place, f"/{token}/")[1]
+        assert ask(place, f"/{token}")[0].status == 404
+        assert ask(place, f"/{token}/", host="attacker.example")[0].status == 403
 
 
 def test_the_snapshot_is_there_as_json(address: tuple[str, int, Path]) -> None:

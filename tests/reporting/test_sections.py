@@ -15,7 +15,7 @@ from securedfl.federation.run_folder.summary import Data, joined, read_data, wri
 from securedfl.learning.training.task import Held
 from securedfl.reporting.report import report, write_report
 from securedfl.reporting.sections import data, timeline
-from securedfl.reporting.sections.drawing import ticks
+from securedfl.svg import ticks
 
 MakeRun = Callable[..., Path]
 SVG = "{http://www.w3.org/2000/svg}"

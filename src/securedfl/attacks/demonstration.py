@@ -17,7 +17,7 @@ import numpy as np
 
 from securedfl.attacks.solving import record, recovered, solve
 from securedfl.designs import best
-from securedfl.errors import MissingDependencyError
+from securedfl.errors import needing
 from securedfl.protocols import classic, paper
 from securedfl.protocols.randomness import InsecureSeededDraw
 from securedfl.protocols.steps import Array, Draw
@@ -25,7 +25,6 @@ from securedfl.protocols.steps import Array, Draw
 SIDE, HIDDEN, CLASSES = 8, 16, 10
 PIXELS = SIDE * SIDE
 STEP = 0.1
-INSTALL = "pip install 'securedfl[learn]'"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,11 +63,15 @@ def steal_filters(*, peers: int = 9, epochs: int = 30, seed: int = 0) -> Theft:
 
 def picture(path: str | Path, *, seed: int = 0) -> tuple[Theft, Theft]:
     """Write a picture (PNG or SVG, by the file's name) of both thefts; return them."""
-    pyplot = _matplotlib()
+    with needing("the picture"):
+        import matplotlib as mpl
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
     thefts = steal_images(seed=seed), steal_filters(seed=seed)
     titles = ("The private image that each peer trained on", "First-layer filters after training")
     figure = pyplot.figure(figsize=(9.6, 8.4), layout="constrained")
-    parts = figure.subfigures(2, 1, hspace=0.04)
+    parts: Any = figure.subfigures(2, 1, hspace=0.04)
     for part, theft, title, is_image in zip(parts, thefts, titles, (True, False), strict=True):
         part.suptitle(title, fontsize=11, fontweight="bold")
         _fill(part.subplots(3, len(theft.peers)), theft, is_image=is_image)
@@ -134,35 +137,15 @@ def _filter(parameters: Array) -> Array:
 
 
 def _digits() -> tuple[Array, Array]:
-    try:
+    with needing("the demonstration"):
         from sklearn.datasets import load_digits
-    except ImportError:
-        raise MissingDependencyError(f"the demonstration needs scikit-learn: {INSTALL}") from None
     data = load_digits()
     return (data.data / 16).astype(np.float32), data.target.astype(np.int64)
 
 
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError(f"the demonstration needs PyTorch: {INSTALL}") from None
-    return torch
-
-
-def _matplotlib() -> Any:
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise MissingDependencyError(f"the picture needs matplotlib: {INSTALL}") from None
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
 def _model(seed: int) -> Any:
-    torch = _torch()
+    with needing("the demonstration"):
+        import torch
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return torch.nn.Sequential(torch.nn.Linear(PIXELS, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, CLASSES))
@@ -172,13 +155,15 @@ def _trained(start: Any, images: Array, labels: Array, *, steps: int) -> Array:
     """Return the parameters after full-batch steps from a common start."""
     import copy
 
-    torch = _torch()
+    import torch
+
     model = copy.deepcopy(start)
     optimizer = torch.optim.SGD(model.parameters(), lr=STEP, momentum=0.9 if steps > 1 else 0.0)
     x, y = torch.from_numpy(images), torch.from_numpy(labels)
     for _ in range(steps):
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
+        loss: Any = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
         optimizer.step()
     return _flat(model)
 

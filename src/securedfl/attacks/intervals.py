@@ -41,16 +41,16 @@ def interval(
     y^1 = c (w + lam/rho) and y^2 = c (w + y^1) + (q - c) z^1 with lam in [0, 1), where z^1 is public.
     """
     c, q = factors(rho)
-    for i in range(iterations):
-        at = round * iterations + i
+    turns = design.turns(round, iterations)
+    for i, at in enumerate(turns):
         if i > 1 or design.group(victim, at) != design.group(held.coalition[0], at):
             continue
-        step = sum(1 + (len(design.partition(round * iterations + k)) > 1) for k in range(i))
+        step = sum(1 + (len(design.partition(before)) > 1) for before in turns[:i])
         y = next(m.array for m in held.messages if m.sender == victim and m.step == step).astype(np.float64)
         if i == 0:
             top = y / c
             return top - 1 / rho, top
-        z = consensus(held, design, rho=rho, at=round * iterations)
+        z = consensus(held, design, rho=rho, at=turns[0])
         top = (y - (q - c) * z) / (c * (1 + c))
         return top - c / (1 + c) / rho, top
     return None

@@ -110,14 +110,13 @@ def solve(held: Held, protocol: PeerProtocol, n: int) -> Loot:
     attacker would do, and it is independent of the audit's exact arithmetic. For protocols over the real numbers that
     treat all coordinates alike.
     """
-    rows, right_sides = _system(held, protocol, n)
+    rows, right_sides, size = _system(held, protocol, n)
     left, singular, right = np.linalg.svd(rows, full_matrices=False)
     rank = int((singular > singular[0] * max(rows.shape) * np.finfo(np.float64).eps * 16).sum())
     left, singular, right = left[:, :rank], singular[:rank], right[:rank]
     honest = [peer for peer in range(n) if peer not in held.coalition]
     masks = rows.shape[1] - len(honest)
     precision = float(np.finfo(held.average.dtype).eps)
-    size = np.abs(right_sides).max(axis=1)
     contradiction = np.abs(right_sides - left @ (left.T @ right_sides)).max(axis=1)
 
     estimates, claimed, errors = {}, [], {}
@@ -193,8 +192,12 @@ class Reals(Native):
         raise NotImplementedError
 
 
-def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array]:
-    """Return the equations in the honest peers' masks and parameters (in this order), and their right-hand sides."""
+def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array, Array]:
+    """Return the equations in the honest peers' masks and parameters (in this order), and their right-hand sides.
+
+    The third is how large the numbers were of which each right-hand side was rounded: a message as it was sent, before
+    what the coalition knows of it is taken away; and for the average the largest message, because it is their sum.
+    """
     owners, steps = symbolic(protocol, n, 1, Reals())
     owner = np.asarray(owners)
     known: dict[int, Array] = {0: np.ones_like(held.average, dtype=np.float64)}
@@ -217,6 +220,8 @@ def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array]:
     mean = np.zeros(len(owners))
     mean[1 : 1 + n] = 1 / n
     table, right = np.array([*rows, mean]), np.array([*right_sides, held.average.astype(np.float64)])
+    size = np.abs(right).max(axis=1)
+    size[-1] = size.max()
     for symbol, value in known.items():
         right -= np.multiply.outer(table[:, symbol], np.asarray(value, dtype=np.float64))
     unknown = [s for s in range(1 + n, len(owners)) if s not in known] + [s for s in range(1, 1 + n) if s not in known]
@@ -225,4 +230,4 @@ def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array]:
     _, first = np.unique(table.round(12), axis=0, return_index=True)
     first = np.sort(first[np.abs(table[first]).max(axis=1) > 0])
     scale = np.abs(table[first]).max(axis=1)
-    return table[first] / scale[:, None], right[first] / scale[:, None]
+    return table[first] / scale[:, None], right[first] / scale[:, None], size[first] / scale

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -154,9 +153,7 @@ def _attack(audit: Audit, members: tuple[int, ...], vectors: list[Array]) -> Loo
     held = record(attacked, vectors).held_by(members)
     if attacked.protocol.masks != "perfect":
         return solve(held, attacked, attacked.n)
-    row = attacked.protocol
-    on_symbols = partial(row.generator, design=attacked.design, **{**attacked.options, **row.symbolic})
-    return solve_ring(held, on_symbols, attacked.n, attacked.codec or FixedPoint(), audit.ring)
+    return solve_ring(held, audit.on_symbols(), attacked.n, attacked.codec or FixedPoint(), audit.ring)
 
 
 def _words(result: Attacked) -> str:

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from securedfl.cli.audit import check_collusion
+from securedfl.cli.options import Json
+from securedfl.cli.tables import LOOK
 from securedfl.errors import ConfigError, needing
 from securedfl.privacy.budget import words
 from securedfl.privacy.budget.plan import Plan
@@ -38,7 +40,7 @@ def budget(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw epsilon against noise, as .svg or .png.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Tell what noise a budget takes, what epsilon a noise gives, or how many rounds or how large batches fit.
 
@@ -66,9 +68,9 @@ def budget(
     if as_json:
         kinds = {
             case.plan.noise: {
-                "epsilon": case.epsilon,
+                "epsilon": case.plan.planned,
                 "epsilon_by_privacy_loss": case.tighter,
-                "noise_in_mean": case.noise_in_mean,
+                "noise_in_mean": case.plan.noise_in_mean,
             }
             for case in shown
         }
@@ -134,8 +136,7 @@ def _tell(plan: Plan, shown: list[Any], colluders: dict[int, float]) -> None:
         f"{plan.collusion} may collude, delta {plan.delta:g}: epsilon {plan.planned:.3g}",
         soft_wrap=True,
     )
-    look: dict[str, Any] = {"title_justify": "left", "box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
-    table = Table(title="\nThe same promise, kept in three ways", **look)
+    table = Table(title="\nThe same promise, kept in three ways", **LOOK)
     for number, column in enumerate(("Noise", "Epsilon", "Gaussian", "In the mean", "Holds against")):
         table.add_column(column, justify="left" if number in (0, 4) else "right", no_wrap=True)
     against = {
@@ -144,11 +145,11 @@ def _tell(plan: Plan, shown: list[Any], colluders: dict[int, float]) -> None:
         "central": "readers; a server sees all",
     }
     for case in shown:
-        values = (f"{case.epsilon:.3g}", f"{case.tighter:.3g}", f"{case.noise_in_mean:.3g} clip")
+        values = (f"{case.plan.planned:.3g}", f"{case.tighter:.3g}", f"{case.plan.noise_in_mean:.3g} clip")
         table.add_row(case.plan.noise, *values, against[case.plan.noise])
     console.print(table)
     console.print("Gaussian: by privacy loss distributions, for comparison. In the mean: noise of each number.")
-    other = Table(title="\nWith the same noise at every site, if", **look)
+    other = Table(title="\nWith the same noise at every site, if", **LOOK)
     other.add_column("Colluders, or honest members missing", justify="right")
     other.add_column("Epsilon", justify="right")
     for count, value in colluders.items():

@@ -18,11 +18,16 @@ from securedfl.errors import ConfigError, needing
 def check(
     config: Annotated[Path, typer.Argument(metavar="PEER.toml", help="This site's settings.")],
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the others, who run the same check.")] = 0.0,
+    open_within: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds that the app may take to be made and to open the data; 0 leaves it out."),
+    ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Check settings, design, privacy, keys, clocks, and whether all others can be reached. Nothing is trained.
+    """Check settings, design, privacy, keys, clocks, the app and its data, and whether all others can be reached.
 
-    The others must run `securedfl peer` or `securedfl check --wait` meanwhile.
+    The app is imported, made with this site's data and asked to score its model, in a process of its own. Nothing is
+    trained. The others must run `securedfl peer` or `securedfl check --wait` meanwhile.
 
     **Example**
 
@@ -31,7 +36,7 @@ def check(
     with needing("real peers"):
         from securedfl.federation.peers.check import check as look
 
-    findings = look(config, wait=wait)
+    findings = look(config, wait=wait, within=open_within)
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -19,7 +19,7 @@ from securedfl.errors import ConfigError
 from securedfl.federation.settings import read_names
 from securedfl.learning.data import datasets
 from securedfl.learning.data.hub import DATA_DIR
-from securedfl.learning.data.tables import Columns
+from securedfl.learning.data.tables.arrays import Columns
 from securedfl.reporting.units import data_size
 
 if TYPE_CHECKING:

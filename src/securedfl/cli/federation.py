@@ -72,6 +72,12 @@ def init(
         typer.echo(path)
     typer.echo(f"\n{told(certificates)}")
     typer.echo("\nNext:\n" + "\n".join(_next(missing, places, folder / KEYS, paths)))
+    if entry is None:
+        typer.echo(
+            f"\nWithout --entry, `securedfl peer` trains the data set {made.training.dataset}, dealt to the sites, for "
+            "a trial. For data of your own\nname an app with --entry, or join from your own loop at each site: "
+            f'securedfl.join("{paths[0]}") (docs/guides/own-models.md)'
+        )
 
 
 def _next(missing: list[str], places: list[Any], keys: Path, paths: list[Path]) -> list[str]:
@@ -85,7 +91,10 @@ def _next(missing: list[str], places: list[Any], keys: Path, paths: list[Path]) 
             *(f"securedfl peer {path}    # then each of these" for path in paths[:1]),
             *(f"securedfl peer {path}" for path in others),
         ]
-    hosts = {place.name: place.address.rpartition(":")[0] for place in places}
+    # late: the network takes a moment
+    from securedfl.network.wire.values import split_address
+
+    hosts = {place.name: split_address(place.address)[0] for place in places}
     return [
         f"securedfl certs init --dir {keys}    # once, by whoever holds the federation's authority",
         *(f"securedfl certs request {site} --host {hosts[site]} --dir {keys}    # at {site}" for site in missing),

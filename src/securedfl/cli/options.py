@@ -7,7 +7,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -33,33 +34,11 @@ CHOICES = {
     "local": "PATTERN,...",
     "features": "COLUMN,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
-    "group_size": "auto|NUMBER",
-    "bits": "16|32|64",
-    "range": "NUMBER",
-    "peers_per_round": "NUMBER",
-    "steps": "NUMBER",
-    "learning_rate_period": "NUMBER",
-    "gradient_norm": "NUMBER",
-    "common_learning_rate": "NUMBER",
-    "common_momentum": "NUMBER",
-    "common_adaptivity": "NUMBER",
     "device": "cpu|cuda|cuda:N|mps",
-    "workers": "auto|NUMBER",
-    "messages_every": "auto|NUMBER",
     "design": "best|randomized|FILE",
     "privacy": "KEY=VALUE,...",
 }
-"""What ``--help`` shows for values that are neither numbers nor one of a few words."""
-
-
-NUMBERS: Mapping[str, Callable[[str], float]] = {
-    **dict.fromkeys(
-        ("workers", "messages_every", "group_size", "bits", "peers_per_round", "steps", "learning_rate_period"), int
-    ),
-    **dict.fromkeys(("range", "gradient_norm"), float),
-    **dict.fromkeys(("common_learning_rate", "common_momentum", "common_adaptivity"), float),
-}
-"""Options that are numbers, or a word, or nothing by default."""
+"""What ``--help`` shows for values that are neither numbers nor one of a few words, as the field says."""
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
@@ -100,30 +79,31 @@ def checked(config: Path | None, values: Mapping[str, Any]) -> TrainConfig:
 def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     """Turn what the command line gave into what a TOML file would hold."""
     values = {name: value for name, value in given.items() if value is not None}
-    if "data" in values:
-        values["data"] = read_table(values["data"])
-    if "rho" in values:
-        values["rho"] = read_rho(values["rho"])
-    if "privacy" in values:
-        values["privacy"] = read_privacy(values["privacy"])
-    for name, number in NUMBERS.items():
-        with suppress(ValueError):
-            if name in values:
-                values[name] = number(values[name])
+    readers: dict[str, Callable[[str], Any]] = {"data": read_table, "rho": read_rho, "privacy": read_privacy}
+    for name, value in values.items():
+        kinds = _kinds(TrainConfig.model_fields[name].annotation)
+        if name in readers:
+            values[name] = readers[name](value)
+        elif isinstance(value, str) and any(kind in (int, float) or isinstance(kind, int) for kind in kinds):
+            with suppress(ValueError):
+                values[name] = float(value) if float in kinds else int(value)
     return values
+
+
+def read_pairs(text: str, option: str) -> dict[str, str]:
+    """Read KEY=VALUE,... as texts."""
+    pairs = [[piece.strip() for piece in part.partition("=")] for part in text.split(",")]
+    if any(not key or not sign for key, sign, _ in pairs):
+        raise ConfigError(f"{option} {text}: give KEY=VALUE, and commas between several")
+    return {key: value for key, _, value in pairs}
 
 
 def read_table(text: str) -> dict[str, Any]:
     """Read KEY=VALUE,... as a table; values that are numbers, true or false in TOML are that here."""
-    found: dict[str, Any] = {}
-    for part in text.split(","):
-        key, sign, value = part.partition("=")
-        if not sign or not key.strip():
-            raise ConfigError(f"--data {text}: give KEY=VALUE, and commas between several")
-        try:
-            found[key.strip()] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            found[key.strip()] = value.strip()
+    found: dict[str, Any] = dict(read_pairs(text, "--data"))
+    for key, value in found.items():
+        with suppress(tomllib.TOMLDecodeError):
+            found[key] = tomllib.loads(f"value = {value}")["value"]
     return found
 
 
@@ -141,32 +121,40 @@ def read_rho(text: str) -> Any:
 
 def read_privacy(text: str) -> dict[str, Any]:
     """Read KEY=VALUE,... as the table ``[privacy]``."""
-    found: dict[str, Any] = {}
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals:
-            raise ConfigError(f"--privacy {text}: give KEY=VALUE,... such as unit=site,clip=1,epsilon=8,delta=1e-3")
-        found[name] = value
+    found: dict[str, Any] = dict(read_pairs(text, "--privacy"))
+    for key, value in found.items():
         for kind in (float, int):
             with suppress(ValueError):
-                found[name] = kind(value)
+                found[key] = kind(value)
     return found
 
 
+def _kinds(annotation: Any) -> list[Any]:
+    """Return what a value may be besides None: types, and words or numbers themselves."""
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return list(parts)
+    if origin is Annotated:
+        return _kinds(parts[0])
+    if origin in (Union, UnionType):
+        return [kind for part in parts if part is not type(None) for kind in _kinds(part)]
+    return [annotation]
+
+
 def _annotation(name: str, field: FieldInfo, panel: str) -> Any:
-    default = field.default
+    default, kinds = field.default, _kinds(field.annotation)
     kind: Any = str
     flags = [f"--{name.replace('_', '-')}"]
     metavar = CHOICES.get(name)
-    if get_origin(field.annotation) is Literal:
-        metavar = "|".join(get_args(field.annotation))
     if isinstance(default, bool):
         kind = bool
         flags = [f"{flags[0]}/--no-{flags[0][2:]}"]
-    elif metavar is None and isinstance(default, int | float):
-        kind = type(default)
-    elif name in ("out", "data_dir"):
+    elif kinds in ([int], [float]) and default is not None:
+        kind = kinds[0]
+    elif kinds == [Path]:
         kind = Path
+    elif all(one in (int, float) or isinstance(one, int | str) for one in kinds):
+        metavar = "|".join("NUMBER" if isinstance(one, type) else str(one) for one in kinds)
     shown = ",".join(default) if isinstance(default, tuple) else str(default)
     option = typer.Option(
         *flags,

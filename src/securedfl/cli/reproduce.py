@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from securedfl.cli.progress import progress_on
-from securedfl.cli.tables import show
+from securedfl.cli.tables import LOOK, show
 from securedfl.errors import unknown
 from securedfl.experiments.presets import NAMES, Preset, Scale, names, read_preset, whole_numbers
 from securedfl.experiments.runs.training import RUNS, NeededRun, Turn, examine_all, needed_runs, train_missing
@@ -317,7 +317,7 @@ def _estimate(runs: list[NeededRun], wish: Wish) -> None:
     if wish.as_json:
         typer.echo(json.dumps({"runs": [one.to_dict() for one in found], "seconds": total}, indent=2))
         return
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table = Table(**LOOK)
     for column in ("Run", "State", "Train", "Score", "Averages of all methods", "Left"):
         table.add_column(column, justify="left" if column in ("Run", "State") else "right")
     for one in found:

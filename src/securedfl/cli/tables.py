@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from securedfl.experiments.results import Result
+if TYPE_CHECKING:
+    from securedfl.experiments.results import Result
 
 LOOK: dict[str, Any] = {"title_justify": "left", "box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
 """Options of rich's tables: a title on the left, no lines."""

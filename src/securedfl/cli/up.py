@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,10 @@ from securedfl.cli.report import report_of
 from securedfl.cli.train import tell
 from securedfl.cli.watch import Watch, watching
 from securedfl.errors import ConfigError, needing
+from securedfl.federation.methods import SECURED
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder
+from securedfl.federation.run_folder.metrics import Row
 
 SIMULATED = {
     "methods": "real peers run the method secured",
@@ -60,7 +63,7 @@ def up(
     for key in sorted(values.keys() & SIMULATED.keys()):
         console.print(f"{key} in {config} is for simulations: {SIMULATED[key]}", markup=False, soft_wrap=True)
         del values[key]
-    values |= {"methods": ("secured",), "masks": "secret"}
+    values |= {"methods": (SECURED,), "masks": "secret"}
     chosen = checked(config, values)
     path = chosen.out or default_folder(chosen)
     console.print(f"{chosen.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)
@@ -126,12 +129,11 @@ class Lines(Observer):
         running = [peer for peer in peers if peer.process.returncode in (None, 0)]
         done = min((max(peer.rows, default=-1) for peer in running), default=-1)
         for round in range(self._shown + 1, done + 1):
-            rows = [peer.rows[round] for peer in peers if round in peer.rows]
-            scores = [row.score for row in rows if row.score is not None]
-            count, correct = (sum(getattr(score, key) for score in scores) for key in ("count", "correct"))
-            accuracy = f"  accuracy {correct / count:.4f}" if count else ""
-            seconds = max(row.average_seconds for row in rows)
-            spent = max((row.epsilon for row in rows if row.epsilon is not None), default=None)
-            told = accuracy + ("" if spent is None else f"  epsilon {spent:.3g}")
-            self._console.print(f"round {round}/{self._rounds}  {len(rows)} peers{told}  average {seconds:.2f} s")
+            rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
+            row = Row.of_peers(round, rows, {})
+            told = "" if math.isnan(row.accuracy) else f"  accuracy {row.accuracy:.4f}"
+            told += "" if row.epsilon is None else f"  epsilon {row.epsilon:.3g}"
+            self._console.print(
+                f"round {round}/{self._rounds}  {len(rows)} peers{told}  average {row.average_seconds:.2f} s"
+            )
         self._shown = max(self._shown, done)

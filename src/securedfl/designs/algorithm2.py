@@ -41,51 +41,49 @@ def randomized(n: int, s: int = 3, seed: int = 0, *, trials: int | None = None, 
 def _sample(
     n: int, sizes: Sequence[int], source: random.Random, trials: int, restarts: int, bound: int
 ) -> list[list[list[int]]]:
+    """Return Pi; the names are the paper's, and sets of peers are the bits of a number."""
     everyone = (1 << n) - 1
-    strangers = [everyone & ~(1 << p) for p in range(n)]
-    partitions: list[list[list[int]]] = []
-    partial: list[list[int]] = []
-    free, failures, given_up = everyone, 0, 0
+    # G[p]: whom peer p may still meet; whole: the same when the last partition was found
+    G = [everyone & ~(1 << p) for p in range(n)]
+    whole = list(G)
+    Pi: list[list[list[int]]] = []
+    pi: list[list[int]] = []
+    N, failures, given_up = everyone, 0, 0
     # The first partition always succeeds (all peers are strangers), so the result is never empty.
-    while len(partitions) < bound and (trials > 0 or not partitions):
+    while len(Pi) < bound and (trials > 0 or not Pi):
         trials -= 1
-        group = _clique(free, strangers, sizes[len(partial)], source)
-        if group is None:
+        Q = _clique(N, G, sizes[len(pi)], source)
+        if Q is None:
             failures += 1
-            if failures >= PATIENCE:
-                for old in partial:
-                    for p in old:
-                        for other in old:
-                            if other != p:
-                                strangers[p] |= 1 << other
-                partial, free, failures = [], everyone, 0
+            if failures == PATIENCE:
+                # pi is given up: its edges return to G
+                G, pi, N, failures = list(whole), [], everyone, 0
                 given_up += 1
                 if given_up >= restarts:
                     break
             continue
-        failures = 0
-        members = sum(1 << p for p in group)
-        free &= ~members
-        for p in group:
-            strangers[p] &= ~members
-        partial.append(group)
-        if not free:
-            partitions.append(partial)
-            partial, free, given_up = [], everyone, 0
-    return partitions
+        failures, members = 0, sum(1 << p for p in Q)
+        pi.append(Q)
+        N &= ~members
+        for p in Q:
+            G[p] &= ~members
+        if not N:
+            # a partition is found
+            Pi.append(pi)
+            whole, pi, N, given_up = list(G), [], everyone, 0
+    return Pi
 
 
-def _clique(free: int, strangers: Sequence[int], size: int, source: random.Random) -> list[int] | None:
-    """Draw peers one by one who are free and strangers to each other; None when nobody is left."""
-    group: list[int] = []
-    candidates = free
-    while len(group) < size:
-        if not candidates:
+def _clique(N: int, G: Sequence[int], size: int, source: random.Random) -> list[int] | None:
+    """Draw peers of N one by one who are all neighbours in G; None when nobody is left."""
+    Q: list[int] = []
+    while len(Q) < size:
+        if not N:
             return None
-        p = _nth_set_bit(candidates, int(source.random() * candidates.bit_count()))
-        group.append(p)
-        candidates &= strangers[p]
-    return group
+        p = _nth_set_bit(N, int(source.random() * N.bit_count()))
+        Q.append(p)
+        N &= G[p]
+    return Q
 
 
 def _nth_set_bit(bits: int, index: int) -> int:

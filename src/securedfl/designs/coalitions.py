@@ -143,16 +143,6 @@ def evaluate(labels: Labels, iterations: int = 1) -> Evaluate:
     return judge
 
 
-def used(design: Design, strength: int, round: int = 0) -> Labels:
-    """Return the groups of the partitions that a round uses: each round goes on where the one before ended."""
-    return design.labels[[(round * strength + i) % design.gap for i in range(strength)]]
-
-
-def rotation(design: Design, strength: int) -> int:
-    """Return after how many rounds the same partitions come again."""
-    return design.gap // math.gcd(design.gap, strength)
-
-
 @dataclass(frozen=True)
 class Extent:
     """How far the coalitions of a size are examined.
@@ -183,11 +173,11 @@ class Extent:
 def extent(design: Design, strength: int, size: int) -> Extent:
     """Return how far coalitions are examined: whoever asks about the same design gets the same answer."""
     nobody = np.empty((1, 0), dtype=np.int64)
-    honest, partitions = _graph(used(design, strength), nobody)
+    honest, partitions = _graph(design.used(0, strength), nobody)
     start = np.zeros_like(honest)
     start[0] = honest[0]
     _, passes = _spread(start, partitions)
-    number, every = math.comb(design.n, size), rotation(design, strength)
+    number, every = math.comb(design.n, size), design.rotation(strength)
     affordable = WORK // (passes * strength * design.n)
     limit = number if number <= min(MOST_COALITIONS, affordable) else 0
     effort = min(EFFORT, affordable)
@@ -228,7 +218,7 @@ def _found(design: Design, strength: int, collusion: int, level: int) -> bool:
     """Tell whether the search finds a coalition that learns so much about somebody."""
 
     def reached(round: int, limit: int, effort: int) -> bool:
-        labels = used(design, strength, round)
+        labels = design.used(round, strength)
         judge = evaluate(labels)
         tried = candidates(design.n, collusion, judge, limit=limit, effort=effort, labels=labels)
         return any((judge(coalitions)[0] >= level).any() for coalitions in tried)
@@ -243,4 +233,4 @@ def _found(design: Design, strength: int, collusion: int, level: int) -> bool:
 def exhaustive(design: Design, strength: int, collusion: int) -> bool:
     """Tell whether `withstands` tries every coalition in every round."""
     reach = extent(design, strength, collusion)
-    return reach.limit > 0 and len(reach.rounds) == rotation(design, strength)
+    return reach.limit > 0 and len(reach.rounds) == design.rotation(strength)

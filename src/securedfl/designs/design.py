@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -148,6 +149,18 @@ class Design:
         """Return the group of a peer at an iteration, itself included, in ascending order."""
         partition, labels = self._at(iteration)
         return partition[labels[peer]]
+
+    def turns(self, round: int, count: int) -> tuple[int, ...]:
+        """Return which ``count`` partitions a round uses: each round goes on where the one before ended."""
+        return tuple((round * count + i) % self.gap for i in range(count))
+
+    def used(self, round: int, count: int) -> npt.NDArray[np.integer[Any]]:
+        """Return the labels of those partitions."""
+        return self._labels[list(self.turns(round, count))]
+
+    def rotation(self, count: int) -> int:
+        """Return after how many rounds of ``count`` partitions the same ones come again."""
+        return self.gap // math.gcd(self.gap, count)
 
     @property
     def partitions(self) -> tuple[Partition, ...]:

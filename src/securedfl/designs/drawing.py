@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import struct
-import zlib
-from base64 import b64encode
-from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from securedfl.designs.design import Design, Group
+from securedfl.svg import Colour, image_of, ticks
 
 CIRCLE_UP_TO, MOST_CIRCLES = 60, 12
 """Peers up to which circles are readable, and how many circles are; beyond, all pairs are one square."""
@@ -124,15 +120,12 @@ def _matrix(design: Design) -> str:
     shades = [_shade(i, min(design.gap, _COLOURS_MOST)) for i in range(min(design.gap, _COLOURS_MOST))]
     pixels = np.where(met >= 0, met * len(shades) // design.gap, len(shades)).astype(np.uint8)
     np.fill_diagonal(pixels, len(shades) + 1)
-    image = _png(pixels, [*shades, (255, 255, 255), (153, 153, 153)])
     side, left, top = 500, 44, 34
     parts = [
-        f'<image x="{left}" y="{top}" width="{side}" height="{side}" preserveAspectRatio="none" '
-        f'style="image-rendering:pixelated" href="data:image/png;base64,{b64encode(image).decode("ascii")}"/>',
+        image_of(pixels, left, top, side, palette=[*shades, (255, 255, 255), (153, 153, 153)]),
         f'<rect x="{left}" y="{top}" width="{side}" height="{side}" fill="none" stroke="#777" stroke-opacity=".4"/>',
     ]
-    step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if design.n / step <= 12)
-    for peer in range(0, design.n, step):
+    for peer in ticks(design.n, 12):
         at = (peer + 0.5) * side / design.n
         parts.append(
             f'<text x="{left + at:.1f}" y="{top - 8}" font-size="16" text-anchor="middle" {_TEXT}>{peer}</text>'
@@ -149,27 +142,12 @@ def _matrix(design: Design) -> str:
     return _wrap(left + side + 6, y + 46, parts, design)
 
 
-def _shade(partition: int, gap: int) -> tuple[int, int, int]:
+def _shade(partition: int, gap: int) -> Colour:
     """Return a colour of a scale from dark blue to yellow that is even for colour-blind people too (after viridis)."""
     at = (len(_SCALE) - 1) * partition / max(gap - 1, 1)
     low = min(int(at), len(_SCALE) - 2)
     red, green, blue = (round(a + (b - a) * (at - low)) for a, b in zip(_SCALE[low], _SCALE[low + 1], strict=True))
     return red, green, blue
-
-
-def _png(pixels: npt.NDArray[np.uint8], palette: Sequence[tuple[int, int, int]]) -> bytes:
-    """Return an image of numbers in a palette of colours as the bytes of a PNG file."""
-    height, width = pixels.shape
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    colours = bytes(value for colour in palette for value in colour)
-    # every line begins with the number of its filter: none
-    lines = np.pad(pixels, ((0, 0), (1, 0)))
-    chunks = {b"IHDR": head, b"PLTE": colours, b"IDAT": zlib.compress(lines.tobytes(), 9), b"IEND": b""}
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, content) for kind, content in chunks.items())
 
 
 def _wrap(width: int, height: int, parts: list[str], design: Design) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from securedfl.experiments import figures, paper
 from securedfl.experiments.figures import Curve, Panel
+from securedfl.experiments.judging import Rule, below, judged, within
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import (
     Check,
@@ -31,11 +32,10 @@ from securedfl.experiments.runs.found import (
     differences,
     mean,
 )
-from securedfl.experiments.statistics.judging import Rule, below, judged, within
-from securedfl.experiments.statistics.paired import Difference
 from securedfl.experiments.table import AVERAGING, COLUMNS, against_fedavg
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE, percent
+from securedfl.sureness import Difference
 
 READING = (
     "Over all peers' own test data. Several seeds: their mean, and a band from the lowest to the highest. "

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from securedfl.experiments import paper
 from securedfl.experiments.figures import Curve, Panel, panels
+from securedfl.experiments.judging import Rule, above, judged
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Plot, Result, Tell, round_records, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
-from securedfl.experiments.statistics.judging import Rule, above, judged
-from securedfl.experiments.statistics.paired import Difference
 from securedfl.federation.run_folder.files import LEDGER, read_object
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE
+from securedfl.sureness import Difference
 
 LABELS = {
     "none": "no noise",

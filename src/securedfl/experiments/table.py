@@ -9,15 +9,15 @@ from functools import partial
 from pathlib import Path
 
 from securedfl.experiments import paper
+from securedfl.experiments.judging import Rule, above, below, judged, within
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Result, Tell, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
-from securedfl.experiments.statistics.judging import Rule, above, below, judged, within
-from securedfl.experiments.statistics.paired import Difference, Scored, contrast
 from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.correctness import Which
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE, percent
+from securedfl.sureness import ByUser, Difference, contrast
 
 COLUMNS = {
     "local": METHODS["local"].label,
@@ -121,7 +121,7 @@ def _fewer(cell: TableCell, runs: Sequence[FoundRun], few: TableCell, few_runs: 
         return None
     here, there = ({run.config.seed: run.correct("local", "best") for run in own} for own in (runs, few_runs))
     pairs = [(here[seed], there[seed]) for seed in here if seed in there]
-    known = [(Scored.of(a.right, a.tested.users), Scored.of(b.right, b.tested.users)) for a, b in pairs if a and b]
+    known = [(ByUser.of(a.right, a.tested.users), ByUser.of(b.right, b.tested.users)) for a, b in pairs if a and b]
     whole = known and len(known) == len(here) == len(there)
     difference = contrast([one for one, _ in known], [other for _, other in known]) if whole else None
     return Fewer(few.peers, points, difference)

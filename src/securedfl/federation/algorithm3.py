@@ -26,7 +26,7 @@ class Peers(Protocol[A_co]):
     """Those who run Algorithm 3 here: all peers of a simulation at once, or one real peer among others."""
 
     def initialise(self) -> None:
-        """Choose w_k^0, different for each peer."""
+        """Choose w_k^0 of each peer."""
 
     def update(self, round: int) -> Sequence[float | None]:
         """Train from the average of the round before; return the mean loss of each peer, if it tells one."""

@@ -27,7 +27,7 @@ from securedfl.federation.settings import (
 )
 from securedfl.learning.data.datasets import names, source
 from securedfl.learning.data.folder import is_path
-from securedfl.learning.data.tables import Columns
+from securedfl.learning.data.tables.arrays import Columns
 from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
 from securedfl.learning.training.rates import Schedule as Rate
 from securedfl.learning.training.task import BetweenRounds, Initial, Precision, TrainingOptions
@@ -96,7 +96,11 @@ class TrainConfig(Settings):
         (), description="Of a folder with tables: the columns to learn from; by default all that can be."
     )
     held_back: float = Field(
-        0.0, ge=0, lt=1, description="Part of the samples that no peer gets, to score all on the same test data."
+        0.0,
+        ge=0,
+        lt=1,
+        description="Part of the samples that no peer gets, to score all on the same test data; for a folder without "
+        "test files the default is 0.1.",
     )
     data_dir: PathOption | None = Field(None, description="Folder of the data set, where it needs one.")
     entry: str | None = Field(None, description="module:function that makes an app, instead of a data set and model.")

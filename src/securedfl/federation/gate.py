@@ -12,20 +12,20 @@ from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
 from securedfl.federation.budget.account import at_the_end, epsilon_by_round
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging, choose_design, drawing, private
+from securedfl.federation.methods import SECURED, averaging_of, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried
-from securedfl.privacy.absence import Absence, Drawn
+from securedfl.federation.run_folder.metrics import Row
+from securedfl.privacy.absence import Absence, Drawn, smallest_block
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.budget import words
 from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
-from securedfl.privacy.ledger import Attempt, Ledger
+from securedfl.privacy.ledger import Attempt, Ledger, Tried
 from securedfl.privacy.run_certificate import RunCertificate, only, to_plain
-from securedfl.protocols.protocol import SHARES, Averaging
+from securedfl.protocols.protocol import SHARES
 from securedfl.storage import write_text
 
 _log = logging.getLogger("securedfl")
@@ -34,9 +34,6 @@ _log = logging.getLogger("securedfl")
 EVERYBODY = Absence(policy="wait")
 """A simulation averages over all peers in every round."""
 
-
-SECURED = "secured"
-"""The method whose protocol is a setting."""
 
 Plans = Mapping[str, Plan]
 """What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""
@@ -110,7 +107,7 @@ def pass_gate(
         demand = config.collusion > 0
         if demand and not certificate.meets(config.collusion, promise=DEFAULT_PROMISE):
             if not (config.allow_exposure or find_method(method).as_published):
-                raise refusal(certificate, _averaging(config, design, method))
+                raise refusal(certificate, averaging_of(config, method, design))
             _log.warning("exposure is allowed: %s", certificate.sentence)
         elif demand and certificate.verdict == "partial sums":
             _log.warning("%s", certificate.sentence)
@@ -140,7 +137,7 @@ def save_account(
     folder: Path,
     config: TrainConfig,
     design: Design,
-    rows: Iterable[Row | PeerRow],
+    rows: Iterable[Row],
     absence: Absence | None = None,
     plans: Plans | None = None,
 ) -> tuple[RunCertificate, ...]:
@@ -162,7 +159,7 @@ def save_account(
         certificate = _certified(config, design, method)
         attempts = [a for row in done if row.method == method for a in _attempts(row, config.peers)]
         some = None if config.members == config.peers else config.peers
-        ledger = Ledger(Audit(_averaging(config, design, method)), peers=some).add(*attempts)
+        ledger = Ledger(Audit(averaging_of(config, method, design)), peers=some).add(*attempts)
         ledgers[method] = {
             **ledger.to_dict(certificate.worst_coalition),
             "allow_exposure": config.allow_exposure,
@@ -194,7 +191,7 @@ def _account(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig) -> tu
     return (now, end), {**words.to_dict(plan, now, end), "epsilon_by_round": by_round}
 
 
-def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
+def _attempts(row: Row, n: int) -> list[Attempt]:
     """Return what a row of metrics tells about attempts; a simulation needs one, by everybody, in each round."""
     return [
         Attempt(
@@ -206,9 +203,9 @@ def _attempts(row: Row | PeerRow, n: int) -> list[Attempt]:
     ]
 
 
-def _passed(method: str, rows: Iterable[Row | PeerRow]) -> dict[str, Any]:
+def _passed(method: str, rows: Iterable[Row]) -> dict[str, Any]:
     """Return in which rounds a simulation passed messages, where it did not in all."""
-    told = {row.round: row.messages for row in rows if isinstance(row, Row) and row.method == method}
+    told = {row.round: row.messages for row in rows if row.method == method}
     if all(messages is None for messages in told.values()):
         return {}
     return {"rounds_with_messages": [round for round, messages in told.items() if messages is not False]}
@@ -224,11 +221,10 @@ def _check_drawing(config: TrainConfig) -> None:
         return
     fitting = drawn.fitting(config.collusion)[:3]
     fit = f"peers_per_round = {' or '.join(map(str, fitting))} would do" if fitting else "no other number would do"
-    least = max(config.collusion, 1) + 2
     raise PrivacyError(
-        f"{drawn.sentence} Blocks of at least {least} peers that are drawn together prevent that, but "
-        f"no such number divides both {drawn.peers} and {drawn.count}: {fit} with {drawn.peers} peers. The setting "
-        "allow_exposure starts all the same, and says so in log, summary and report."
+        f"{drawn.sentence} Blocks of at least {smallest_block(config.collusion)} peers that are drawn together prevent "
+        f"that, but no such number divides both {drawn.peers} and {drawn.count}: {fit} with {drawn.peers} peers. "
+        "The setting allow_exposure starts all the same, and says so in log, summary and report."
     )
 
 
@@ -272,15 +268,9 @@ def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence
 def _certified(config: TrainConfig, design: Design, method: str) -> Certificate:
     """Examine one method; kept, because the run folder gets what the gate has computed."""
     # round 0 is the initial average
-    return Audit(_averaging(config, design, method)).certificate(
+    return Audit(averaging_of(config, method, design)).certificate(
         collusion=max(config.collusion, 1), rounds=config.rounds + 1
     )
-
-
-def _averaging(config: TrainConfig, design: Design, method: str) -> Averaging:
-    found = averaging(config, method, design)
-    assert found is not None  # noqa: S101 - private methods communicate
-    return found
 
 
 def _remark(config: TrainConfig) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from securedfl.designs import Design, best, randomized
@@ -15,7 +15,18 @@ from securedfl.learning.seeds import stream
 from securedfl.privacy.absence import Drawn
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.admm import AUTHORS
-from securedfl.protocols.protocol import LEAST_PEERS, Averaging, Protocol, by_name, design_for
+from securedfl.protocols.protocol import (
+    BUILT_IN,
+    GROUPED,
+    LEAST_PEERS,
+    PAPER,
+    PLAIN,
+    SHARES,
+    Averaging,
+    Protocol,
+    by_name,
+    design_for,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +38,7 @@ class Method:
     label
         As tables and figures call it.
     protocol
-        Gives the name of the averaging protocol for a configuration; None trains without communication.
+        Gives the averaging protocol, or its name, for a configuration; None trains without communication.
     adapt
         Gives the settings that this method averages with.
     baseline
@@ -59,14 +70,15 @@ def _as_published(config: TrainConfig) -> TrainConfig:
     )
 
 
+SECURED = "secured"
+"""The method whose protocol is a setting; that of real peers."""
+
 METHODS: dict[str, Method] = {
     "local": Method(label="Local-Only", protocol=None, baseline=True),
-    "fedavg": Method(label="FedAvg", protocol=lambda _config: "plain", baseline=True),
-    "paper": Method(
-        label="SecureD-FL (paper)", protocol=lambda _config: "paper", adapt=_as_published, as_published=True
-    ),
-    "secured": Method(label="SecureD-FL", protocol=lambda config: config.protocol),
-    "shares": Method(label="SecureD-FL shares", protocol=lambda _config: "shares"),
+    "fedavg": Method(label=PLAIN.label, protocol=lambda _config: PLAIN, baseline=True),
+    "paper": Method(label=PAPER.label, protocol=lambda _config: PAPER, adapt=_as_published, as_published=True),
+    SECURED: Method(label=GROUPED.label, protocol=lambda config: config.protocol),
+    "shares": Method(label=SHARES.label, protocol=lambda _config: SHARES),
 }
 """All methods by name; add an entry to add a method."""
 
@@ -79,6 +91,13 @@ def method(name: str) -> Method:
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     return METHODS[name]
+
+
+def main_method(names: Sequence[str]) -> str:
+    """Return the method that a run is about: the first that is neither baseline nor the paper's, else the last."""
+    own = [name for name in names if name not in METHODS or not METHODS[name].baseline]
+    new = [name for name in own if name not in METHODS or not METHODS[name].as_published]
+    return (new or own or names[-1:])[0]
 
 
 def protocol_of(config: TrainConfig, name: str) -> Protocol | None:
@@ -98,21 +117,36 @@ def _judged(config: TrainConfig) -> list[Protocol]:
     return own if any(row.in_groups for row in own) else _rows(config)
 
 
+MOST_MEMBERS = 2000
+"""Of a simulated average that is private: its messages grow with the square of the members."""
+
+
 def check_settings(config: TrainConfig) -> None:
-    """Refuse settings of protocols that no method of the run takes: they would do nothing, and say nothing."""
+    """Refuse settings of protocols that no method of the run takes: they would do nothing, and say nothing.
+
+    So many members that their messages cannot be passed are refused, too.
+    """
     rows = _rows(config)
-    taken = {option for row in rows for option in row.options}
-    for key in ("iterations", "finish", "rho", "bits", "range"):
-        if key not in taken and getattr(config, key) != TrainConfig.model_fields[key].default:
+    # collusion chooses the design, whether a protocol has such an option or not
+    left = {option for row in BUILT_IN.values() for option in row.options} - {"collusion"}
+    left -= {option for row in rows for option in row.options}
+    for key in TrainConfig.model_fields:
+        if key in left and getattr(config, key) != TrainConfig.model_fields[key].default:
             names = ", ".join(dict.fromkeys(row.name for row in rows)) or "none"
             raise ConfigError(f"{key} is set, but no protocol of this run takes it ({names}); leave it away")
+    if config.members > MOST_MEMBERS and any(row.in_groups for row in rows):
+        raise ConfigError(
+            f"{config.members} members of an average are too many for one process: messages grow with their square, "
+            f"and those of some rounds must be passed. Set peers_per_round to {MOST_MEMBERS} or fewer, or "
+            "compare without privacy (methods = local, fedavg)"
+        )
 
 
-def averaging(config: TrainConfig, name: str, design: Design) -> Averaging | None:
-    """Return what a method averages by, or None; a protocol takes those settings that are named like its options."""
+def averaging_of(config: TrainConfig, name: str, design: Design) -> Averaging:
+    """Return what a method averages by; a protocol takes those settings that are named like its options."""
     row = protocol_of(config, name)
     if row is None:
-        return None
+        raise ConfigError(f"the method {name!r} does not average; choose one that does")
     settings = method(name).adapt(config)
     values = {option: getattr(settings, option) for option in row.options if hasattr(settings, option)}
     if "rho" in values:
@@ -137,9 +171,7 @@ def bringing(
 
     With a plan of differential privacy the range of all rounds but the first follows from it.
     """
-    later = averaging(config, name, design)
-    assert later is not None  # noqa: S101 - for methods that communicate
-    first = later
+    first = later = averaging_of(config, name, design)
     if averages_differences(config, name) and set(FIRST) <= set(later.protocol.options):
         wide = {**FIRST, "range": max(FIRST["range"], config.range or 0.0)}
         first = later.protocol.on(design, seed=config.seed, **{**later.given, **wide})

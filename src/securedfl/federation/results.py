@@ -13,27 +13,16 @@ import numpy as np
 from securedfl.federation.algorithm3 import Round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, save_account
-from securedfl.federation.methods import METHODS, members, private
+from securedfl.federation.methods import METHODS, main_method, members
 from securedfl.federation.run_folder.card import write_card
 from securedfl.federation.run_folder.files import SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.metrics import Row, Tried
-from securedfl.federation.run_folder.model import main_method
-from securedfl.federation.run_folder.summary import (
-    Data,
-    DesignSummary,
-    MethodSummary,
-    Samples,
-    Summary,
-    read_data,
-    read_summary,
-    versions,
-    write_data,
-)
+from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.summary import Data, Samples, Summary, read_data, read_summary, write_data
 from securedfl.learning.training.task import Held, Score, Task
 from securedfl.parameters import Array
 from securedfl.privacy.absence import Absence
-from securedfl.privacy.run_certificate import to_plain
+from securedfl.privacy.ledger import Tried
 
 if TYPE_CHECKING:
     from securedfl.federation.simulated import SimulatedAverage
@@ -119,27 +108,11 @@ def leave_results(
     """Write summary, metrics.csv, data, certificate and ledger of what a run has reached; return the summary."""
     config, design, rows = folder.config, folder.design, folder.rows()
     certificates = save_account(folder.path, config, design, rows, absence, plans)
-    summary = Summary(
-        finished=finished,
-        dataset=config.subject,
-        peers=config.peers,
-        rounds=config.rounds,
-        seed=config.seed,
-        samples=samples,
-        methods={
-            method: MethodSummary.of(METHODS[method].label, [row for row in rows if row.method == method])
-            for method in config.methods
-        },
-        design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-        certificate=to_plain(certificates),
-        run_dir=str(folder.path),
-        versions=versions(),
-        config=config.to_dict(),
-    )
+    summary = Summary.of(folder.path, config, design, rows, certificates, samples=samples, finished=finished)
     if data is not None:
         write_data(folder.path, data)
     folder.finish(summary)
-    write_card(folder.path, summary, rows, main_method(config.methods, private(config)))
+    write_card(folder.path, summary, rows, main_method(config.methods))
     return summary
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, near
 
 RENAMED = {"partition": "dealing"}
 """Settings that had another name in older run folders."""
@@ -88,8 +87,7 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
         if key not in known:
             if RENAMED.get(key, "") in known:
                 raise ConfigError(f"{key!r} in {where} is called {RENAMED[key]!r} now; rename it")
-            near = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(sorted(known))}"
+            hint = near(key.replace("-", "_"), known, cutoff=0.5) or f"; known: {', '.join(sorted(known))}"
             raise ConfigError(f"unknown key {key!r} in {where}{hint}")
 
 

@@ -13,7 +13,7 @@ from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.protection import Keys, with_central_noise
 from securedfl.federation.budget.task import keys_of
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import METHODS, averages_differences, averaging, bringing, members, passes_messages
+from securedfl.federation.methods import METHODS, averages_differences, bringing, members, passes_messages, protocol_of
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
 from securedfl.learning.training.task import Score
 from securedfl.learning.training.team import Report, Team
@@ -280,7 +280,7 @@ def aggregation_of(
     plan
         Of differential privacy, if there is one.
     """
-    if averaging(config, method, design) is None:
+    if protocol_of(config, method) is None:
         return None
 
     def draws(round: int) -> Draws | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, pass_gate, save_certificate, settle
-from securedfl.federation.methods import averaging, check_settings, members, private
+from securedfl.federation.methods import averaging_of, check_settings, main_method, members, protocol_of
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
 from securedfl.federation.run_folder import checkpoint as checkpoints
@@ -28,11 +28,12 @@ from securedfl.federation.run_folder.files import read_config, updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.live import simulated
 from securedfl.federation.run_folder.metrics import Row
-from securedfl.federation.run_folder.model import About, main_method, model_file, personal_parts, save_model
+from securedfl.federation.run_folder.model import About, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.simulated import (
     Aggregation,
+    SecureAggregation,
     SimulatedAverage,
     SimulatedPeers,
     aggregation_of,
@@ -102,8 +103,9 @@ def train(
     check_privacy(config)
     config, design = settle(config)
     for method in config.methods:
-        # options that make no average are an error before anything is read or written
-        averaging(config, method, design)
+        if protocol_of(config, method) is not None:
+            # options that make no average are an error before anything is read or written
+            averaging_of(config, method, design)
     made = task_of(config, app, observer.preparing)
     config = chosen_by(made, config)
     task, plans = planned(config, made, design)
@@ -232,12 +234,7 @@ def _train_method(
     peers = SimulatedPeers(team, averaged, observer.peers_trained, drawn_in(config), private=_stepping(plan))
     before = [] if point is None else [row for row in folder.rows() if row.method == method]
     if point is not None:
-        if point.parameters.shape[1] != team.schema.size or len(point.states) != config.peers:
-            raise RunFolderError(f"the checkpoint of {method} in {folder.path} is for another model")
-        team.restore(point.parameters, point.states)
-        if aggregation is not None:
-            held = team.parameters[0] if point.held is None else point.held
-            aggregation.restore(held, point.residuals, sent=_last_sent(before))
+        _restore(point, folder, team, aggregation, before)
     observer.method_started(method, after)
     # where all hold the same model, one is scored for all
     same = aggregation is not None and not config.local
@@ -279,9 +276,17 @@ def _stepping(plan: Plan | None) -> bool:
     return plan is not None and plan.unit == "record"
 
 
-def _last_sent(rows: Iterable[Row]) -> float:
-    """Return how many bytes a peer sent in the last round whose messages were passed, where they are not in all."""
-    return next((row.bytes_per_peer for row in reversed(list(rows)) if row.round and row.messages), 0.0)
+def _restore(
+    point: Checkpoint, folder: RunFolder, team: Team, aggregation: SecureAggregation | None, before: Sequence[Row]
+) -> None:
+    """Go on where a method was stopped, after the rows that it wrote before."""
+    if point.parameters.shape[1] != team.schema.size or len(point.states) != folder.config.peers:
+        raise RunFolderError(f"the checkpoint of {point.method} in {folder.path} is for another model")
+    team.restore(point.parameters, point.states)
+    if aggregation is not None:
+        # of the last round whose messages were passed, where they are not in all
+        sent = next((row.bytes_per_peer for row in reversed(before) if row.round and row.messages), 0.0)
+        aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals, sent)
 
 
 def _on_all(team: Team, task: Task) -> tuple[float, ...] | None:
@@ -294,7 +299,7 @@ def _leave_model(folder: RunFolder, task: Task, team: Team, method: str, round: 
     """Write the common model by name; return what of it stays with each peer."""
     config, homes = folder.config, team.homes()
     about = About.of(method=method, round=round, recipe=task.recipe, personal=personal_parts(homes))
-    path = model_file(folder.path, method, main_method(config.methods, private(config)))
+    path = model_file(folder.path, method, main_method(config.methods))
     save_model(path, team.whole(0), about)
     return homes
 

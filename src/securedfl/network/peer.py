@@ -21,10 +21,11 @@ import numpy as np
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.entries import Ask
-from securedfl.network.data.averages import Averaged, RunEndedError, Tried, attempts_of, check_own, members_of
+from securedfl.network.data.averages import Averaged, RunEndedError, attempts_of, check_own, members_of
 from securedfl.network.progress import PeerSettings, Progress, Task
 from securedfl.network.shell import Shell, Told
 from securedfl.network.wire.links import Links
+from securedfl.privacy.ledger import Tried
 from securedfl.protocols.steps import Array
 
 
@@ -131,8 +132,14 @@ class Peer:
 
     def _outcome(self, round: int) -> Averaged:
         """Wait until a round is over here, and tell what came of it."""
+
+        def over(now: Progress) -> bool:
+            if now.state.round == round:
+                self.settings.check(now.state)
+            return now.done or (now.task is not None and now.task.round > round)
+
         began = time.monotonic()
-        now = self._until(lambda now: now.done or (now.task is not None and now.task.round > round))
+        now = self._until(over)
         self._shell.updates.pop(round, None)
         last = now.state.round - 1 if now.task is None or now.task.round <= round else now.task.round - 1
         model, entries, vector = now.applied, self._shell.entries(last), self.model()

@@ -34,6 +34,8 @@ class PeerSettings:
         What the federation's files say, by name; peers compare it when they meet.
     listen, relays, proxy
         As for `Links`.
+    check
+        Looked at while an average is waited for, whenever the log goes on: raises why that cannot be.
     draws
         For tests: gives the draw for a round and the chunk that starts at an offset; by default cryptographic masks.
     """
@@ -49,6 +51,7 @@ class PeerSettings:
     listen: str | None = None
     relays: Sequence[Member] = ()
     proxy: str | None = None
+    check: Callable[[State], None] = lambda _state: None
     draws: Callable[[int, int], Draw] | None = None
 
 

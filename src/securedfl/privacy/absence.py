@@ -19,6 +19,14 @@ Policy = Literal["blocks", "wait", "go on"]
 Members = frozenset[int]
 
 
+def smallest_block(collusion: int) -> int:
+    """Return the fewest peers whose total may be told: two of them are honest, whoever is curious.
+
+    A member knows its own update, also where nobody is expected to be curious.
+    """
+    return max(collusion, 1) + 2
+
+
 @dataclass(frozen=True, kw_only=True)
 class Absence:
     """What a federation does when peers are missing.
@@ -43,8 +51,7 @@ class Absence:
 
         A protocol that needs all peers waits for them.
         """
-        # a member of a block knows its own update, also where nobody is expected to be curious
-        block = max(collusion, 1) + 2
+        block = smallest_block(collusion)
         if not can_lose:
             return cls(policy="wait", block=block, window=window)
         return cls(policy=policy or ("blocks" if peers > 2 * block else "go on"), block=block, window=window)
@@ -133,7 +140,7 @@ class Drawn:
     @classmethod
     def chosen(cls, peers: int, count: int, *, collusion: int) -> Drawn:
         """Return a drawing of the smallest blocks with two honest peers at least; peer by peer, if none divide both."""
-        fitting = (size for size in range(max(collusion, 1) + 2, count + 1) if peers % size == 0 == count % size)
+        fitting = (size for size in range(smallest_block(collusion), count + 1) if peers % size == 0 == count % size)
         return cls(peers=peers, count=count, block=next(fitting, 1))
 
     def members(self, random: np.random.Generator) -> tuple[int, ...]:
@@ -143,7 +150,7 @@ class Drawn:
 
     def fitting(self, collusion: int) -> list[int]:
         """Return the numbers of peers per round that can be drawn in blocks, nearest first."""
-        least, below = max(collusion, 1) + 2, range(1, self.peers)
+        least, below = smallest_block(collusion), range(1, self.peers)
         found = [k for k in below if Drawn.chosen(self.peers, k, collusion=collusion).block >= least]
         return sorted(found, key=lambda k: (abs(k - self.count), k))
 
@@ -158,7 +165,8 @@ class Drawn:
             )
         return (
             f"Every round draws {self.count} of {self.peers} peers in fixed blocks of {self.block}, so totals of rounds"
-            " with different members give sums of whole blocks, even if updates stood still. Who is drawn is no secret."
+            " with different members give sums of whole blocks, even if updates stood still. Who is drawn is no"
+            " secret, so that drawing makes nothing more private."
         )
 
 

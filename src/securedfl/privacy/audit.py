@@ -26,7 +26,7 @@ from securedfl.privacy.symbolic.forms import exactly
 from securedfl.privacy.symbolic.view import Knowledge, View, observe
 from securedfl.protocols.field import PRIMES
 from securedfl.protocols.protocol import Averaging
-from securedfl.protocols.steps import Options
+from securedfl.protocols.steps import Options, PeerProtocol
 
 LIMIT, EFFORT = 20_000, 900
 """How many coalitions are examined on symbols: all up to the limit, else about as many as the effort."""
@@ -86,12 +86,15 @@ class Audit:
         name, content = self.averaging.protocol.name, self.averaging.design.hash
         return PrimeField.chosen_by(f"{name} {sorted(self.options.items())} {self.n} {content}")
 
-    def view(self, round: int = 0) -> View:
-        """Run the protocol on symbols."""
+    def on_symbols(self, round: int = 0) -> PeerProtocol:
+        """Return the protocol as it runs on symbols."""
         row = self.averaging.protocol
         options = exact_options({**self.averaging.options, **row.symbolic})
-        call = partial(row.generator, design=self.averaging.design, round=round, **options)
-        return observe(call, self.n, coordinates=self.places, ring=self.ring)
+        return partial(row.generator, design=self.averaging.design, round=round, **options)
+
+    def view(self, round: int = 0) -> View:
+        """Run the protocol on symbols."""
+        return observe(self.on_symbols(round), self.n, coordinates=self.places, ring=self.ring)
 
     def learns(self, coalition: tuple[int, ...], round: int = 0) -> Knowledge:
         """Return what one coalition learns in a round."""

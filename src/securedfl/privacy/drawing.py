@@ -6,10 +6,11 @@ from html import escape
 
 import numpy as np
 
-from securedfl.designs.coalition_search import EXPOSED, PARTIAL, Levels
+from securedfl.designs.coalition_search import EXPOSED, PARTIAL, TOTAL, Levels
+from securedfl.svg import ticks
 
-_COLOURS = {0: "#d7e8dc", PARTIAL: "#f2c46d", EXPOSED: "#c8423b"}
-_NAMES = {0: "only the total", PARTIAL: "functions of several peers", EXPOSED: "its parameters"}
+_COLOURS = {TOTAL: "#d7e8dc", PARTIAL: "#f2c46d", EXPOSED: "#c8423b"}
+_NAMES = {TOTAL: "only the total", PARTIAL: "functions of several peers", EXPOSED: "its parameters"}
 _MOST_LABELS = 15
 _MOST_CELLS = 150
 _SIDE = 300
@@ -50,8 +51,7 @@ def exposure_svg(levels: Levels, title: str = "Who can learn about whom", *, col
                 + (f"<title>{about}</title>" if gap else "")
                 + "</rect>"
             )
-    step = next(each for each in (1, 2, 5, 10, 20, 50) if len(shown) <= each * _MOST_LABELS)
-    for i in range(0, len(shown), step):
+    for i in ticks(len(shown), _MOST_LABELS):
         middle = (i + 0.5) * cell
         parts.append(
             f'<text x="{left + middle:.1f}" y="{top - 8}" text-anchor="middle" font-size="11" fill="currentColor">'

@@ -26,6 +26,27 @@ _MOST_COALITIONS = 100
 """How many coalitions are tried on all rounds together; those among the fewest peers first."""
 
 
+@dataclass(frozen=True)
+class Tried:
+    """One attempt at the average of a round, as logs and metrics tell it: who was in it, and what may have been seen.
+
+    Attributes
+    ----------
+    epoch, attempt
+        How many attempts of the round were opened before, and the attempt's number.
+    members
+        Who took part.
+    opened
+        Whether sums of it may have been seen: the roster committed to it. Before that nothing is sent but masked
+        shares.
+    """
+
+    epoch: int
+    attempt: int
+    members: tuple[int, ...]
+    opened: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
     """One average that was begun, in a round of federated learning, which decides the partitions.

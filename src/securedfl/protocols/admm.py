@@ -114,31 +114,36 @@ def paper(
     _check_rounding(schedule, iterations, w)
     n = design.n
     u, z = draw(w), np.zeros(1, dtype=w.dtype)
-    u *= 1 / schedule[0]  # u = lam/rho, the scaled dual variable
-    for i, at in enumerate(turns(round, iterations)):
+    # u = lam/rho, the scaled dual variable
+    u *= 1 / schedule[0]
+    for i, at in enumerate(design.turns(round, iterations)):
         pi, g = design.partition(at), design.group(me, at)
         c, q = factors(schedule[i])
 
-        y = w + u  # y = x + lam/rho = c (w + lam/rho) + q z, with x from the x minimisation
+        # y = x + lam/rho = c (w + lam/rho) + q z, with x from the x minimisation
+        y = w + u
         y *= c
         y += q * z
         received = yield {v: y for v in g if v != me}
+        # partial z sum
         z_g = total([y if v == me else received[v] for v in g])
-        z_g /= n  # partial z sum
-
+        z_g /= n
         sums = {g: z_g}
         if len(pi) > 1:
             received = yield relay(me, g, pi, z_g)
             sums |= collect(me, g, pi, received)
-        z_before, z = z, total([sums[h] for h in pi])  # final z sum
+        # final z sum
+        z_before, z = z, total([sums[h] for h in pi])
 
         if i + 1 < iterations:
-            u = y - z  # lam + rho (x - z) = rho (y - z)
+            # lam + rho (x - z) = rho (y - z)
+            u = y - z
             if schedule[i] != schedule[i + 1]:
                 u *= schedule[i] / schedule[i + 1]
 
     if finish == "exact":
-        z = z - q * z_before  # z - mean = q (z_before - mean) is an equality: solve it for the mean
+        # z - mean = q (z_before - mean) is an equality: solve it for the mean
+        z = z - q * z_before
         z *= 1 / c
     return z
 
@@ -170,11 +175,6 @@ def check_iterations(iterations: Any, *, least: int) -> None:
     if iterations < least:
         one = ' (the protocol "paper" takes one with finish = "literal")' if iterations == 1 else ""
         raise ConfigError(f"{iterations} iterations are too few: at least {least} give the average{one}")
-
-
-def turns(round: int, iterations: int) -> list[int]:
-    """Return the partitions of a round's iterations: each round goes on where the one before ended."""
-    return [round * iterations + i for i in range(iterations)]
 
 
 def _check_rounding(schedule: Schedule, iterations: int, w: Array) -> None:

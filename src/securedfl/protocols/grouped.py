@@ -9,7 +9,7 @@ uniformly random, whatever the parameters are (docs/mathematics/protocols.md). N
 from __future__ import annotations
 
 from securedfl.designs.design import Design
-from securedfl.protocols.admm import check_iterations, collect, relay, turns
+from securedfl.protocols.admm import check_iterations, collect, relay
 from securedfl.protocols.field import once
 from securedfl.protocols.fixedpoint import FieldCodec, FieldPoint, codec_of
 from securedfl.protocols.randomness import secret_uniform
@@ -41,14 +41,16 @@ def grouped(
     """
     code: FieldCodec = codec_of(codec, FieldPoint, bits=bits, range=range)
     field, n = code.field(w), design.n
-    x = code.encode(w, n)
-    # u = lam / rho, the scaled dual variable; no z yet
-    u, z, sum_z, before = field.uniform(draw, x), x, x, x
-    for i, at in enumerate(turns(round, iterations)):
+    like, w = w, code.encode(w, n)
+    # u = lam / rho, the scaled dual variable
+    u = field.uniform(draw, w)
+    # z^0 = 0 adds nothing: these are set in the first iteration
+    z = sum_z = before = w
+    for i, at in enumerate(design.turns(round, iterations)):
         pi, g = design.partition(at), design.group(me, at)
 
         # y = x + lam/rho = c (w + lam/rho) + q z, with x from the x minimisation
-        y = field.add(x, u)
+        y = field.add(w, u)
         y = field.add(y, y, out=y)
         if i:
             y = field.subtract(y, z, out=y)
@@ -68,9 +70,9 @@ def grouped(
 
     def mean() -> Array:
         # z - mean = q (z_before - mean) is an equality: solve it for n times the mean
-        return code.decode(field.divide(field.add(sum_z, before), 2), n, w)
+        return code.decode(field.divide(field.add(sum_z, before), 2), n, like)
 
-    return once((code, n, w.dtype), mean, sum_z, before)
+    return once((code, n, like.dtype), mean, sum_z, before)
 
 
 def settle(_design: Design, options: Options) -> Settled:

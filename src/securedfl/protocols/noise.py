@@ -12,7 +12,7 @@ tail that is cut off and the rounding of the probabilities themselves; `distance
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -136,7 +136,7 @@ def bound_of(variance: float) -> int:
         # log E exp(s X) = v (cosh s - 1), smallest at s = asinh(t / v)
         return variance * (math.sqrt(1 + (t / variance) ** 2) - 1) - t * math.asinh(t / variance) + math.log(2)
 
-    return _smallest(lambda t: tail(t) <= math.log(TAIL))
+    return 1 + bisect_left(range(1, 2**62), True, key=lambda t: tail(t) <= math.log(TAIL))
 
 
 def probabilities(variance: float, bound: int) -> list[int]:
@@ -181,13 +181,3 @@ def _alias(
     padded = np.zeros(slots, dtype=np.int32)
     padded[: len(values)] = values
     return padded, padded[np.array(other)], [min(share, size) for share in shares]
-
-
-def _smallest(holds: Callable[[int], bool]) -> int:
-    low, high = 0, 1
-    while not holds(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high

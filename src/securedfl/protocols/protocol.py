@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from securedfl.designs.best import GroupSize, Make, best_design, nearest
 from securedfl.designs.coalition_search import Labels
-from securedfl.designs.coalitions import rotation, used
 from securedfl.designs.design import Design
 from securedfl.designs.known import best
 from securedfl.errors import ConfigError, DesignError, unknown
@@ -27,6 +26,7 @@ from securedfl.protocols.grouped import settle as settle_grouped
 from securedfl.protocols.plain import plain
 from securedfl.protocols.shares import shares as sharing
 from securedfl.protocols.shares.resilient import resilient
+from securedfl.protocols.shares.shares import DEFAULT_COLLUSION
 from securedfl.protocols.steps import Array, Draw, Options, Settled, Steps
 
 Masks = Literal["perfect", "bounded", "none"]
@@ -38,9 +38,6 @@ Arithmetic = Literal["reals", "ring", "field"]
 
 PLUGINS = "securedfl.protocols"
 """The group of entry points that announces further protocols."""
-
-DEFAULT_COLLUSION = 1
-"""Without a wish, one curious peer learns nothing but the total."""
 
 LEAST_PEERS = 3
 """A total over two peers gives each the other's parameters."""
@@ -187,11 +184,11 @@ class Averaging:
     def rotation(self) -> int | None:
         """After how many rounds the same partitions come again; None if that is not known."""
         used = self.settled.partitions
-        return None if used is None else rotation(self.design, used)
+        return None if used is None else self.design.rotation(used)
 
     def used(self, round: int) -> Labels:
         """Return the groups of the partitions in use in a round; none if that is not known."""
-        return used(self.design, self.settled.partitions or 0, round)
+        return self.design.used(round, self.settled.partitions or 0)
 
     def at(self, round: int) -> Averaging:
         """Return the same for another round."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from securedfl.errors import MissingDependencyError
+from securedfl.errors import needing
 from securedfl.federation.methods import label
 from securedfl.reporting.methods import Look, looks
 from securedfl.reporting.units import data_size, duration, power_of_ten
@@ -59,12 +59,8 @@ _ABOVE: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "border
 @contextmanager
 def style() -> Iterator[None]:
     """Apply the project's figure style, and nothing of the user's own matplotlib settings."""
-    try:
+    with needing("figures"):
         import matplotlib
-    except ImportError:
-        raise MissingDependencyError(
-            "figures need matplotlib; install it with: pip install 'securedfl[learn]'"
-        ) from None
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         # The keys are literal types in some versions only.

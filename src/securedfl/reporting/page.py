@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from securedfl.errors import MissingDependencyError
+from securedfl.errors import needing
 from securedfl.reporting.figures import GRID, INK
 from securedfl.reporting.methods import palette
 from securedfl.reporting.svg import inline_svg
@@ -81,10 +81,8 @@ def render(template: str, page: Page, *, package: str = "securedfl.reporting", *
 
 def rendered(template: str, *, package: str = "securedfl.reporting", **values: object) -> str:
     """Return what a template makes of some values; without jinja2 that is an error that says how to get it."""
-    try:
+    with needing("reports"):
         import jinja2
-    except ImportError:
-        raise MissingDependencyError("reports need jinja2; install it with: pip install 'securedfl[learn]'") from None
     places = dict.fromkeys((package, "securedfl.reporting"))
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(place) for place in places]),

@@ -244,3 +244,27 @@ def test_votes_prove_no_other_entries_and_no_other_voters(stretched, entry):
     assert (late.state.length, late.refused) == (1, {0: 1})
     with pytest.raises(RunFolderError, match="entry 1"):
         core(2, forged)
+
+
+def test_a_log_proves_itself_to_others_whoever_handed_it_over(stretched):
+    """A liar hands over entries with votes in other places than at the end of a stretch."""
+    bare = Decided(3, stretched[3].entry, ())
+    late = heard(*stretched[:3], bare, *stretched[4:])
+    assert (late.state.length, late.refused) == (1, {0: 1})
+    later = heard(*late.log, *stretched[1:])
+    assert later.state.length == len(stretched)
+    for start in range(len(stretched)):
+        assert any(one.votes for one in later.log[start : start + Core.stretch])
+
+
+def test_a_log_is_a_sequence_that_keeps_little(stretched):
+    entries = list(stretched)
+    assert len(entries) == len(stretched) == 8
+    assert [stretched[k] for k in range(-8, 8)] == entries * 2
+    assert list(reversed(stretched)) == entries[::-1]
+    for start in range(-9, 10):
+        assert list(stretched[start:]) == entries[start:]
+        for stop in range(-9, 10):
+            assert list(stretched[start:stop]) == entries[start:stop]
+    with pytest.raises(IndexError):
+        stretched[8]

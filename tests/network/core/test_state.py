@@ -205,3 +205,18 @@ def test_states_with_another_past_differ():
     other = after(Move(0, "b"))
     assert one.roster == other.roster
     assert one.past != other.past
+
+
+def test_of_old_rounds_the_state_keeps_only_how_often_each_weight_came():
+    rules = Rules(window=2, weigh=lambda round, members: round and min(map(len, members)))
+    state, sizes = after(rules=rules), list[int]()
+    for round in range(40):
+        members = (ALL, ALL[:4], ALL[1:])[round % 3]
+        for entry in (Begin(round, 0, members), Commit(round, 0), Abandon(round, 0), Begin(round, 1, members)):
+            state = reduce(state, entry, rules)
+        state = reduce(reduce(state, Commit(round, 1), rules), Done(round, 1, b"r"), rules)
+        sizes.append(len(state.opened) + len(state.weights))
+    assert max(sizes[5:]) == sizes[5]
+    # round 0 weighs nothing, and rounds 38 and 39 are in the window
+    assert state.weights == ((4, 25), (5, 12))
+    assert [round for round, _ in state.opened] == [38, 39]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Abandon, Begin, Commit, Done, End, Entry, Remove, Void
+from securedfl.network.core.entries import Abandon, Begin, Commit, Done, End, Entry, Remove, Void, Voting
 from securedfl.network.core.messages import (
     PRECOMMIT,
     PREVOTE,
@@ -67,7 +67,7 @@ class Liar:
             case "status":
                 return replace(message, statuses=tuple(self._other_status(status) for status in message.statuses))
             case "decided":
-                return replace(message, decided=self._forged())
+                return replace(message, decided=self._forged() if self._rng.random() < 0.5 else self._bare())
             case "proposal" | "polka":
                 return replace(message, proposals=(self._proposal(polka=lie == "polka"),))
             case "other's vote":
@@ -105,7 +105,7 @@ class Liar:
         """Votes of both kinds, for what is proposed and for nothing, in this ballot and far ahead."""
         core = self._site.core
         assert core is not None
-        ballot = core.consensus.ballot + self._rng.choice((0, 0, 1, 1000))
+        ballot = core.consensus.ballot + self._rng.choice((0, 0, 1, self._rng.randrange(2, 100)))
         value = self._rng.choice((b"", self._value()))
         votes = (Vote(self._site.number, core.state.length, ballot, kind, value) for kind in (PREVOTE, PRECOMMIT))
         return tuple(self._sign_vote(vote) for vote in votes)
@@ -145,16 +145,32 @@ class Liar:
         after = self._sign_vote(Vote(self._site.number, index + 1, 0, PRECOMMIT, value))
         return Decided(index, entry, ()), Decided(index + 1, self._entry(), (after,) * len(others))
 
+    def _bare(self) -> tuple[Decided, ...]:
+        """True entries with as few votes as prove them, so that whoever takes them can prove less to others."""
+        core = self._site.core
+        assert core is not None
+        found = core.log[self._rng.randrange(core.state.length + 1) :][: self._rng.randrange(1, 12)]
+        kept = [one if isinstance(one.entry, Voting) else replace(one, votes=()) for one in found[:-1]]
+        return (*kept, *found[-1:])
+
     def _proposal(self, *, polka: bool) -> Proposal:
         core = self._site.core
         assert core is not None
-        ballot = core.consensus.ballot + self._rng.choice((0, 0, 1, 2))
+        ballot = core.consensus.ballot + self._rng.choice((0, 0, 1, 2, self._turn()))
         made = Proposal(self._site.number, core.state.length, ballot, self._entry())
         if polka:
             valid = max(0, ballot - 1)
             vote = Vote(self._site.number, core.state.length, valid, PREVOTE, core.value(made.entry))
             made = replace(made, valid=valid, polka=(self._sign_vote(vote),) * core.consensus.quorum)
         return replace(made, signature=self._signed(made))
+
+    def _turn(self) -> int:
+        """In how many ballots it will be its turn to propose, some time."""
+        core = self._site.core
+        assert core is not None
+        voters, now = core.consensus.voters, core.state.length + core.consensus.ballot
+        place = voters.index(self._site.number) if self._site.number in voters else 0
+        return (place - now) % len(voters) + len(voters) * self._rng.randrange(30)
 
     def _other_status(self, status: Status) -> Status:
         """Lies about what it did; the sequence is that of the true status, so that only one of the two counts."""

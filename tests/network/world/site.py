@@ -105,7 +105,7 @@ class Site:
             disk.rewrite(self.core.log)
         self.process += 1
         self._wake = None
-        self._seen = 0 if not self.core.log else len(self.core.log)
+        self._seen = self.core.state.length
         if not self.lies:
             world.checks.grown(self, self.core, 0)
         world.tell(f"peer {self.number} starts, {self.where}")
@@ -146,10 +146,10 @@ class Site:
         if core is None:
             return
         actions = core.step(event, self.clock)
-        if len(core.log) > self._seen:
+        if core.state.length > self._seen:
             if not self.lies:
                 self.world.checks.grown(self, core, self._seen)
-            self._seen, self.world.changed = len(core.log), True
+            self._seen, self.world.changed = core.state.length, True
         try:
             for action in actions:
                 self._do(action)

@@ -109,8 +109,8 @@ def nobody_fetches(patch):
 def bare_entries_believed(patch):
     made = Proofs.run
 
-    def believed(proofs, entries):
-        return entries[:1] if not entries[0].votes else made(proofs, entries)
+    def believed(proofs, entries, stretch):
+        return entries[:1] if not entries[0].votes else made(proofs, entries, stretch)
 
     patch.setattr(Proofs, "run", believed)
 
@@ -131,7 +131,9 @@ BROKEN = {
     never_abandoned: {"stuck"},
     ballots_never_end: {"stuck"},
     nobody_fetches: {"stuck"},
-    bare_entries_believed: {"too few votes", "fork", "stuck", "two outcomes", "not agreed", "opened too early"},
+    bare_entries_believed: {
+        *("too few votes", "fork", "stuck", "two outcomes", "not agreed", "opened too early", "ConfigError"),
+    },
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.network.world.runs import options, run, run_seed, shrink
@@ -74,6 +76,15 @@ def test_a_lost_update_and_a_peer_gone_for_good_end_the_round_that_needs_both():
 def test_a_liar_that_names_several_state_folders_does_not_keep_others_from_going_on(seed):
     """Before the first entry; and later, once it comes with an empty folder, where the protocol needs everybody."""
     outcome = run_seed(seed)
+    assert not outcome.kind, outcome.what
+
+
+@pytest.mark.parametrize("seed", [271, 276, 600])
+def test_who_went_on_with_the_votes_of_a_liar_leads_others_on_when_the_liar_lost_its_disk(seed):
+    """The schedule of 1014138 in other weather, in which a core that forgets why it went on is stuck."""
+    schedule = draw(1014138)
+    faults = tuple(schedule.faults[place] for place in (0, 1, 2, 4, 5))
+    outcome = run(replace(schedule, seed=seed, faults=faults, rounds=1))
     assert not outcome.kind, outcome.what
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from securedfl.designs import best
-from securedfl.designs.coalitions import components, used
+from securedfl.designs.coalitions import components
 from securedfl.protocols.shares.layout import layout_for
 from securedfl.protocols.shares.shares import shares
 from securedfl.simulation import run
@@ -33,7 +33,7 @@ def theorem(design, used, coalition):
 @cache
 def owners_of(design, strength, size, k):
     """Return who owns coordinate k of the shares of each peer."""
-    layout = layout_for(design, 0, strength, size)
+    layout = layout_for(design, design.turns(0, strength), size)
     return [
         [v for g in layout.groups[u].values() for v in g for a, b in [layout.slice_of(g, v)] if a <= k < b]
         for u in range(design.n)
@@ -42,7 +42,7 @@ def owners_of(design, strength, size, k):
 
 def refined(design, strength, size, coalition, k):
     """What slices and segments leave of it at coordinate k: only owners see shares, only the segment's owner sums."""
-    layout, owners = layout_for(design, 0, strength, size), owners_of(design, strength, size, k)
+    layout, owners = layout_for(design, design.turns(0, strength), size), owners_of(design, strength, size, k)
     honest = [u for u in range(design.n) if u not in coalition]
     if not any(a <= k < b for u in coalition for a, b in [layout.reduction.segments[u]]):
         return [honest, *([u] for u in honest if set(owners[u]) <= set(coalition))]
@@ -100,7 +100,7 @@ def test_components_agree_with_the_theorem():
     for n, s, m in [(9, 3, 3), (9, 3, 4), (10, 3, 2), (7, 3, 2), (11, 2, 4)]:
         design = best(n, s, 0)
         for coalition in all_coalitions(n, range(1, 4)):
-            found = {frozenset(c) for c in components(used(design, m), coalition)}
+            found = {frozenset(c) for c in components(design.used(0, m), coalition)}
             assert found == {frozenset(c) for c in theorem(design, range(m), coalition)}
 
 

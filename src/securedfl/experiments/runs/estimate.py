@@ -86,7 +86,7 @@ def estimate(
 def measured(config: TrainConfig) -> RoundTime:
     """Measure a round here, with this data: batches of the largest peer, a score, one average of each method."""
     # Late, because torch takes seconds.
-    from securedfl.federation.methods import averaging, choose_design
+    from securedfl.federation.methods import averaging_of, choose_design, protocol_of
     from securedfl.federation.task import make_task
     from securedfl.learning.training.trainer import one_thread
     from securedfl.learning.training.worker_count import cores, quickest, speed
@@ -103,10 +103,11 @@ def measured(config: TrainConfig) -> RoundTime:
     alone = task.seconds()
     wanted = config.workers
     workers = quickest(alone * config.rounds, min(cores(), task.peers)) if wanted == "auto" else int(wanted)
-    averages = {}
+    averages = dict.fromkeys(config.methods, 0.0)
     for method in config.methods:
-        protocol = averaging(config, method, design)
-        averages[method] = 0.0 if protocol is None else _seconds(partial(run, protocol.at(1), [row] * config.peers))
+        if protocol_of(config, method) is not None:
+            chosen = averaging_of(config, method, design).at(1)
+            averages[method] = _seconds(partial(run, chosen, [row] * config.peers))
     return RoundTime(
         train=alone / speed(workers),
         score=score / min(TESTS, len(x)) * len(x) / speed(workers),

@@ -15,12 +15,12 @@ from securedfl.errors import RunFolderError
 from securedfl.experiments import paper
 from securedfl.experiments.presets import Preset, scaled_in_words
 from securedfl.experiments.runs.training import RUNS, settings
-from securedfl.experiments.statistics.paired import Difference, Pair, compare
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.run_folder.correctness import Correct, Which, read_correct
 from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.learning.training.task import Initial
+from securedfl.sureness import Difference, Pair, compare
 
 
 @dataclass(frozen=True)
@@ -191,11 +191,12 @@ def cells(preset: Preset, out: Path, *, method: str | None = None) -> list[tuple
     """Return the cells of an experiment in a folder, each with its runs; only those that have finished a method."""
     groups: dict[tuple[Any, ...], list[FoundRun]] = {}
     for run in find(preset, out):
-        config = run.config
         if method is None or method in run.curves:
-            key = (config.dataset, config.peers, config.initial, config.rounds, config.fraction, config.width)
-            groups.setdefault(key, []).append(run)
-    return [(_cell(group), group) for group in groups.values()]
+            groups.setdefault(tuple(_common(run).values()), []).append(run)
+    return [
+        (Cell(**_common(group[0]), seeds=sorted({run.config.seed for run in group})), group)
+        for group in groups.values()
+    ]
 
 
 def differences(pairs: Iterable[tuple[FoundRun, str, FoundRun, str]], which: Which) -> Difference | None:
@@ -208,7 +209,7 @@ def differences(pairs: Iterable[tuple[FoundRun, str, FoundRun, str]], which: Whi
         one, other = first_run.correct(first, which), second_run.correct(second, which)
         if one is None or other is None or not np.array_equal(one.tested.samples, other.tested.samples):
             return None
-        found.append(Pair.of(one.right, other.right, one.tested.users))
+        found.append(Pair.of(one.right, other.right, one.tested.users, one.tested.samples))
     return compare(found) if found else None
 
 
@@ -234,18 +235,11 @@ def _belongs(config: TrainConfig, preset: Preset, variant: str) -> bool:
     return not config.changed_from(TrainConfig.resolve(values))
 
 
-def _cell(runs: Sequence[FoundRun]) -> Cell:
-    config = runs[0].config
-    return Cell(
-        dataset=config.dataset,
-        peers=config.peers,
-        scaled=runs[0].scaled,
-        rounds=config.rounds,
-        users=config.fraction,
-        width=config.width,
-        seeds=sorted({run.config.seed for run in runs}),
-        initial=config.initial,
-    )
+def _common(run: FoundRun) -> dict[str, Any]:
+    """Return what all runs of a cell have in common."""
+    config = run.config
+    size = {"scaled": run.scaled, "rounds": config.rounds, "users": config.fraction, "width": config.width}
+    return {"dataset": config.dataset, "peers": config.peers, "initial": config.initial, **size}
 
 
 def _read(folder: Path, config: TrainConfig, preset: Preset) -> FoundRun:

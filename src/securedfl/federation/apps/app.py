@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import random
 import re
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.errors import AppError, ConfigError
+from securedfl.errors import AppError, ConfigError, near
 from securedfl.federation.apps.failures import Where
 from securedfl.federation.settings import check_keys
 
@@ -170,7 +169,7 @@ class Entry:
 
     def at(self, settings: Mapping[str, Any]) -> Where:
         """Return where the app of a peer is, for errors."""
-        return Where(self.name, str(settings.get("name", "")))
+        return Where(self.name, str(settings.get("name", "")), settings)
 
 
 def find(entry: str, folder: Path) -> Make:
@@ -196,11 +195,10 @@ def find(entry: str, folder: Path) -> Make:
     found = getattr(module, function, None)
     if found is None:
         known = [name for name, value in vars(module).items() if callable(value)]
-        near = difflib.get_close_matches(function, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "name one that it has"
+        hint = near(function, known) or "; name one that it has"
         if "<" in function:
-            hint = "a function within another has no name to import it by; hand it over as app="
-        raise ConfigError(f"cannot load the entry point {entry}: {module_name} has no function {function!r}; {hint}")
+            hint = "; a function within another has no name to import it by; hand it over as app="
+        raise ConfigError(f"cannot load the entry point {entry}: {module_name} has no function {function!r}{hint}")
     if not callable(found):
         raise ConfigError(f"the entry point {entry} must be a function, not a {type(found).__name__}")
     return found  # type: ignore[no-any-return]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from securedfl.errors import AppError, SecuredFLError
 
@@ -20,10 +22,11 @@ MOST_FRAMES = 10
 
 @dataclass(frozen=True)
 class Where:
-    """Whose app it is: where it comes from, and the peer that it was made for."""
+    """Whose app it is: where it comes from, the peer that it was made for, and the settings that it was made with."""
 
     entry: str = "the app"
     peer: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @contextmanager
     def told(self, function: str, round: int | None = None) -> Iterator[None]:
@@ -36,10 +39,31 @@ class Where:
             at = f" at {self.peer}" if self.peer else ""
             at += f" in round {round}" if round else ""
             lines = "".join(f"\n{line}" for line in own_lines(error))
+            mend = wrong_path(error, self.settings) or "Mend the app"
             raise AppError(
-                f"{function} of {self.entry} failed{at}: {_in_words(error)}{lines}\nMend the app, then go on: train "
+                f"{function} of {self.entry} failed{at}: {_in_words(error)}{lines}\n{mend}, then go on: train "
                 "with --resume if the run had begun, or start the peer again"
             ) from error
+
+
+def wrong_path(error: BaseException, settings: Mapping[str, Any]) -> str:
+    """Return what to correct if a file or folder that the settings name cannot be opened; else nothing."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError | PermissionError):
+        return ""
+    # not every library says which file it was but in its text
+    tried = [error.filename] if isinstance(error.filename, str) else re.findall(r"[^\s'\"]+", str(error))
+    for key, value in settings.items():
+        if isinstance(value, str) and any(_leads_to(value, path.rstrip(".,:;")) for path in tried if path):
+            return (
+                f"It is the path: {key} = {value!r}, from --data or [data], leads to {Path(value).absolute()}. "
+                f"Correct {key}"
+            )
+    return ""
+
+
+def _leads_to(value: str, path: str) -> bool:
+    """Tell whether a path is the one of a setting, or lies in it."""
+    return bool(value) and Path(path).absolute().is_relative_to(Path(value).expanduser().absolute())
 
 
 def own_lines(error: BaseException) -> list[str]:

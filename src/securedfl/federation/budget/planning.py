@@ -96,8 +96,8 @@ def _check_record(config: TrainConfig, *, real: bool) -> None:
             )
 
 
-def make_plan(config: TrainConfig, averaging: Averaging, *, size: int, dtype: str, records: int | None) -> Plan | None:
-    """Return what a run will spend; None without ``[privacy]``.
+def make_plan(config: TrainConfig, averaging: Averaging, *, size: int, dtype: str, records: int | None) -> Plan:
+    """Return what a run with ``[privacy]`` will spend.
 
     Parameters
     ----------
@@ -114,8 +114,7 @@ def make_plan(config: TrainConfig, averaging: Averaging, *, size: int, dtype: st
         The plan is over budget; the text says what would fit. Or the protocol cannot carry the noise.
     """
     wish = config.privacy
-    if wish is None:
-        return None
+    assert wish is not None  # noqa: S101 - for the type checker
     codec = averaging.codec
     if codec is None or averaging.protocol.masks != "perfect":
         raise PrivacyError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from securedfl.federation.budget.account import spent
 from securedfl.network.core.state import State
@@ -10,20 +11,22 @@ from securedfl.network.data.averages import RunEndedError
 from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.budget.words import pair
 
-FOREVER = 2**40
-"""Rounds for which the log's state keeps whose sums may have been seen: all of them count."""
-
 
 class BudgetSpentError(RunEndedError):
     """The next round would exceed the budget of differential privacy, even if everybody took part."""
 
 
-def opened_in(state: State) -> dict[int, list[tuple[int, ...]]]:
-    """Return the members of all attempts whose sums may have been seen, by round."""
-    found: dict[int, list[tuple[int, ...]]] = {}
-    for round, members in state.opened:
-        found.setdefault(round, []).append(members)
-    return found
+def weigh(round: int, members: Sequence[tuple[int, ...]]) -> int:
+    """Return what the log's state keeps of an old round: how many members' noise is in what it tells."""
+    return next(iter(spent({round: members})), 0)
+
+
+def _spent_in(state: State, *members: tuple[int, ...]) -> Counter[int]:
+    """Return what the log says was spent, and would be if these averaged the next round too."""
+    opened: dict[int, list[tuple[int, ...]]] = {}
+    for round, seen in (*state.opened, *((state.round, each) for each in members)):
+        opened.setdefault(round, []).append(seen)
+    return Counter(spent(opened)) + Counter(dict(state.weights))
 
 
 def affordable(plan: Plan | None, state: State, members: Iterable[int]) -> bool:
@@ -33,9 +36,7 @@ def affordable(plan: Plan | None, state: State, members: Iterable[int]) -> bool:
         return True
     if not plan.in_average:
         return plan.fits({plan.peers: state.round})
-    opened = opened_in(state)
-    opened.setdefault(state.round, []).append(tuple(members))
-    return plan.fits(spent(opened))
+    return plan.fits(_spent_in(state, tuple(members)))
 
 
 def check_budget(plan: Plan | None, state: State) -> None:
@@ -43,8 +44,8 @@ def check_budget(plan: Plan | None, state: State) -> None:
     everybody = tuple(peer.number for peer in state.roster)
     if plan is None or state.bound or state.phase != "idle" or affordable(plan, state, everybody):
         return
-    now = plan.epsilon(spent(opened_in(state)) if plan.in_average else {plan.peers: state.round - 1})
+    now = plan.epsilon(_spent_in(state) if plan.in_average else {plan.peers: state.round - 1})
     raise BudgetSpentError(
         f"the budget of differential privacy is spent after round {state.round - 1}: {pair(now, plan.delta)} of "
-        f"epsilon {plan.limit:g}; all peers stop here"
+        f"epsilon {plan.limit:g}, and a round of {len(everybody)} peers would be too much; all peers stop here"
     )

@@ -13,7 +13,7 @@ from securedfl.errors import ConfigError
 from securedfl.federation.budget.planning import make_plan
 from securedfl.federation.budget.protection import Keys, whole_steps
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import averaging, private
+from securedfl.federation.methods import averaging_of, private
 from securedfl.learning.training.known import KnownTask
 from securedfl.learning.training.private import PrivateSteps
 from securedfl.learning.training.task import Task
@@ -92,11 +92,8 @@ def planned(config: TrainConfig, task: T, design: Design) -> tuple[T, dict[str, 
     schema = task.schema()
     plans = {}
     for method in private(config):
-        chosen = averaging(config, method, design)
-        assert chosen is not None  # noqa: S101 - private methods communicate
-        plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=records)
-        assert plan is not None  # noqa: S101 - for the type checker
-        plans[method] = plan
+        chosen = averaging_of(config, method, design)
+        plans[method] = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=records)
     steps = {private_steps(plan, None if config.masks == "secret" else config.seed) for plan in plans.values()}
     if len(steps) > 1:
         # their grids differ: rings of different sizes

@@ -17,6 +17,7 @@ from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.network.wire import keys as certificates
+from securedfl.network.wire.values import split_address
 from securedfl.storage import make_folder, write_text
 
 FEDERATION, KEYS = "federation.toml", "keys"
@@ -125,7 +126,7 @@ def _issue(keys: Path, places: Sequence[Place]) -> None:
         certificates.create_authority(keys)
     for place in places:
         if not (keys / f"{place.name}.crt").exists():
-            certificates.issue(keys, place.name, [place.address.rpartition(":")[0].strip("[]")])
+            certificates.issue(keys, place.name, [split_address(place.address)[0]])
 
 
 def _fingerprint(certificate: Path) -> str:

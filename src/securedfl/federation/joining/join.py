@@ -98,9 +98,8 @@ class JoinedPeer:
         container = self._site.together(lambda: Container.of(model))
 
         def join() -> Told:
-            schema, saved = self._seat.join(container), self._seat.saved
-            kept = saved.state if state and saved is not None else None
-            return {**self._where(), "schema": schema.told, "state": kept}
+            schema = self._seat.join(container)
+            return {**self._where(), "schema": schema.told, "state": self._seat.home if state else None}
 
         told = self._site.lead(join)
         schema = Schema.of_told(told["schema"])

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError, rebuilt
 from securedfl.federation.peers.update import pack, unpack
 from securedfl.parameters import Array
 
@@ -93,7 +93,7 @@ class SeveralProcesses:
         found = self._tell(told[0] if self._first else {})
         if "error" in found:
             kind, text = found["error"]
-            raise _kinds().get(kind, PeerLostError)(text)
+            raise rebuilt(kind, text) or PeerLostError(text)
         return found
 
     def together(self, act: Callable[[], T]) -> T:
@@ -168,14 +168,3 @@ def processes() -> Processes:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return OneProcess()
     return SeveralProcesses(distributed) if distributed.get_world_size() > 1 else OneProcess()
-
-
-def _kinds() -> dict[str, type[SecuredFLError]]:
-    """Return our errors by name, so that all processes of a site raise the same."""
-    found: dict[str, type[SecuredFLError]] = {}
-    left: list[type[SecuredFLError]] = [SecuredFLError]
-    while left:
-        kind = left.pop()
-        found[kind.__name__] = kind
-        left += kind.__subclasses__()
-    return found

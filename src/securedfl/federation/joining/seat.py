@@ -6,14 +6,14 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError, SecuredFLError
-from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import check_own_training
 from securedfl.federation.peers.membership import Membership, Site, membership
-from securedfl.federation.peers.update import Update, carried, find_update, forget_update, save_update
+from securedfl.federation.peers.update import Bringer, find_update, forget_update
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.parameters import Array, Named, Schema
@@ -29,95 +29,80 @@ class Seat:
     ----------
     round, last
         See `JoinedPeer`.
-    base
-        The model that all peers hold; None before the first average.
-    saved
-        What this site brought last, and what stayed at home then.
+    home
+        What stayed at home when this site averaged last; None if it never did.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stack, self._left = ExitStack(), False
-        self._member: Membership | None = None
+        self._bringer: Bringer | None = None
         self._schema: Schema | None = None
         self.round = 0
         self.last: Averaged | None = None
-        self.base: Array | None = None
-        self.saved: Update | None = None
-        self._residual: Array | None = None
+        self.home: Any = None
+
+    @property
+    def base(self) -> Array | None:
+        """The model that all peers hold; None before the first average."""
+        return None if self._bringer is None else self._bringer.base
 
     @property
     def over(self) -> bool:
         """Whether all averages of the run are done."""
-        return self._member is not None and self._member.peer.progress.state.over
+        return self._bringer is not None and self._bringer.member.peer.progress.state.over
 
     @property
     def starts_in_private(self) -> bool:
         """Whether the first average is still to be made, of models that must not depend on data."""
-        return self._member is not None and self._member.site.plan is not None and self.base is None
+        return self._bringer is not None and self._bringer.member.site.plan is not None and self.base is None
 
     def join(self, model: Container) -> Schema:
         """Join on first use; later check that the model is still the same. Return what is averaged of it."""
         if self._left:
             raise ConfigError("this peer has left the federation; average within `with securedfl.join(...) as peer:`")
-        if self._member is None or self._schema is None:
+        if self._bringer is None or self._schema is None:
             site = Site.of(PeerConfig.load(self._path))
             check_own_training(site.federation, "the caller of join")
             schema = _described(model, site)
             model.check_in_place(schema)
             self._schema = schema
             buffers = buffers_of(schema, model.given)
-            self._member = member = self._stack.enter_context(membership(site, schema, buffers=buffers))
-            self.saved = find_update(site.config.out)
+            member = self._stack.enter_context(membership(site, schema, buffers=buffers))
+            last = find_update(site.config.out)
+            self.home = None if last is None else last.state
+            self._bringer = bringer = Bringer(member, last)
             try:
-                task = member.peer.begin()
+                self.round = bringer.begin()
             except RunEndedError:
-                self.base = _last_of(member)
+                bringer.base = _last_of(member)
                 raise
             except SecuredFLError:
                 # it never took part, as where models differ: another call joins anew
-                self._member = None
+                self._bringer = None
                 self._stack.close()
                 raise
-            self.base = member.model()
-            self.round = member.peer.progress.state.round if task is None else task.round
-        elif _described(model, self._member.site) != self._schema:
+        elif _described(model, self._bringer.member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._schema
 
     def average(self, vector: Array, weight: float, home: Named) -> None:
         """Average with the others; `base` is the outcome then."""
-        assert self._member is not None  # noqa: S101 - for the type checker
-        member = self._member
-        self.last = member.average(self._same_again(member, vector, weight, home), self.round)
-        left = None if self.saved is None else self.saved.residual
-        self._residual = carried(left, self.last, self.round, member.site.me)
+        assert self._bringer is not None  # noqa: S101 - for the type checker
+        update = self._bringer.bring(self.round, weight, lambda: (vector, home, None))
+        if update is not None:
+            self.home = update.state
+        self.last = self._bringer.average(self.round)
         self.round = self.last.round + 1
-        self.base = self.last.vector if self.last.vector.size else None
-
-    def _same_again(self, member: Membership, w: Array, weight: float, home: Named) -> Array | None:
-        """Return what to average: in a round that was begun before, after a kill or an error, what was brought then.
-
-        None if that is lost: others may have seen shares of it, so nothing else can take its place.
-        """
-        saved = self.saved
-        if saved is None or saved.round != self.round:
-            if (task := member.peer.progress.todo) is not None and task.again and task.round == self.round:
-                return None
-            check_budget(member.site.plan, member.peer.progress.state)
-            brought = member.bring(w, self.base, weight, self._residual)
-            saved = Update(self.round, brought.vector, home, None, brought.residual, brought.clipped)
-            save_update(member.site.config.out, saved)
-            self.saved = saved
-        return saved.vector
 
     def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Leave the federation, with a word to the others."""
-        if kind is None and self._member is not None:
+        if kind is None and self._bringer is not None:
+            member = self._bringer.member
             with suppress(RunEndedError):
-                self._member.peer.linger(0.0)
-                if self._member.peer.progress.done and not self._member.peer.progress.state.ended:
-                    forget_update(self._member.site.config.out)
+                member.peer.linger(0.0)
+                if member.peer.progress.done and not member.peer.progress.state.ended:
+                    forget_update(member.site.config.out)
         self._left = True
         self._stack.__exit__(kind, error, trace)
 

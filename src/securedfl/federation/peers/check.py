@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.membership import check_keys
+from securedfl.federation.peers.opening import WITHIN, Opening
 from securedfl.network.journal import in_use, look_into
 from securedfl.network.letters import Hello, Ways, differences, pack, unpack
 from securedfl.network.operator import Wish, want
@@ -39,7 +41,7 @@ class Finding:
     text: str
 
 
-def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
+def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Finding]:
     """Look at everything that a peer needs before it starts; no parameter is sent.
 
     Parameters
@@ -48,6 +50,8 @@ def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
         Of ``peer.toml``.
     wait
         Seconds to wait for the others, who may run the same check: meanwhile this site answers them.
+    within
+        Seconds that the app may take to be made and to open this site's data (see `Opening`); 0 leaves that out.
     """
     config = PeerConfig.load(path)
     findings = [
@@ -71,17 +75,30 @@ def check(path: Path, *, wait: float = 0.0) -> list[Finding]:
         about.append(Finding("design", True, f"gap {design.gap}, hash {design.hash}"))
         about.append(_look("privacy", lambda: _promise(federation, design)))
     findings = [*about, *findings]
-    if not all(finding.ok for finding in findings[-2:]):
-        return findings
-    if in_use(config.out / "state"):
-        return [*findings, _look("running peer", lambda: want(config.out / "state", Wish("look"), PATIENCE))]
+    running = in_use(config.out / "state")
+    with ExitStack() as stack:
+        # while the others are waited for; a peer that runs has opened it itself
+        opening = stack.enter_context(Opening(path, federation, within)) if within and not running else None
+        others: list[Finding] = []
+        if running:
+            others = [_look("running peer", lambda: want(config.out / "state", Wish("look"), PATIENCE))]
+        elif all(finding.ok for finding in findings[-2:]):
+            others = _others(config, federation, shared, wait)
+        if opening is not None:
+            answer = opening.answer()
+            findings.append(Finding("app and data", answer.ok, answer.text))
+    return [*findings, *others]
+
+
+def _others(config: PeerConfig, federation: FederationConfig, shared: dict[str, str], wait: float) -> list[Finding]:
+    """Return who is reached, or why this site cannot listen."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     try:
         links = _links(config, federation, events)
     except ConfigError as error:
-        return [*findings, Finding("listening", False, str(error))]
+        return [Finding("listening", False, str(error))]
     try:
-        return [*findings, *_meet(links, events, shared, max(wait, PATIENCE), stay=bool(wait))]
+        return _meet(links, events, shared, max(wait, PATIENCE), stay=bool(wait))
     finally:
         links.close()
 

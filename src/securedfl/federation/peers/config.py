@@ -14,20 +14,21 @@ from pydantic import BeforeValidator, Field
 
 from securedfl.errors import ConfigError
 from securedfl.federation.config import Device, TrainConfig
+from securedfl.federation.methods import SECURED
 from securedfl.federation.settings import Settings, check_keys, read_toml
+from securedfl.network.core.entries import MOST_PEERS
 from securedfl.network.core.entries import Peer as Line
 from securedfl.network.core.entries import Settings as Changeable
 from securedfl.network.core.state import State, quorum
 from securedfl.network.wire.keys import KeyFiles
-from securedfl.network.wire.values import Member
-from securedfl.privacy.absence import Absence
-from securedfl.protocols.protocol import LEAST_PEERS, by_name
+from securedfl.network.wire.values import Member, split_address
+from securedfl.privacy.absence import Absence, smallest_block
+from securedfl.protocols.protocol import by_name
 
 NOT_SHARED = frozenset(
     {
-        *("peers", "peers_per_round", "between_rounds", "out", "data_dir", "methods", "workers", "device"),
-        "messages_every",
-        *("tensorboard", "wandb", "mlflow", "checkpoint_every", "masks", "entry", "data"),
+        *("peers", "peers_per_round", "between_rounds", "messages_every", "out", "data_dir", "methods", "workers"),
+        *("device", "tensorboard", "wandb", "mlflow", "checkpoint_every", "keep_updates", "masks", "entry", "data"),
     }
 )
 """Settings of a simulation that make no sense for, or belong to, a single site."""
@@ -57,11 +58,10 @@ class RosterEntry(Settings):
         """Return the entry as the network takes it."""
         if not self.address:
             return Member(self.name, fingerprint=self.fingerprint)
-        host, _, port = self.address.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ConfigError(f"address = {self.address!r} of {self.name}: must be HOST:PORT")
-        return Member(self.name, host, int(port), self.fingerprint)
+        host, port = split_address(self.address)
+        if not port:
+            raise ConfigError(f"address = {self.address!r} of {self.name}: others cannot dial port 0")
+        return Member(self.name, host, port, self.fingerprint)
 
 
 class DeadlineConfig(Settings):
@@ -87,7 +87,7 @@ class FederationConfig(Settings):
     """What all sites share; the same file everywhere."""
 
     name: str = Field("federation", description="Names the run; another name is another run.")
-    peers: tuple[RosterEntry, ...] = Field(min_length=2, description="The roster, in order.")
+    peers: tuple[RosterEntry, ...] = Field(min_length=2, max_length=MOST_PEERS, description="The roster, in order.")
     min_peers: int | None = Field(
         None, ge=2, description="Fewest peers of an average (shares only); more than half of the roster."
     )
@@ -182,7 +182,7 @@ class FederationConfig(Settings):
                 **self.train,
                 **({} if self.entry is None else {"entry": self.entry}),
                 "peers": len(self.first),
-                "methods": ("secured",),
+                "methods": (SECURED,),
                 "masks": "secret",
             },
             where="[train]",
@@ -202,7 +202,7 @@ class FederationConfig(Settings):
     @property
     def least(self) -> int:
         """The fewest peers of an average in which two are left beside the colluders."""
-        return min(max(LEAST_PEERS, self.training.collusion + 2), len(self.first))
+        return min(smallest_block(self.training.collusion), len(self.first))
 
     @cached_property
     def told(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.task import Recipe, Score
+from securedfl.network.wire.values import is_loopback
 from securedfl.parameters import Array
 
 
@@ -78,7 +79,7 @@ class KnownLearner:
 
 def _on_this_machine(federation: FederationConfig) -> int:
     """Return how many peers have an address of the machine itself, as in a trial."""
-    return sum(member.host in ("127.0.0.1", "::1", "localhost") for member in federation.members)
+    return sum(is_loopback(member.host) for member in federation.members)
 
 
 def check_own_training(federation: FederationConfig, whose: str) -> None:

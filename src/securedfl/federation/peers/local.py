@@ -23,15 +23,14 @@ from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.founding.files import Place, found, free_ports
 from securedfl.federation.gate import pass_gate, save_certificate
-from securedfl.federation.methods import choose_design
+from securedfl.federation.methods import SECURED, choose_design
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
-from securedfl.federation.peers.rules import METHOD
 from securedfl.federation.results import leave_results
 from securedfl.federation.run_folder.files import FEDERATION
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.metrics import PeerRow, Row
+from securedfl.federation.run_folder.metrics import PeerRow, pool
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
 from securedfl.federation.run_folder.summary import Samples, Summary, joined, read_data
 from securedfl.federation.run_folder.trackers import trackers
@@ -270,25 +269,20 @@ def _finish(
     plans: dict[str, Plan],
 ) -> Summary:
     """Pool what the peers measured into the rows of a run, and leave its results."""
-    rounds = sorted({round for peer in peers for round in peer.rows})
-    before: dict[str, int] = {}
-    pool: list[Row] = []
-    for round in rounds:
-        rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
-        pool.append(Row.of_peers(round, rows, before))
-        folder.append(pool[-1])
-        before |= {name: row.bytes_out for name, row in rows.items()}
+    rows = pool({peer.name: peer.rows for peer in peers})
+    for row in rows:
+        folder.append(row)
     _leave_model(folder)
     planned_rounds = min([last_round(plan, folder.config.rounds) for plan in plans.values()] or [folder.config.rounds])
-    finished = bool(rounds) and rounds[-1] >= planned_rounds
+    finished = bool(rows) and rows[-1].round >= planned_rounds
     last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
     # accuracy is of those that were there at the end
-    tests = sum(peer.rows[rounds[-1]].count or 0 for peer in peers if rounds and rounds[-1] in peer.rows)
+    tests = sum(peer.rows[rows[-1].round].count or 0 for peer in peers if rows and rows[-1].round in peer.rows)
     samples = Samples(train=sum(row.samples for row in last), test=tests)
     data = joined(found for peer in peers if (found := read_data(folder.path / FEDERATION / peer.name)) is not None)
     summary = leave_results(folder, samples, data, finished=finished, absence=absence, plans=plans)
-    with trackers(folder.path, folder.config, METHOD, 0) as track:
-        for row in pool:
+    with trackers(folder.path, folder.config, SECURED, 0) as track:
+        for row in rows:
             track(row)
     return summary
 

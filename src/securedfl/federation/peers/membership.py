@@ -13,11 +13,12 @@ from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.apps.settings import with_common
 from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.planning import check_privacy, make_plan
+from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import averaging, bringing, check_settings, choose_design
+from securedfl.federation.methods import SECURED, averaging_of, bringing, check_settings, choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Tell, Waiting
-from securedfl.federation.peers.rules import METHOD, make_averages, make_rules
+from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.peers.telemetry import live_of, peer_metrics, serve_metrics
 from securedfl.federation.run_folder.live import beating
 from securedfl.learning.training.common_optimizer import CommonOptimizer
@@ -81,7 +82,7 @@ class Site:
     @property
     def plans(self) -> dict[str, Plan]:
         """The plan by the method of real peers, if there is one."""
-        return {} if self.plan is None else {METHOD: self.plan}
+        return {} if self.plan is None else {SECURED: self.plan}
 
     def planned(self, schema: Schema, samples: int | None = None) -> Site:
         """Return the site with the plan for a model, and a certificate that tells of it; refuse one over budget."""
@@ -91,8 +92,7 @@ class Site:
         agreed = config.privacy.records
         if agreed is not None and samples is not None and samples > agreed:
             raise ConfigError(f"{self.config.name} has {samples} records, but [privacy] says {agreed} of all sites")
-        chosen = averaging(config, METHOD, self.design)
-        assert chosen is not None  # noqa: S101 - the method of real peers communicates
+        chosen = averaging_of(config, SECURED, self.design)
         plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
         made = replace(self, plan=plan)
         return replace(made, certificates=pass_gate(config, self.design, self.federation.missing, made.plans))
@@ -178,6 +178,8 @@ def membership(
         listen=config.listens_at(federation),
         relays=federation.relay_members,
         proxy=config.proxy,
+        # a peer that leaves for good may take the noise along without which the round is too dear
+        check=lambda state: check_budget(site.plan, state),
         draws=draws,
     )
     with ExitStack() as stack:
@@ -187,7 +189,7 @@ def membership(
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
         stack.enter_context(beating(config.out, lambda: live_of(peer)))
-        how = bringing(federation.training, METHOD, site.design, schema.dtype, site.plan)
+        how = bringing(federation.training, SECURED, site.design, schema.dtype, site.plan)
         yield Membership(site, peer, how, optimizer)
 
 

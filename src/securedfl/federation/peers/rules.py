@@ -7,9 +7,9 @@ from functools import lru_cache
 
 from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
-from securedfl.federation.budget.rules import FOREVER, affordable
+from securedfl.federation.budget.rules import affordable, weigh
 from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import averaging, bringing, choose_design
+from securedfl.federation.methods import SECURED, averaging_of, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
 from securedfl.network.core.state import Rules, State
@@ -20,9 +20,6 @@ from securedfl.parameters import WEIGHT_NUMBERS, Array, Schema
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import Averaging, by_name
 from securedfl.protocols.steps import PeerProtocol
-
-METHOD = "secured"
-"""What real peers do."""
 
 
 def make_averages(
@@ -46,7 +43,7 @@ def make_averages(
             f"the protocol {row.name!r} has no perfect masks, so real peers do not use it; choose grouped, shares or "
             "resilient. The setting allow_exposure starts all the same."
         )
-    bring = bringing(config, METHOD, design, schema.dtype, plan)
+    bring = bringing(config, SECURED, design, schema.dtype, plan)
 
     def model(mean: Array, turn: int, before: Callable[[], Array | None]) -> Array:
         differences = config.differences and turn > 0
@@ -69,9 +66,7 @@ def make_averages(
 def make_rules(federation: FederationConfig, design: Design, averages: Averages, plan: Plan | None = None) -> Rules:
     """Return the rules of the log; with a plan of differential privacy, nobody begins what its budget forbids."""
     config = federation.training
-    chosen = averaging(config, METHOD, design)
-    assert chosen is not None  # noqa: S101 - the method of real peers communicates
-    row, n = chosen.protocol, config.peers
+    row, n = averaging_of(config, SECURED, design).protocol, config.peers
     least = federation.min_peers or (max(federation.least, n // 2 + 1) if row.can_lose else n)
 
     # asked again and again while an operator waits
@@ -98,9 +93,10 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages,
         lying=federation.lying,
         can_lose=row.can_lose,
         least=min(least, n),
-        window=federation.window if plan is None else FOREVER,
+        window=federation.window,
         pick=pick,
         allows=allows,
+        weigh=weigh,
         recoverable=can_finish,
         accepts=lambda roster: promises(len(roster)),
     )
@@ -139,7 +135,7 @@ def _protocols(chosen: Callable[[int], Averaging]) -> Callable[[int, int], PeerP
 
     def turn(members: int, round: int) -> int:
         # rounds that use the same partitions have the same protocol, so that its plan is made once; round 0 has its own
-        gap = averaging_for(members, 0).design.gap
-        return round and (round - 1) % gap + 1
+        first = averaging_for(members, 0)
+        return round and (round - 1) % (first.rotation or first.design.gap) + 1
 
     return lambda members, round: averaging_for(members, turn(members, round))

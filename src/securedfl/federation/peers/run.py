@@ -8,12 +8,11 @@ the others are.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,36 +20,27 @@ from securedfl.errors import InvalidInputError, MissingDependencyError, SecuredF
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.apps.learner import Learner
 from securedfl.federation.budget.account import epsilon_by_round
-from securedfl.federation.budget.rules import BudgetSpentError, check_budget
+from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.gate import save_account
-from securedfl.federation.methods import METHODS
+from securedfl.federation.methods import SECURED
 from securedfl.federation.peers.config import NOT_SHARED, PeerConfig
-from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Status, Tell
+from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Tell
 from securedfl.federation.peers.learner import make_learner
 from securedfl.federation.peers.membership import CHECK_OUT, Membership, Site, membership
-from securedfl.federation.peers.rules import METHOD
-from securedfl.federation.peers.telemetry import PHASES, log_to
-from securedfl.federation.peers.update import AGAIN, Update, carried, find_update, forget_update, save_update
+from securedfl.federation.peers.telemetry import log_to, status_of
+from securedfl.federation.peers.update import AGAIN, Bringer, find_update, forget_update
 from securedfl.federation.run_folder.files import DESIGN, METRICS
-from securedfl.federation.run_folder.metrics import PeerRow, Row, Tried, read_rows, to_line
+from securedfl.federation.run_folder.live import every_second
+from securedfl.federation.run_folder.metrics import PeerRow, Row, read_rows, to_line
 from securedfl.federation.run_folder.model import MODEL, About, save_model
-from securedfl.federation.run_folder.summary import (
-    Data,
-    DesignSummary,
-    MethodSummary,
-    Samples,
-    Summary,
-    versions,
-    write_data,
-    write_summary,
-)
+from securedfl.federation.run_folder.summary import Data, Samples, Summary, write_data, write_summary
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.network.peer import Peer
 from securedfl.network.words import names_of
 from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.run_certificate import to_plain, told
+from securedfl.privacy.run_certificate import told
 from securedfl.protocols.steps import Draw
 from securedfl.storage import Lines, make_folder, replacing, write_arrays
 
@@ -85,7 +75,7 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
         say(Certified(told(site.certificates)))
         member = stack.enter_context(membership(site, learner.schema, buffers=learner.buffers, draws=draws, tell=say))
         if tell is not None:
-            stack.enter_context(_reporting(member.peer, tell))
+            stack.enter_context(every_second(lambda: tell(status_of(member.peer))))
         metrics = Lines(out / METRICS, AGAIN)
         # now, too: the folder of a peer that is killed gives a report of what it reached
         _save_account(member, learner)
@@ -130,7 +120,7 @@ def _leave_model(member: Membership, learner: Learner) -> None:
         write_arrays(out / "model.npz", whole, AGAIN)
         with suppress(MissingDependencyError):  # peers without torch need not have it
             round = member.peer.progress.state.model.round
-            save_model(out / MODEL, whole, About.of(method=METHOD, round=round, recipe=learner.recipe))
+            save_model(out / MODEL, whole, About.of(method=SECURED, round=round, recipe=learner.recipe))
 
 
 class RealPeer:
@@ -145,19 +135,15 @@ class RealPeer:
     def __init__(self, member: Membership, learner: Learner, tell: Tell) -> None:
         self._member, self._learner, self._tell = member, learner, tell
         self._out = member.site.config.out
-        task = member.peer.begin()
-        next_round = member.peer.progress.state.round if task is None else task.round
+        last = find_update(self._out)
+        self._bringer = Bringer(member, last)
+        next_round = self._bringer.begin()
         self.done = next_round - 1 if next_round else None
-        self._model = member.model()
-        self._vector: Array | None = None
         if self.done is not None:
             tell(Resumed(self.done))
-        self._saved = find_update(self._out)
-        self._residual: Array | None = None
         self._clipped = 0
-        if self._saved is not None:
-            # what an earlier round rounded off is not added: whether the rest of it was averaged is not known here
-            learner.restore(self._saved.state)
+        if last is not None:
+            learner.restore(last.state)
 
     def initialise(self) -> None:
         """Begin with the learner's own parameters."""
@@ -165,8 +151,7 @@ class RealPeer:
 
     def update(self, round: int) -> Sequence[float]:
         """Train from the last average; a peer that was killed during an average brings the same parameters again."""
-        model = self._model
-        check_budget(self._member.site.plan, self._member.peer.progress.state)
+        model = self._bringer.base
         if model is None:
             # the rounds so far were void
             self._bring(round, lambda: (self._learner.initial(), None))
@@ -177,24 +162,21 @@ class RealPeer:
     def average(self, round: int) -> Averaged:
         """Average with the others; the outcome comes without the vector, so that it is in memory once."""
         self._tell(Phase("averaging", round))
-        outcome = self._member.average(self._vector, round)
-        self._vector, self._model = None, outcome.vector if outcome.vector.size else None
-        self._residual = carried(self._residual, outcome, round, self._member.site.me)
-        return replace(outcome, vector=np.empty(0))
+        return replace(self._bringer.average(round), vector=np.empty(0))
 
     def evaluate(self) -> Sequence[Score]:
         """Score the average on this peer's own test data, if it has any."""
-        model = self._model
+        model = self._bringer.base
         score = None if model is None else self._at_home("scoring", lambda: self._learner.evaluate(model))
         return () if score is None else (score,)
 
     def row(self, outcome: Round[Averaged]) -> PeerRow:
         """Return what this peer did in a round."""
-        average, peer, plan, model = outcome.average, self._member.peer, self._member.site.plan, self._model
+        average, peer, plan, model = outcome.average, self._member.peer, self._member.site.plan, self._bringer.base
         bytes_in, bytes_out = peer.links.traffic
         score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
         return PeerRow(
-            method="secured",
+            method=SECURED,
             round=average.round,
             train_loss=outcome.losses[0] if outcome.losses else None,
             train_seconds=outcome.train_seconds,
@@ -202,7 +184,7 @@ class RealPeer:
             wait_seconds=average.waited,
             members=names_of(average.members, peer.progress.state.roster),
             attempts=average.attempts,
-            tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in average.tried),
+            tried=average.tried,
             fetched=average.fetched,
             void=average.void,
             bytes_out=bytes_out,
@@ -244,47 +226,22 @@ class RealPeer:
             return None
 
     def _bring(self, round: int, train: Callable[[], tuple[Array, float | None]]) -> float | None:
-        """Train, and keep what came out of it before it is shared; return the loss."""
+        """Train, unless that was done before a kill; return the loss."""
         self._tell(Phase("training", round))
-        # it is needed once, and not in memory any more
-        saved, self._saved = self._saved, None
-        if saved is None or saved.round != round:
-            task = self._member.peer.progress.todo
-            if task is not None and task.again and task.round == round:
-                log.error("the stored update of round %d is gone; nothing else can take its place", round)
-                self._vector = None
-                return None
+
+        def make() -> tuple[Array, Any, float | None]:
             w, loss = train()
-            brought = self._member.bring(w, self._model, self._learner.samples, self._residual)
-            saved = Update(round, brought.vector, self._learner.state(), loss, brought.residual, brought.clipped)
-            save_update(self._out, saved)
-        self._vector, self._residual, self._clipped = saved.vector, saved.residual, saved.clipped
-        return saved.loss
+            return w, self._learner.state(), loss
+
+        update = self._bringer.bring(round, self._learner.samples, make)
+        self._clipped = 0 if update is None else update.clipped
+        return None if update is None else update.loss
 
 
 def _finite(w: Array, loss: float | None) -> tuple[Array, float | None]:
     if not np.isfinite(w).all():
         raise InvalidInputError("what was trained is not finite; take smaller steps")
     return w, loss
-
-
-@contextmanager
-def _reporting(peer: Peer, tell: Tell) -> Iterator[None]:
-    """Tell once a second where this peer is and how many bytes it has moved."""
-    stop = threading.Event()
-
-    def report() -> None:
-        while not stop.wait(1.0):
-            state = peer.progress.state
-            tell(Status(PHASES[state.phase], state.round, *peer.links.traffic))
-
-    thread = threading.Thread(target=report, name="securedfl-report", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(5)
 
 
 def _spent(plan: Plan, peer: Peer, round: int) -> float:
@@ -312,10 +269,7 @@ def _save_account(member: Membership, learner: Learner) -> None:
             # the ledger is of all peers that ever took part
             design = member.bringing(0).averaging.among(most).design
             config = config.model_copy(update={"peers": most})
-        rows = [
-            Row(method=METHOD, round=round, tried=tuple(Tried(t.epoch, t.attempt, t.members, t.opened) for t in tried))
-            for round, tried in attempts.items()
-        ]
+        rows = [Row(method=SECURED, round=round, tried=tried) for round, tried in attempts.items()]
         # an operator may have changed the last round
         now = config.model_copy(update={"rounds": state.settings.rounds - 1})
         certificates = save_account(site.config.out, now, design, rows, site.federation.missing, site.plans)
@@ -324,18 +278,19 @@ def _save_account(member: Membership, learner: Learner) -> None:
         write_data(site.config.out, data_of(learner, site.config.name, last))
         with replacing(site.config.out / DESIGN) as temporary:
             design.save(temporary)
-        summary = Summary(
+        summary = Summary.of(
+            site.config.out,
+            now,
+            design,
+            done,
+            certificates,
+            samples=Samples(train=learner.samples, test=(learner.held.test if last is None else last.count) or 0),
             finished=state.round >= state.settings.rounds,
+        )
+        summary = replace(
+            summary,
             dataset=site.federation.entry or config.dataset,
             peers=len(state.roster),
-            rounds=state.settings.rounds - 1,
-            seed=config.seed,
-            samples=Samples(train=learner.samples, test=(learner.held.test if last is None else last.count) or 0),
-            design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-            methods={METHOD: MethodSummary.of(METHODS[METHOD].label, done)},
-            certificate=to_plain(certificates),
-            run_dir=str(site.config.out),
-            versions=versions(),
             config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},
             site=site.config.name,
             roster={str(peer.number): peer.name for peer in state.roster},

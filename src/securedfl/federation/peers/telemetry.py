@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.errors import ConfigError
+from securedfl.federation.peers.events import Status
 from securedfl.federation.run_folder.live import Live
 from securedfl.network.peer import Peer
 from securedfl.network.wire.keys import describe
+from securedfl.network.wire.values import split_address
 from securedfl.network.words import names_of
 from securedfl.storage import cannot_write
 
@@ -99,10 +101,9 @@ def serve_metrics(
         def log_message(self, *_args: Any) -> None:
             """Keep requests out of stderr."""
 
-    host, _, port = address.rpartition(":")
     try:
-        server = ThreadingHTTPServer((host, int(port)), Handler)
-    except (OSError, ValueError, OverflowError) as error:
+        server = ThreadingHTTPServer(split_address(address), Handler)
+    except (OSError, ConfigError) as error:
         raise ConfigError(f"metrics = {address!r}: cannot listen there ({error})") from None
     threading.Thread(target=server.serve_forever, name="securedfl-metrics", daemon=True).start()
     return server
@@ -168,6 +169,12 @@ def live_of(peer: Peer) -> Live:
         bytes_in=received,
         bytes_out=sent,
     )
+
+
+def status_of(peer: Peer) -> Status:
+    """Return the same in short."""
+    now = live_of(peer)
+    return Status(now.phase, now.round, now.bytes_in, now.bytes_out)
 
 
 def _escaped(label: str) -> str:

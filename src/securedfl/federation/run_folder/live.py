@@ -18,7 +18,7 @@ from securedfl.federation.run_folder.files import LIVE
 from securedfl.federation.run_folder.metrics import Row
 
 EVERY = 1.0
-"""Seconds between two writes."""
+"""Seconds between two times that something is told."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,20 +75,31 @@ def read_live(folder: Path) -> Live | None:
 
 
 @contextmanager
-def beating(folder: Path, now: Callable[[], Live]) -> Iterator[None]:
-    """Write once a second what ``now`` says, and at the end how it ended."""
+def every_second(act: Callable[[], None]) -> Iterator[None]:
+    """Act once a second, in a thread, until the end."""
     stop = threading.Event()
 
     def beat() -> None:
         while not stop.wait(EVERY):
-            write_live(folder, now())
+            act()
 
-    write_live(folder, now())
     thread = threading.Thread(target=beat, name="securedfl-live", daemon=True)
     thread.start()
-    end = "done"
     try:
         yield
+    finally:
+        stop.set()
+        thread.join(5)
+
+
+@contextmanager
+def beating(folder: Path, now: Callable[[], Live]) -> Iterator[None]:
+    """Write once a second what ``now`` says, and at the end how it ended."""
+    write_live(folder, now())
+    end = "done"
+    try:
+        with every_second(lambda: write_live(folder, now())):
+            yield
     except Exception:
         end = "failed"
         raise
@@ -96,8 +107,6 @@ def beating(folder: Path, now: Callable[[], Live]) -> Iterator[None]:
         end = "stopped"
         raise
     finally:
-        stop.set()
-        thread.join(5)
         write_live(folder, replace(now(), phase=end))
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from securedfl.federation.run_folder.files import METRICS, RESUME, TABLE, damaged
 from securedfl.learning.training.task import Score
+from securedfl.privacy.ledger import Tried
 from securedfl.storage import read_lines, write_text
 
 RoundNumber = Annotated[int, msgspec.Meta(ge=0)]
@@ -114,26 +115,9 @@ class Row:
     @classmethod
     def of_peer(cls, row: PeerRow, before: int) -> Self:
         """Return what a real peer's row tells; ``before`` is how many bytes the peer had sent in the round before."""
-        score = row.score
-        accuracy, loss = (score.correct / score.count, score.loss / score.count) if score else (math.nan, math.nan)
-        return cls(
-            method=row.method,
-            round=row.round,
-            accuracy=accuracy,
-            loss=loss,
-            peer_accuracy=(accuracy,) if score else (),
-            peer_loss=(loss,) if score else (),
-            train_loss=row.train_loss,
-            bytes_per_peer=float(_since(row.bytes_out, before)),
-            clipped=row.clipped,
-            epsilon=row.epsilon,
-            train_seconds=row.train_seconds,
-            average_seconds=row.average_seconds,
-            common_accuracy=row.common.correct / row.common.count if row.common and row.common.count else None,
-            common_loss=row.common.loss / row.common.count if row.common and row.common.count else None,
-            tried=row.tried,
-            void=row.void,
-        )
+        # the mean of one loss may have other bits than the loss
+        pooled = cls.of_peers(row.round, {"": replace(row, train_loss=None)}, {"": before})
+        return replace(pooled, train_loss=row.train_loss, clipped=row.clipped)
 
     @classmethod
     def of_peers(cls, round: int, rows: Mapping[str, PeerRow], before: Mapping[str, int]) -> Self:
@@ -161,6 +145,17 @@ class Row:
             tried=_tried(values),
             void=all(row.void for row in values),
         )
+
+
+def pool(rows: Mapping[str, Mapping[int, PeerRow]]) -> list[Row]:
+    """Return the rounds of all real peers, from what each of them, by name, did in each of its rounds."""
+    before: dict[str, int] = {}
+    found = []
+    for round in sorted({number for own in rows.values() for number in own}):
+        told = {name: own[round] for name, own in rows.items() if round in own}
+        found.append(Row.of_peers(round, told, before))
+        before |= {name: row.bytes_out for name, row in told.items()}
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,16 +213,6 @@ class PeerRow:
         if self.correct is None or self.loss is None or not self.count:
             return None
         return Score(self.correct, self.loss, self.count)
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One attempt of real peers at an average: when, by whom, and whether sums of it may have been seen."""
-
-    epoch: int
-    attempt: int
-    members: tuple[int, ...]
-    opened: bool
 
 
 def _since(sent: int, before: int) -> int:

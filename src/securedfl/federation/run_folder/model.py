@@ -69,11 +69,6 @@ def model_file(folder: Path, method: str, main: str) -> Path:
     return folder / (MODEL if method == main else f"model-{method}.safetensors")
 
 
-def main_method(methods: Sequence[str], private: Sequence[str]) -> str:
-    """Return the method whose model is the run's: the first that is to be private, else the last."""
-    return next((name for name in methods if name in private), methods[-1])
-
-
 def save_model(path: Path, model: Mapping[str, Any], about: About) -> None:
     """Write a model, given as tensors or arrays by name; what is personal is left out."""
     kept = {name: value for name, value in model.items() if name not in about.personal}
@@ -117,7 +112,7 @@ def load(
     run
         A run folder, or the folder of a real peer.
     method
-        Whose model, by default that of the run's first private method.
+        Whose model, by default that of the run's main method.
     peer
         Whose model, where parts are personal, or peers do not average (Local-Only).
     model

@@ -14,6 +14,7 @@ from securedfl.designs import Design
 from securedfl.errors import DesignError, RunFolderError
 from securedfl.federation.methods import label, ordered
 from securedfl.federation.run_folder import files
+from securedfl.federation.run_folder.correctness import Correct, read_correct
 from securedfl.federation.run_folder.metrics import Row, finite, read_rows
 from securedfl.federation.run_folder.summary import Data, MethodSummary, Samples, Summary, parse_summary, read_data
 
@@ -52,7 +53,10 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder's content; ``site`` names the real peer whose own it is, and ``trial`` is that of `securedfl up`."""
+    """A run folder's content; ``site`` names the real peer whose own it is, and ``trial`` is that of `securedfl up`.
+
+    ``correct`` has, by method, which test predictions were right after its last round, where that was kept.
+    """
 
     name: str
     peers: int
@@ -73,6 +77,7 @@ class Run:
     certificate: Mapping[str, Any] | None = None
     ledger: Mapping[str, Any] | None = None
     exposure_svg: str | None = None
+    correct: Mapping[str, Correct] = field(default_factory=dict, repr=False)
 
     @property
     def rounds_done(self) -> int:
@@ -116,7 +121,8 @@ def read_run(folder: str | Path) -> Run:
     summary = parse_summary(path, found)
     if summary.finished and not (path / files.METRICS).exists():
         raise files.missing(path, files.METRICS)
-    rows = read_rows(path, Row, torn=not summary.finished)
+    methods = _methods(summary, read_rows(path, Row, torn=not summary.finished))
+    correct = {m.name: read_correct(path, m.name, "final", m.rounds_done) for m in methods}
     return Run(
         name=path.resolve().name,
         peers=summary.peers,
@@ -124,7 +130,7 @@ def read_run(folder: str | Path) -> Run:
         seed=summary.seed,
         dataset=summary.dataset,
         finished=summary.finished,
-        methods=_methods(summary, rows),
+        methods=methods,
         config=tomli_w.dumps(_known(summary.config)) if summary.site else files.read_text(path, files.CONFIG),
         settings=summary.config if summary.site else files.read_settings(path),
         design=_design(path, summary),
@@ -137,6 +143,7 @@ def read_run(folder: str | Path) -> Run:
         certificate=files.read_object(path, files.CERTIFICATE) if (path / files.CERTIFICATE).exists() else None,
         ledger=files.read_object(path, files.LEDGER) if (path / files.LEDGER).exists() else None,
         exposure_svg=files.read_text(path, files.EXPOSURE) if (path / files.EXPOSURE).exists() else None,
+        correct={name: known for name, known in correct.items() if known is not None},
     )
 
 

@@ -14,9 +14,13 @@ from typing import Any, Self
 import msgspec
 import numpy as np
 
+from securedfl.designs import Design
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.files import DATA, RESUME, SUMMARY, damaged, read_object
 from securedfl.federation.run_folder.metrics import Row, finite
 from securedfl.learning.training.task import Held
+from securedfl.privacy.run_certificate import RunCertificate, to_plain
 from securedfl.storage import write_text
 
 
@@ -109,6 +113,37 @@ class Summary:
     config: dict[str, Any] = field(default_factory=dict)
     site: str = ""
     roster: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        folder: Path,
+        config: TrainConfig,
+        design: Design,
+        rows: Sequence[Row],
+        certificates: Sequence[RunCertificate],
+        *,
+        samples: Samples,
+        finished: bool,
+    ) -> Self:
+        """Sum up what a run has reached so far."""
+        return cls(
+            finished=finished,
+            dataset=config.subject,
+            peers=config.peers,
+            rounds=config.rounds,
+            seed=config.seed,
+            samples=samples,
+            methods={
+                name: MethodSummary.of(METHODS[name].label, [row for row in rows if row.method == name])
+                for name in config.methods
+            },
+            design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
+            certificate=to_plain(certificates),
+            run_dir=str(folder),
+            versions=versions(),
+            config=config.to_dict(),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON holds them; of a method without rounds nothing but its label."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -173,3 +173,9 @@ class Dataset:
         found = {name: getattr(self, name) for name in columns}
         x = self.x.only(chosen) if isinstance(self.x, Mapped) else self.x[chosen]
         return replace(self, x=x, **{name: array[chosen] for name, array in found.items() if array is not None})
+
+
+def numbered(values: Sequence[Any] | Array) -> tuple[Array, Array]:
+    """Return the different values in their order, and the number that each one of all has among them, from 0."""
+    found, number = np.unique(values, return_inverse=True)
+    return found, number.reshape(-1).astype(np.int64)

@@ -16,7 +16,7 @@ from securedfl.learning.data import public
 from securedfl.learning.data.dataset import Dataset, Mapped
 from securedfl.learning.data.folder import USERS, is_path, look, read_folder
 from securedfl.learning.data.hub import Hub, Report
-from securedfl.learning.data.tables import Columns, has_images
+from securedfl.learning.data.tables.arrays import Columns, has_images
 
 EVERY = Columns()
 COMMON_PART = 0.1

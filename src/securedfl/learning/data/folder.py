@@ -1,4 +1,4 @@
-"""A user's own folder: parquet or CSV files with a label column, or images in folders that are named by their class.
+"""A user's own folder: tables with a label column, or images in folders that are named by their class.
 
 Files, or folders, whose name begins with ``test`` are the common test set. Decoded arrays are kept in the cache. A
 folder with x.npy and y.npy holds arrays already: they are mapped into memory, and may be larger than it.
@@ -6,7 +6,6 @@ folder with x.npy and y.npy holds arrays already: they are mapped into memory, a
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,16 +15,16 @@ import numpy as np
 
 from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.data.dataset import Dataset, Mapped
+from securedfl.learning.data.dataset import Dataset, Mapped, numbered
 from securedfl.learning.data.images import decode
-from securedfl.learning.data.tables import Columns, read_table, table_arrays
+from securedfl.learning.data.tables.arrays import Columns, table_arrays
+from securedfl.learning.data.tables.reading import TABLES, read_table, table_kind
 from securedfl.parameters import Array
 from securedfl.storage import Arrays
 
 SAMPLES, LABELS, USERS, COMMON = "x.npy", "y.npy", "users.npy", "common.npy"
 """The files of a folder of arrays; the last two need not be there."""
 
-TABLES = (".parquet", ".csv")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 LEFT_OUT = ("val", "dev")
 """How the names of files and folders begin that are neither trained nor tested on."""
@@ -64,13 +63,14 @@ def look(path: Path) -> Found:
         arrays = tuple(path / name for name in (SAMPLES, LABELS, USERS, COMMON) if (path / name).is_file())
         return Found(path, arrays, frozenset({path / COMMON} & set(arrays)), images=False, mapped=True)
     every = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
-    kinds = {kind: [p for p in every if p.suffix.lower() in kind] for kind in (TABLES, IMAGES)}
+    kinds = {kind: [p for p in every if p.name.lower().endswith(kind)] for kind in (TABLES, IMAGES)}
     if not any(kinds.values()):
         counted = Counter(p.suffix or p.name for p in every).most_common(3)
         found = f"it has {', '.join(f'{count} x {name}' for name, count in counted)}" if every else "it is empty"
         raise ConfigError(
-            f"{path} holds no data that can be read ({found}); a data folder has .parquet or .csv files, or images "
-            f"({', '.join(IMAGES)}) in folders that are named by their class, or {SAMPLES} and {LABELS}"
+            f"{path} holds no data that can be read ({found}); a data folder has tables "
+            f"({', '.join(TABLES)}), or images ({', '.join(IMAGES)}) in folders that are named by their class, or "
+            f"{SAMPLES} and {LABELS}"
         )
     if all(kinds.values()):
         raise ConfigError(
@@ -96,7 +96,7 @@ def read_folder(
     features: Sequence[str] = (),
     report: Callable[[str], None] | None = None,
 ) -> Dataset:
-    """Read a folder of parquet files, CSV files or images as a data set for classification.
+    """Read a folder of parquet, CSV or TSV files (packed as .gz, too), or of images, as a data set for classification.
 
     Parameters
     ----------
@@ -148,17 +148,20 @@ def read_folder(
         )
     if found.left_out:
         tell(f"{found.left_out} files of {path} are for validation by their names, and are left out")
-    cache = storage.cache_folder() / f"folder-v{VERSION}-{_fingerprint(found, columns)}.npz"
+    made_from = storage.fingerprint(columns, sorted(map(str, found.tests)), files=found.files)
+    cache = storage.cache_folder() / f"folder-v{VERSION}-{made_from}.npz"
     arrays = storage.recall(cache)
     if arrays is None:
         tell(f"Reading {len(found.files)} files of {path} (only this time)")
         arrays = _images(found) if found.images else _tables(found, columns)
         storage.remember(cache, arrays)
-    return _dataset(found.root.stem, arrays)
+    # a table may end in two of them: .csv.gz
+    ending = table_kind(found.root) or found.root.suffix
+    return _dataset(found.root.name[: len(found.root.name) - len(ending)], arrays)
 
 
 def _dataset(name: str, arrays: Arrays) -> Dataset:
-    classes, y = np.unique(arrays["labels"], return_inverse=True)
+    classes, y = numbered(arrays["labels"])
     if len(classes) < 2:
         raise InvalidInputError(f"all samples of {name!r} are of one class, {classes[0]!s}; there is nothing to learn")
     x = arrays["x"]
@@ -174,9 +177,9 @@ def _dataset(name: str, arrays: Arrays) -> Dataset:
     return Dataset(
         name=name,
         x=x,
-        y=y.reshape(-1).astype(np.int64),
+        y=y,
         classes=len(classes),
-        users=np.unique(arrays["users"], return_inverse=True)[1].reshape(-1) if "users" in arrays else None,
+        users=numbered(arrays["users"])[1] if "users" in arrays else None,
         common=common if common.any() else None,
         names=tuple(map(str, classes)),
     )
@@ -202,7 +205,7 @@ def _mapped(found: Found, tell: Callable[[str], None]) -> Dataset:
         x=x,
         y=y.astype(np.int64),
         classes=int(y.max()) + 1,
-        users=None if users is None else np.unique(users, return_inverse=True)[1].reshape(-1),
+        users=None if users is None else numbered(users)[1],
         common=None if common is None else common.astype(bool),
     )
 
@@ -254,10 +257,3 @@ def _kind(name: str) -> str:
 
 def _hidden(file: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(root).parts)
-
-
-def _fingerprint(found: Found, columns: Columns) -> str:
-    """Hash what the arrays are made from: path, size and time of every file, and the columns."""
-    state: list[object] = [columns, sorted(map(str, found.tests))]
-    state += [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in found.files]
-    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]

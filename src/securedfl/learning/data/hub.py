@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import os
-import re
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +16,8 @@ import numpy as np
 
 from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, needing
+from securedfl.learning.data.images import decode_one
+from securedfl.learning.data.tables.arrays import encoded
 from securedfl.parameters import Array
 from securedfl.storage import Arrays
 
@@ -83,7 +82,8 @@ class Hub:
         """Return where the data set comes from, without reading it; a bad folder is an error."""
         folder = _folder(self.name, data_dir)
         files = None if folder is None else self._files(folder)
-        name = f"data-v{VERSION}-{self.name}-{_fingerprint(self.address, files)}.npz"
+        every = [path for paths in (files or {}).values() for path in paths]
+        name = f"data-v{VERSION}-{self.name}-{storage.fingerprint(self.address, files=every)}.npz"
         return Origin(self.address, files, storage.cache_folder() / name)
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
@@ -166,34 +166,25 @@ class Rows:
             Rows that are wanted, as marks; all by default. The others are not decoded.
         """
         self._check(name)
-        with needing(f"reading images of {self._name!r}"):
-            from PIL import Image
-        height, width = size
         wanted = np.arange(len(self)) if kept is None else np.flatnonzero(kept)
-        shape = (height, width) if mode == "L" else (height, width, 3)
-        result = np.empty((len(wanted), *shape), dtype=np.uint8)
-        encoded = _bytes(self._table[name].take(wanted), self._name, name)
-        for at, (row, data) in enumerate(zip(wanted, encoded, strict=True)):
+        column = encoded(self._table[name].take(wanted))
+        if column is None:
+            raise InvalidInputError(f"the column {name!r} of {self._name!r} must hold images as {{bytes, path}}")
+        result = np.empty((len(wanted), *size, *([] if mode == "L" else [3])), dtype=np.uint8)
+        for at, (row, data) in enumerate(zip(wanted, column, strict=True)):
             if at % 5000 == 0:
                 self._report(f"Decoding {self._name}: {at:,} of {len(wanted):,} images (only this time)")
-            if not data:
-                raise InvalidInputError(f"row {row} of {self._name!r} has no image; fetch the files again")
-            try:
-                with Image.open(io.BytesIO(data)) as image:
-                    found = image.size
-                    if found == (width, height):
-                        result[at] = np.asarray(image.convert(mode))
-            except Exception as error:  # damaged bytes can fail in any way inside a decoder
-                reason = re.sub(r" <_io.*>$", "", str(error)) or type(error).__name__
+            image = f"row {row} of {self._name!r}"
+            if not data.as_py():
+                raise InvalidInputError(f"{image} has no image; fetch the files again")
+            pixels = decode_one(image, data.as_py, mode=mode, advice="restore the file or fetch it again")
+            if pixels.shape[:2] != size:
+                (h, w), (height, width) = pixels.shape[:2], size
                 raise InvalidInputError(
-                    f"row {row} of {self._name!r}: the image cannot be decoded ({reason}); "
-                    "restore the file or fetch it again"
-                ) from None
-            if found != (width, height):
-                raise InvalidInputError(
-                    f"row {row} of {self._name!r}: the image has {found[0]}x{found[1]} pixels, not {width}x{height}; "
+                    f"{image}: the image has {w}x{h} pixels, not {width}x{height}; "
                     "check that the files are the data set's own"
                 )
+            result[at] = pixels
         return result
 
     def _check(self, name: str) -> None:
@@ -202,21 +193,6 @@ class Rows:
                 f"the parquet files of {self._name!r} have no column {name!r} (they have "
                 f"{', '.join(self._table.column_names)}); check that they are the data set's own"
             )
-
-
-def _bytes(column: Any, dataset: str, name: str) -> Iterator[bytes]:
-    """Yield the encoded images of a column of bytes, or of the hub's {bytes, path}."""
-    import pyarrow
-
-    if pyarrow.types.is_struct(column.type):
-        has_bytes = column.type.get_field_index("bytes") >= 0
-        chunks = [chunk.field("bytes") for chunk in column.chunks] if has_bytes else []
-        column = pyarrow.chunked_array(chunks) if chunks else None
-    if column is None or not str(column.type).endswith("binary"):
-        raise InvalidInputError(f"the column {name!r} of {dataset!r} must hold images as {{bytes, path}}")
-    for chunk in column.chunks:
-        for value in chunk:
-            yield value.as_py()
 
 
 def _unreachable() -> bool:
@@ -266,11 +242,3 @@ def _read(name: str, paths: Sequence[Path]) -> pyarrow.Table:
         raise InvalidInputError(
             f"the parquet files of {name!r} differ in their columns: {', '.join(map(str, paths))}"
         ) from None
-
-
-def _fingerprint(address: str, files: Mapping[str, Sequence[Path]] | None) -> str:
-    """Hash what the arrays are decoded from: path, size and time of every file, or the address on the hub."""
-    state: list[object] = [address]
-    for paths in (files or {}).values():
-        state += [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
-    return hashlib.sha256(repr(state).encode()).hexdigest()[:16]

@@ -23,17 +23,10 @@ def decode(images: Sequence[tuple[str, Callable[[], bytes]]]) -> Array:
     images
         What each is called in errors, and what gives its bytes.
     """
-    with needing("reading images"):
-        from PIL import Image
     arrays: list[Array] = []
     first = ""
     for name, read in images:
-        try:
-            with Image.open(io.BytesIO(read())) as image:
-                pixels = np.asarray(image.convert("L" if image.mode in GREY else "RGB"))
-        except Exception as error:  # damaged bytes can fail in any way inside a decoder
-            reason = re.sub(r" <_io.*>$", "", str(error)) or type(error).__name__
-            raise InvalidInputError(f"{name}: the image cannot be decoded ({reason}); repair or remove it") from None
+        pixels = decode_one(name, read)
         first = first or name
         if arrays and pixels.shape[:2] != arrays[0].shape[:2]:
             (h, w), (height, width) = pixels.shape[:2], arrays[0].shape[:2]
@@ -45,3 +38,27 @@ def decode(images: Sequence[tuple[str, Callable[[], bytes]]]) -> Array:
         arrays = [np.repeat(pixels[..., None], 3, axis=2) if pixels.ndim == 2 else pixels for pixels in arrays]
     stacked = np.stack(arrays)
     return stacked[:, None] if stacked.ndim == 3 else np.ascontiguousarray(stacked.transpose(0, 3, 1, 2))
+
+
+def decode_one(
+    name: str, read: Callable[[], bytes], *, mode: str | None = None, advice: str = "repair or remove it"
+) -> Array:
+    """Return an image as uint8, channels last.
+
+    Parameters
+    ----------
+    name, read
+        What it is called in errors, and what gives its bytes.
+    mode
+        "L" for grey, "RGB" for colours; by default what the image has.
+    advice
+        What to do if it cannot be decoded.
+    """
+    with needing(f"reading {name}"):
+        from PIL import Image
+    try:
+        with Image.open(io.BytesIO(read())) as image:
+            return np.asarray(image.convert(mode or ("L" if image.mode in GREY else "RGB")))
+    except Exception as error:  # damaged bytes can fail in any way inside a decoder
+        reason = re.sub(r" <_io.*>$", "", str(error)) or type(error).__name__
+        raise InvalidInputError(f"{name}: the image cannot be decoded ({reason}); {advice}") from None

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import struct
-import zlib
 from html import escape
 
 import numpy as np
@@ -16,6 +13,7 @@ from securedfl.errors import ConfigError
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.description import excerpt
 from securedfl.parameters import Array
+from securedfl.svg import image_of
 
 USERS, SAMPLES = 6, 10
 """Rows and columns of a contact sheet."""
@@ -71,11 +69,9 @@ def contact_sheet(dataset: Dataset) -> str:
 def _cell(dataset: Dataset, sample: int, x: int, y: int) -> str:
     """Return a sample as an image with its class below."""
     side, label = _CELL - 4, dataset.y[sample]
-    data = base64.b64encode(png(pixels(dataset, sample))).decode()
     return (
-        f'<image x="{x}" y="{y}" width="{side}" height="{side}" style="image-rendering:pixelated" '
-        f'href="data:image/png;base64,{data}"><title>sample {sample}, class {label}</title></image>'
-        f'<text x="{x + side / 2:g}" y="{y + side + 10}" text-anchor="middle" font-size="9" fill="#5a6670">'
+        image_of(pixels(dataset, sample), x, y, side, title=f"sample {sample}, class {label}")
+        + f'<text x="{x + side / 2:g}" y="{y + side + 10}" text-anchor="middle" font-size="9" fill="#5a6670">'
         f"{label}</text>"
     )
 
@@ -101,20 +97,6 @@ def pixels(dataset: Dataset, sample: int) -> Array:
     scaled: Array = np.clip((image - low) / (high - low) * 255, 0, 255).round().astype(np.uint8)
     result: Array = scaled[0] if len(scaled) == 1 else scaled[:3].transpose(1, 2, 0)
     return result
-
-
-def png(image: Array) -> bytes:
-    """Encode uint8 pixels, height x width (x 3), as PNG; no imaging library is needed for that."""
-    height, width = image.shape[:2]
-    # Grey, or red, green and blue.
-    kind = 0 if image.ndim == 2 else 2
-    lines = b"".join(b"\0" + np.ascontiguousarray(row).tobytes() for row in image)
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b"")
 
 
 def terminal(dataset: Dataset, *, colour: bool, unicode: bool = True) -> list[Text]:

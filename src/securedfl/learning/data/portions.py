@@ -14,7 +14,7 @@ import numpy as np
 
 from securedfl.arrays import to_numpy
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.dataset import Dataset, numbered
 from securedfl.learning.data.dealing import deal as deal_indices
 from securedfl.learning.data.dealing import hold_back
 from securedfl.parameters import Array
@@ -174,7 +174,7 @@ def _labelled(data: Any, label: Any, size: int, *, needed: bool) -> dict[str, An
             )
         return {"y": np.zeros(size, dtype=np.int64), "classes": 1}
     classes, y = _numbered(labels, "label")
-    return {"y": y, "classes": classes}
+    return {"y": y, "classes": len(classes)}
 
 
 def _known_labels(data: Any) -> Array | None:
@@ -198,13 +198,11 @@ def _known_labels(data: Any) -> Array | None:
     return None
 
 
-def _numbered(values: Array, what: str) -> tuple[int, Array]:
-    """Return how many different values there are, and which each one is, as numbers from 0."""
+def _numbered(values: Array, what: str) -> tuple[Array, Array]:
     try:
-        found, number = np.unique(values, return_inverse=True)
+        return numbered(values)
     except TypeError:
         raise InvalidInputError(f"not all values of {what} are of one kind; is one of them missing?") from None
-    return len(found), number.reshape(-1).astype(np.int64)
 
 
 def _users(data: Any, user: Any, size: int) -> Array | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from securedfl.errors import InvalidInputError
-from securedfl.learning.data.dataset import Dataset
+from securedfl.learning.data.dataset import Dataset, numbered
 from securedfl.learning.data.hub import Hub, Report, Rows
 from securedfl.learning.seeds import stream
 from securedfl.parameters import Array
@@ -78,12 +77,12 @@ def cifar10(data_dir: Path | None, report: Report) -> Dataset:
 def _decode_femnist(tables: Mapping[str, Rows]) -> Arrays:
     rows = tables["train"]
     labels = np.array(rows.column("character", "number"))
-    users = _numbered(rows.column("writer_id", "text"))
+    users = numbered(rows.column("writer_id", "text"))[1]
     digits = (labels >= 0) & (labels <= 9)
     kept = digits & _frequent(users, digits)
     _some(kept, "femnist", f"digits of writers with at least {FEWEST_SAMPLES}")
     images = rows.images("image", "L", (28, 28), kept)
-    return {"x": images, "y": labels[kept].astype(np.uint8), "users": _numbered(users[kept])}
+    return {"x": images, "y": labels[kept].astype(np.uint8), "users": numbered(users[kept])[1]}
 
 
 def _decode_shakespeare(tables: Mapping[str, Rows]) -> Arrays:
@@ -96,7 +95,7 @@ def _decode_shakespeare(tables: Mapping[str, Rows]) -> Arrays:
     alphabet = sorted(set().union(*texts))
     code = {character: number for number, character in enumerate(alphabet)}
     samples, users = [], []
-    for user, text in zip(_numbered(roles), texts, strict=True):
+    for user, text in zip(numbered(roles)[1], texts, strict=True):
         codes = np.array([code[character] for character in text], dtype=np.uint16)
         count = max(0, (len(codes) - 1) // SEQUENCE)
         starts = SEQUENCE * np.arange(count)[:, None]
@@ -107,7 +106,7 @@ def _decode_shakespeare(tables: Mapping[str, Rows]) -> Arrays:
     _some(kept, "shakespeare", f"sequences of {SEQUENCE} characters of roles with at least {FEWEST_SAMPLES}")
     return {
         "codes": np.concatenate(samples)[kept],
-        "users": _numbered(all_users[kept]),
+        "users": numbered(all_users[kept])[1],
         "alphabet": np.array([ord(character) for character in alphabet], dtype=np.uint32),
     }
 
@@ -144,11 +143,6 @@ def _decode_cifar10(tables: Mapping[str, Rows]) -> Arrays:
 def _scaled(pixels: Array, by: float) -> Array:
     """Return the pixels divided, as float32 in C order, without further copies of what may be large."""
     return np.divide(pixels, np.float32(by), out=np.empty(pixels.shape, dtype=np.float32))
-
-
-def _numbered(names: Sequence[Any] | Array) -> Array:
-    """Return numbers from 0 in the order of the names."""
-    return np.unique(names, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _frequent(users: Array, counted: Array) -> Array:

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from securedfl import errors
-from securedfl.errors import SecuredFLError
+from securedfl.errors import SecuredFLError, rebuilt
 from securedfl.learning.training.task import Part, Task, Trainer
 from securedfl.learning.training.team import COMMANDS, Report, Team
 from securedfl.learning.training.trainer import one_thread
@@ -172,9 +171,8 @@ class _Failure:
         return cls(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
 
     def error(self) -> Exception:
-        kind = getattr(errors, self.kind, None)
-        if isinstance(kind, type) and issubclass(kind, SecuredFLError):
-            found = kind(self.text)
+        found = rebuilt(self.kind, self.text)
+        if found is not None:
             # a traceback shows what happened in the other process
             found.add_note(self.trace)
             return found

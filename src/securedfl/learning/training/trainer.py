@@ -18,9 +18,9 @@ from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import builder
 from securedfl.learning.optimizers import make_optimizer
 from securedfl.learning.seeds import torch_seed
+from securedfl.learning.slices import Slices
 from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.learning.training.common_optimizer import buffers_of
-from securedfl.learning.training.known import Slices
 from securedfl.learning.training.private import PrivateSteps
 from securedfl.learning.training.task import PeerData, Score, State, TrainingOptions
 from securedfl.parameters import Array, Schema

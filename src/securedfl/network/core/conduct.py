@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from securedfl.network.core import events as ev
 from securedfl.network.core.messages import Failure, Result, Started, Try
 from securedfl.network.core.state import Rules, State
 from securedfl.network.core.views import GRACE, Views
+
+FACTS = ("ready", "forgot", "shared", "holds", "failed", "model", "reaches", "leaving", "asks")
+"""What of a `Status` changes: what this peer has done (`Conduct.facts`), whom it hears, and what its operator does."""
 
 
 class Conduct:
@@ -26,16 +27,9 @@ class Conduct:
         self._over_since: float | None = None
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """What this peer has done, as a `Status` says it."""
-        return {
-            "ready": self._ready,
-            "forgot": self._forgot,
-            "shared": self._shared,
-            "holds": self._holds,
-            "failed": self._failed,
-            "model": self._model,
-        }
+    def facts(self) -> tuple[int, int, Try, Result, Failure, int]:
+        """What this peer has done: the first of `FACTS`."""
+        return self._ready, self._forgot, self._shared, self._holds, self._failed, self._model
 
     def take(self, event: ev.Event) -> None:
         """Take in what the data plane did."""

@@ -9,7 +9,7 @@ gave up with nil ends at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -53,6 +53,11 @@ class Consensus:
         This peer's number, and whether it may vote.
     judge, timeout
         Its opinions; how long it waits in a ballot for a proposer or for late votes.
+
+    Attributes
+    ----------
+    timer, ending
+        When it votes nil in this ballot, and when it leaves it, unless something happens.
     """
 
     def __init__(
@@ -76,19 +81,20 @@ class Consensus:
         self.decision: Decided | None = None
         self.news: list[Vote | Proposal] = []
         self.timer: float | None = None
-        self._ending: float | None = None
+        self.ending: float | None = None
+        self._way: tuple[Vote, ...] = ()
 
     def restore(self, promise: Promise) -> None:
         """Go on where this peer was."""
-        self.ballot, self.locked, self.valid = promise.ballot, promise.locked, promise.valid
-        for vote in promise.votes:
+        self.ballot, self.locked, self.valid, self._way = promise.ballot, promise.locked, promise.valid, promise.way
+        for vote in (*promise.votes, *promise.way):
             self.add_vote(vote)
 
     @property
     def promise(self) -> Promise:
         """What must be on disk before `news` are sent."""
         mine = (self._cast(PREVOTE), self._cast(PRECOMMIT))
-        return Promise(self.index, self.ballot, tuple(v for v in mine if v), self.locked, self.valid)
+        return Promise(self.index, self.ballot, tuple(v for v in mine if v), self.locked, self.valid, self._way)
 
     @property
     def proposer(self) -> int:
@@ -103,31 +109,35 @@ class Consensus:
         place[vote.peer] = vote
         held = [ballot for kind, ballot in self.votes if kind == vote.kind and vote.peer in self.votes[kind, ballot]]
         if len(held) > MOST_BALLOTS:
-            del self.votes[vote.kind, min(held)][vote.peer]
+            # a liar that is far ahead must not hide what it said here, nor that it is ahead
+            spare = (ballot for ballot in held if ballot not in (self.ballot - 1, self.ballot, max(held)))
+            del self.votes[vote.kind, min(spare)][vote.peer]
         waits = self.timer is not None or self._cast(PREVOTE) is not None
         return len(place) >= self.quorum or vote.ballot > self.ballot or not waits
 
     def add_proposal(self, proposal: Proposal) -> None:
         """Take a proposal whose signatures were checked."""
         self.proposals.setdefault(proposal.ballot, proposal)
-        for ballot in sorted(self.proposals)[:-MOST_BALLOTS]:
-            del self.proposals[ballot]
+        if len(self.proposals) > MOST_BALLOTS:
+            del self.proposals[min(ballot for ballot in self.proposals if ballot not in (self.ballot - 1, self.ballot))]
 
     def known(self) -> tuple[tuple[Proposal, ...], tuple[Vote, ...]]:
-        """Return what others may need: this ballot, and the one before, from which they can follow."""
+        """Return what others may need: this ballot, the one before, and the votes with which they can follow."""
         recent = (self.ballot - 1, self.ballot)
         votes = [vote for (_, ballot), place in self.votes.items() if ballot in recent for vote in place.values()]
-        return tuple(p for ballot, p in self.proposals.items() if ballot in recent), tuple(votes)
+        way = [vote for vote in self._way if vote not in votes]
+        return tuple(p for ballot, p in self.proposals.items() if ballot in recent), (*votes, *way)
 
     def advance(self, now: float) -> None:
         """Do all that can be done now."""
         while self.decision is None and self._once(now):
             pass
 
-    @property
-    def due(self) -> list[float]:
-        """When the next timers end."""
-        return [at for at in (self.timer, self._ending) if at is not None]
+    def due(self, beat: float) -> float:
+        """Return when something happens by itself: a heartbeat, or a timer that ends before it."""
+        if self.timer is not None and self.timer < beat:
+            beat = self.timer
+        return beat if self.ending is None or beat < self.ending else self.ending
 
     def _once(self, now: float) -> bool:
         """Do one thing; return whether there may be more."""
@@ -136,8 +146,8 @@ class Consensus:
         if not self._may_vote:
             return False
         ahead = self._ahead()
-        if ahead > self.ballot:
-            self._enter(ahead)
+        if ahead:
+            self._enter(ahead[-1].ballot, ahead)
             return True
         if self._cast(PREVOTE) is None:
             return self._propose() or self._prevote(now)
@@ -154,19 +164,19 @@ class Consensus:
                     return True
         return False
 
-    def _ahead(self) -> int:
-        """Return the highest ballot that somebody honest has reached: more peers than may lie voted in it or later."""
-        if all(ballot <= self.ballot for _, ballot in self.votes):
-            return self.ballot
-        highest: dict[int, int] = {}
+    def _ahead(self) -> list[Vote]:
+        """Return votes of more peers than may lie in later ballots, the highest first: somebody honest is there."""
+        highest: dict[int, Vote] = {}
         for (_, ballot), place in self.votes.items():
-            for peer in place:
-                highest[peer] = max(ballot, highest.get(peer, 0))
-        reached = sorted(highest.values(), reverse=True)
-        return reached[self.lying] if len(reached) > self.lying else 0
+            if ballot > self.ballot:
+                highest.update({p: v for p, v in place.items() if p not in highest or highest[p].ballot < ballot})
+        if len(highest) <= self.lying:
+            return []
+        return sorted(highest.values(), key=lambda vote: -vote.ballot)[: self.lying + 1]
 
-    def _enter(self, ballot: int) -> None:
-        self.ballot, self.timer, self._ending = ballot, None, None
+    def _enter(self, ballot: int, way: Iterable[Vote]) -> None:
+        """Go on to a ballot, and keep the votes that led there: whoever cast them may lose them, and others follow."""
+        self.ballot, self._way, self.timer, self.ending = ballot, tuple(way), None, None
 
     def _propose(self) -> bool:
         """Propose, if it is this peer's turn and there is something (lines 14 to 21)."""
@@ -203,7 +213,7 @@ class Consensus:
         """Say whether something is to be decided: this peer wants it, or more others than may lie have voted."""
         if self.ballot > 0 or self.ballot in self.proposals:
             return True
-        others = {peer for place in self.votes.values() for peer in place}
+        others = {peer for place in self.votes.values() for peer in place} if self.votes else ()
         return len(others) > self.lying or self._judge.want() is not None
 
     def _precommit(self, now: float) -> bool:
@@ -242,10 +252,10 @@ class Consensus:
         if len(place) < self.quorum:
             return False
         nil = Counter(vote.value for vote in place.values())[NIL] >= self.quorum
-        if not nil and self._ending is None:
-            self._ending = now + self._timeout(self.ballot, self.me)
-        if nil or (self._ending is not None and now >= self._ending):
-            self._enter(self.ballot + 1)
+        if not nil and self.ending is None:
+            self.ending = now + self._timeout(self.ballot, self.me)
+        if nil or (self.ending is not None and now >= self.ending):
+            self._enter(self.ballot + 1, place.values())
             return True
         return False
 

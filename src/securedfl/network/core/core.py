@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
-from securedfl.network.core.conduct import Conduct
+from securedfl.network.core.conduct import FACTS, Conduct
 from securedfl.network.core.consensus import Consensus
-from securedfl.network.core.entries import Abandon, Admit, Ask, Entry, Remove, Start
+from securedfl.network.core.entries import Admit, Ask, Entry, Start
 from securedfl.network.core.messages import (
     MOST_ENTRIES,
     MOST_PROPOSALS,
@@ -26,7 +26,7 @@ from securedfl.network.core.messages import (
     Stored,
     Vote,
 )
-from securedfl.network.core.proofs import Proofs, Signed, add_to
+from securedfl.network.core.proofs import Log, Proofs, Signed
 from securedfl.network.core.sense import Sense, timeout
 from securedfl.network.core.state import Rules, State, reduce, refusal
 from securedfl.network.core.telling import Telling
@@ -53,14 +53,14 @@ class Core:
 
     def __init__(self, me: int, genesis: State, rules: Rules, signer: Signer, incarnation: str, now: float) -> None:
         self.me, self.rules, self.incarnation = me, rules, incarnation
-        self.state, self.log, self.refused = genesis, list[Decided](), dict[int, int]()
+        self.state, self.log, self.refused = genesis, Log(self.stretch), dict[int, int]()
         self.views, self.now = Views(me, now), now
         self.conduct = Conduct(me, incarnation, rules)
         self._signer, self._links, self._direct = signer, set[int](), dict[int, float]()
         self._ask: Ask | None = None
         self._leaving = False
         self._promise: Promise | None = None
-        self._status, self._facts = Status(me, incarnation, 0, 0), dict[str, Any]()
+        self._status, self._facts = Status(me, incarnation, 0, 0), tuple[Any, ...]()
         self._beat, self._boot, self._sequence = now, 0, 0
         self._former: set[str] = set()
         self._supply = Supply()
@@ -105,7 +105,7 @@ class Core:
         """Take in what happened; return what to do, in this order."""
         self.now = self.views.now = max(now, self.now)
         # most messages say nothing new, and nothing follows from them
-        self._stirred = not isinstance(event, ev.Received) or self.now >= min([self._beat, *self.consensus.due])
+        self._stirred = not isinstance(event, ev.Received) or self.now >= self.consensus.due(self._beat)
         self._take(event)
         if not self._stirred:
             return []
@@ -158,14 +158,21 @@ class Core:
         self._links.add(sender)
         self._direct[sender] = self.now
         self._stirred = self._stirred or sender not in self._status.reaches
-        following = [decided for decided in message.decided if decided.index >= self.state.length]
-        if not self._take_entries(following, self._decide):
-            return self._refuse(sender, "an entry without its votes")
+        if message.decided:
+            following = [decided for decided in message.decided if decided.index >= self.state.length]
+            if not self._take_entries(following, self._decide):
+                return self._refuse(sender, "an entry without its votes")
         for status in message.statuses:
             if status.peer == sender:
                 self._supply.lengths[sender] = status.length
-            if not self._take_status(status):
+            if status.newer(self.views.statuses.get(status.peer)) and not self._take_status(status):
                 return self._refuse(sender, "a status that is not signed by its peer")
+        if message.votes or message.proposals:
+            self._take_votes(sender, message)
+        return None
+
+    def _take_votes(self, sender: int, message: Gossip) -> None:
+        """Take in proposals and votes about the next index, and keep those about the one after it."""
         ahead = self.state.length + 1
         early = any(v.index == ahead for v in message.votes) or any(p.index == ahead for p in message.proposals)
         if early and [kept for kept, _ in self._early].count(sender) < MOST_EARLY:
@@ -188,7 +195,7 @@ class Core:
     def _take_entries(self, entries: Sequence[Decided], take: Callable[[Decided], None]) -> bool:
         """Take the next entries, as far as they are proven; return False if one that should be is not."""
         while entries and entries[0].index == self.state.length:
-            proven = self._proofs.run(entries)
+            proven = self._proofs.run(entries, self.stretch)
             if not proven:
                 return proven is not None
             for decided in proven:
@@ -198,9 +205,9 @@ class Core:
         return True
 
     def _take_status(self, status: Status) -> bool:
-        """Take in what a peer says about itself; return False if it did not sign that."""
+        """Take in something newer that a peer says about itself; return False if it did not sign that."""
         known, peer = self.views.statuses.get(status.peer), self.state.peer(status.peer)
-        if peer is None or status.peer == self.me or not status.newer(known):
+        if peer is None or status.peer == self.me:
             return True
         # before the first entry whoever comes is welcome, unless another folder of the same peer is there
         other = known and known.incarnation != status.incarnation and self.views.present(peer.number, self.state)
@@ -229,21 +236,12 @@ class Core:
 
     def _append(self, decided: Decided) -> None:
         before, entry = self.state, decided.entry
-        add_to(self.log, decided, self.stretch)
+        self.log.append(decided)
         self.state = reduce(before, entry, self.rules)
-        if self.state.round != before.round:
-            self.views.round_since = self.views.not_before = self.now
-        if isinstance(entry, Abandon) and entry.attempt > 0:
-            pause = min(2.0 ** (entry.attempt - 1) * before.settings.heartbeat, before.settings.absent)
-            self.views.not_before = self.now + pause
+        self.views.follow(decided, before, self.state)
         if isinstance(entry, Start | Admit):
             # the state folder that comes after another is never that one again
             self._former.update(entry.incarnations if isinstance(entry, Start) else (entry.incarnation,))
-        if isinstance(entry, Admit | Remove):
-            self.views.forget(entry.number)
-            self.views.admitted[entry.number] = self.now
-        if isinstance(entry, Ask):
-            self.views.granted[entry] = decided.index
         if entry == self._ask:
             self._ask = None
         self._index()
@@ -296,14 +294,15 @@ class Core:
 
     def _renew_status(self) -> None:
         """Say about this peer what is true now; that its log is longer is no news."""
-        silence = SILENCE * self.state.settings.heartbeat
-        reaches = tuple(sorted(p for p in self._links if self.now - self._direct.get(p, -1e12) <= silence))
-        facts = {**self.conduct.facts, "reaches": reaches, "leaving": self._leaving, "asks": self._ask}
+        silence, now = SILENCE * self.state.settings.heartbeat, self.now
+        reaches = sorted([peer for peer in self._links if now - self._direct.get(peer, -1e12) <= silence])
+        facts = (*self.conduct.facts, tuple(reaches), self._leaving, self._ask)
         if facts != self._facts:
             self._facts, self._news = facts, True
         elif self._status.length == self.state.length:
             return
-        self._status = replace(self._status, boot=self._boot, length=self.state.length, **facts)
+        said = dict(zip(FACTS, facts, strict=True), boot=self._boot, length=self.state.length)
+        self._status = replace(self._status, **said)
         self.views.take(self._status, self.state)
 
     def _write_promise(self) -> None:
@@ -321,7 +320,7 @@ class Core:
         if self._links and (due or self._news or self._outbox):
             sends.append(ev.Send(tuple(sorted(self._links)), self._gossip(due)))
         sends += self._supply.next(self._links, self.state, self.log, self.now)
-        wake = ev.Wake(min([self._beat, *self.consensus.due]))
+        wake = ev.Wake(self.consensus.due(self._beat))
         actions = [*map(ev.Write, self._writes), *sends, *self._others, *self._telling.now, wake]
         self._writes, self._others, self._outbox, self._telling.now, self._news = [], [], [], [], False
         return actions

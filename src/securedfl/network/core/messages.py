@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Annotated, Protocol
@@ -107,7 +107,7 @@ class Vote(Struct, frozen=True, array_like=True):
     signature: Bytes = b""
 
 
-Votes = Annotated[tuple[Vote, ...], Meta(max_length=4 * MOST_PEERS)]
+Votes = Annotated[tuple[Vote, ...], Meta(max_length=5 * MOST_PEERS)]
 
 
 class Proposal(Struct, frozen=True, array_like=True):
@@ -164,6 +164,8 @@ class Promise(Struct, frozen=True, array_like=True, tag=True):
         Its own of this ballot.
     locked, valid
         What it is locked on, and the last entry with a quorum of prevotes, each as if proposed in that ballot.
+    way
+        The votes that led it to this ballot, so that it can lead others there.
     """
 
     index: Number
@@ -171,6 +173,7 @@ class Promise(Struct, frozen=True, array_like=True, tag=True):
     votes: Votes = ()
     locked: Proposal | None = None
     valid: Proposal | None = None
+    way: Votes = ()
 
 
 class Started(Struct, frozen=True, array_like=True, tag=True):
@@ -235,6 +238,7 @@ class Signer(Protocol):
 _encoder = msgspec.msgpack.Encoder()
 _gossip = msgspec.msgpack.Decoder(Gossip)
 _record: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+_entries = msgspec.msgpack.Decoder(tuple[Decided, ...])
 
 
 def encode(message: Gossip | Record) -> bytes:
@@ -258,6 +262,16 @@ def decode_record(data: bytes) -> Record | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return None if isinstance(record, Boot) and record.version != VERSION else record
+
+
+def pack(entries: Sequence[Decided]) -> bytes:
+    """Return the bytes of entries."""
+    return _encoder.encode(entries)
+
+
+def unpack(data: bytes) -> tuple[Decided, ...]:
+    """Return the entries that were packed."""
+    return _entries.decode(data)
 
 
 def digest(*parts: object) -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from typing import TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -17,7 +17,9 @@ from securedfl.network.core.messages import (
     Status,
     Vote,
     digest,
+    pack,
     signed_part,
+    unpack,
 )
 from securedfl.network.core.state import Rules, State, needed, reduce, refusal, voters
 
@@ -79,19 +81,19 @@ class Proofs:
             return False
         return self._enough(decided.votes, PRECOMMIT, decided.votes[0].ballot, self.value(decided.entry))
 
-    def run(self, entries: Sequence[Decided]) -> Sequence[Decided] | None:
+    def run(self, entries: Sequence[Decided], stretch: int) -> Sequence[Decided] | None:
         """Return the next entries up to the first with votes, which prove all of them; none of them if none has.
 
         None if they are not proven. An entry that changes who votes needs votes of its own: else it could name those
-        that prove it.
+        that prove it. So does the last of a stretch: else a liar could hand over a log that proves nothing to others.
         """
         state = self._state
         for count, decided in enumerate(entries, start=1):
             if decided.votes:
                 proofs = Proofs(state, self._rules, self._signer, self._me, self._incarnation)
                 return entries[:count] if proofs.proven(decided) else None
-            entry = decided.entry
-            if decided.index != state.length or isinstance(entry, Voting) or refusal(state, entry, self._rules):
+            entry, must = decided.entry, isinstance(decided.entry, Voting) or (decided.index + 1) % stretch == 0
+            if decided.index != state.length or must or refusal(state, entry, self._rules):
                 return None
             state = reduce(state, entry, self._rules)
         return ()
@@ -103,10 +105,58 @@ class Proofs:
         return len(fit) == len(votes) >= self.quorum and all(self.voted(vote) for vote in votes)
 
 
-def add_to(log: list[Decided], decided: Decided, stretch: int) -> None:
-    """Add an entry to a log. At the end of a stretch its votes prove all of it, so that others lose theirs."""
-    log.append(decided)
-    if decided.votes and len(log) % stretch == 0:
-        old = log[-stretch:-1]
-        bare = [one if isinstance(one.entry, Voting) else Decided(one.index, one.entry, ()) for one in old]
-        log[-stretch:-1] = bare
+class Log(Sequence[Decided]):
+    """The decided entries, which grow for ever: small, and read one stretch at a time.
+
+    The votes of the last entry of a stretch prove all of it, so that the others lose theirs. Whoever lacks entries is
+    sent as many as a stretch has, so that there are votes among them.
+
+    Parameters
+    ----------
+    stretch
+        How many entries it has.
+    """
+
+    def __init__(self, stretch: int) -> None:
+        self._stretch, self._packed, self._newest = stretch, list[bytes](), list[Decided]()
+
+    def append(self, decided: Decided) -> None:
+        """Add the next entry; at the end of a stretch, one that has votes."""
+        self._newest.append(decided)
+        if len(self._newest) == self._stretch:
+            *old, last = self._newest
+            bare = (one if isinstance(one.entry, Voting) else Decided(one.index, one.entry, ()) for one in old)
+            self._packed.append(pack((*bare, last)))
+            self._newest = []
+
+    def __len__(self) -> int:
+        return len(self._packed) * self._stretch + len(self._newest)
+
+    @overload
+    def __getitem__(self, at: int) -> Decided: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Decided]: ...
+
+    def __getitem__(self, at: int | slice) -> Decided | Sequence[Decided]:
+        if isinstance(at, int):
+            place = range(len(self))[at]
+            return self[place : place + 1][0]
+        start, stop, _ = at.indices(len(self))
+        first = start // self._stretch
+        packed = self._packed[first : -(-stop // self._stretch)]
+        found = [decided for one in packed for decided in unpack(one)]
+        if stop > len(self._packed) * self._stretch:
+            found += self._newest
+        skipped = first * self._stretch
+        return found[start - skipped : max(0, stop - skipped)]
+
+    def __iter__(self) -> Iterator[Decided]:
+        for one in self._packed:
+            yield from unpack(one)
+        yield from self._newest
+
+    def __reversed__(self) -> Iterator[Decided]:
+        yield from reversed(self._newest)
+        for one in reversed(self._packed):
+            yield from reversed(unpack(one))

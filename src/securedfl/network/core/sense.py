@@ -52,7 +52,7 @@ class Sense:
             yield self._start()
             return
         asked = self.views.asked(self.rules.lying)
-        if state.phase != "idle":
+        if asked and state.phase != "idle":
             asked = [entry for entry in asked if isinstance(entry, Settings | End)]
         if state.phase == "idle":
             yield from self._strangers()
@@ -203,9 +203,8 @@ class Sense:
         """Say whether operators ask for another roster: an attempt of which nothing was opened makes way for it."""
         if self.state.phase != "begun":
             return False
-        idle = replace(self.state, phase="idle")
-        asked = (ask for ask in self.views.asked(self.rules.lying) if not isinstance(ask, Settings | End))
-        return any(not refusal(idle, ask, self.rules) for ask in asked)
+        asked = [ask for ask in self.views.asked(self.rules.lying) if not isinstance(ask, Settings | End)]
+        return any(not refusal(replace(self.state, phase="idle"), ask, self.rules) for ask in asked)
 
     def _done(self) -> Done | None:
         """Return the result, once more disks have it than may lie or be lost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -51,6 +52,9 @@ class Rules:
     window, pick, allows
         For how many rounds the state keeps whose sums may have been seen; who of those that could be members are
         them; and whether these may be: hooks for policies about absence.
+    weigh
+        What is kept of an older round with such sums, from its number and the members of each: a number, and the
+        state counts how often it came. 0 counts for nothing.
     recoverable
         Whether the members of the running attempt can finish without these after the commit.
     accepts
@@ -63,6 +67,7 @@ class Rules:
     window: int = 0
     pick: Callable[[State, tuple[int, ...]], tuple[int, ...]] = lambda _state, peers: peers
     allows: Callable[[State, tuple[int, ...]], bool] = lambda _state, _members: True
+    weigh: Callable[[int, Sequence[tuple[int, ...]]], int] = lambda _round, _members: 0
     recoverable: Callable[[State, tuple[int, ...]], bool] = lambda _state, _lost: False
     accepts: Callable[[Sequence[Peer]], str] = lambda _roster: ""
 
@@ -92,6 +97,8 @@ class State(Struct, frozen=True, array_like=True):
         Round and members of the attempts within `Rules.window` whose sums may have been seen.
     left
         The highest number of a peer that left for good, -1 if none did.
+    weights
+        Of older rounds, how many had each weight (`Rules.weigh`), in order.
     """
 
     run: Text
@@ -109,6 +116,7 @@ class State(Struct, frozen=True, array_like=True):
     ended: Text = ""
     opened: tuple[tuple[Number, Numbers], ...] = ()
     left: Since = -1
+    weights: tuple[tuple[Number, Number], ...] = ()
 
     @property
     def next_number(self) -> int:
@@ -193,8 +201,15 @@ def _opened(state: State, rules: Rules) -> State:
 
 def _next_round(state: State, rules: Rules) -> State:
     round = state.round + 1
-    opened = tuple(seen for seen in state.opened if seen[0] >= round - rules.window)
-    return replace(state, round=round, attempt=0, phase="idle", members=(), lost=(), bound=(), opened=opened)
+    kept = tuple(seen for seen in state.opened if seen[0] >= round - rules.window)
+    older: dict[int, list[tuple[int, ...]]] = {}
+    for seen, members in state.opened[: len(state.opened) - len(kept)]:
+        older.setdefault(seen, []).append(members)
+    weights = Counter(dict(state.weights))
+    weights.update(rules.weigh(seen, members) for seen, members in older.items())
+    counted = tuple(sorted((weight, times) for weight, times in weights.items() if weight))
+    state = replace(state, opened=kept, weights=counted)
+    return replace(state, round=round, attempt=0, phase="idle", members=(), lost=(), bound=())
 
 
 def _gone(state: State, number: int, rules: Rules) -> State:

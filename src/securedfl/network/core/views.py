@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Ask
+from securedfl.network.core.entries import Abandon, Admit, Ask, Remove
 from securedfl.network.core.events import Send
 from securedfl.network.core.messages import MOST_ENTRIES, Decided, Gossip, Result, Status
 from securedfl.network.core.state import State
@@ -52,15 +52,30 @@ class Views:
         self.statuses[peer] = status
         if before is None or before.reaches != status.reaches:
             self._look_at(peer, state)
-        same = {"sequence": status.sequence, "length": status.length, "signature": status.signature}
-        return before is None or replace(before, **same) != status
+        if before is None:
+            return True
+        return replace(before, sequence=status.sequence, length=status.length, signature=status.signature) != status
 
     def note_folder(self, status: Status) -> None:
         """Note before the first entry from which state folders a peer signed: a liar may name several."""
         others = (name for name in self.folders.get(status.peer, ()) if name != status.incarnation)
         self.folders[status.peer] = (status.incarnation, *others)[:MOST_FOLDERS]
 
-    def forget(self, number: int) -> None:
+    def follow(self, decided: Decided, before: State, after: State) -> None:
+        """Take note of an entry that led from one state to another."""
+        entry = decided.entry
+        if after.round != before.round:
+            self.round_since = self.not_before = self.now
+        if isinstance(entry, Abandon) and entry.attempt > 0:
+            pause = min(2.0 ** (entry.attempt - 1) * before.settings.heartbeat, before.settings.absent)
+            self.not_before = self.now + pause
+        if isinstance(entry, Admit | Remove):
+            self._forget(entry.number)
+            self.admitted[entry.number] = self.now
+        if isinstance(entry, Ask):
+            self.granted[entry] = decided.index
+
+    def _forget(self, number: int) -> None:
         """Forget a peer that was removed, or whose state folder is another one now."""
         for known in (self.statuses, self.strangers, self._heard, self._back):
             known.pop(number, None)
@@ -96,11 +111,15 @@ class Views:
     def present(self, peer: int, state: State) -> bool:
         """Say whether a peer is there."""
         status = self.statuses.get(peer)
-        return status is not None and not status.leaving and self.gone(peer, state) == 0
+        if status is None or status.leaving:
+            return False
+        return peer == self.me or self.now - self._heard[peer] <= SILENCE * state.settings.heartbeat
 
     def lost(self, peer: int, state: State) -> bool:
         """Say whether to go on without a peer: it left, or the grace for its return is over."""
-        return self.leaving(peer) or self.gone(peer, state) > GRACE * state.settings.heartbeat
+        return not self.present(peer, state) and (
+            self.leaving(peer) or self.gone(peer, state) > GRACE * state.settings.heartbeat
+        )
 
     def late(self, peer: int, state: State) -> bool:
         """Say whether a peer has had its time to get ready for the round, since that began or since it came back."""
@@ -124,8 +143,10 @@ class Views:
 
     def asked(self, lying: int) -> list[Ask]:
         """Return what more operators ask for than may lie; what was granted since they asked is not asked for again."""
-        statuses = [status for _, status in sorted(self.statuses.items())]
-        asks = [s.asks for s in statuses if s.asks is not None and s.length > self.granted.get(s.asks, -1)]
+        wishes = [(peer, s.asks, s.length) for peer, s in self.statuses.items() if s.asks is not None]
+        if not wishes:
+            return []
+        asks = [ask for _, ask, length in sorted(wishes) if length > self.granted.get(ask, -1)]
         return [ask for ask in dict.fromkeys(asks) if asks.count(ask) > lying]
 
     def apart(self, peers: Iterable[int], state: State, *, grace: bool) -> list[Pair]:
@@ -138,12 +159,10 @@ class Views:
 
     def stuck(self, state: State, attempt: int) -> list[Pair]:
         """Return pairs of members, the second of which the first waits for in vain, in the attempt as it stands."""
-        found = sorted(
-            (peer, other)
-            for peer, failed in ((peer, status.failed) for peer, status in self.statuses.items())
-            if failed.round == state.round and failed.attempt == attempt and failed.lost == state.lost
-            for other in failed.peers
-        )
+        failures = [(peer, status.failed) for peer, status in self.statuses.items() if status.failed.peers]
+        now = (state.round, attempt, state.lost)
+        pairs = [(peer, f.peers) for peer, f in failures if (f.round, f.attempt, f.lost) == now]
+        found = sorted((peer, other) for peer, others in pairs for other in others)
         waiting = {peer for peer, _ in found}
         # whoever waits itself is not to blame, unless they wait for each other
         return [pair for pair in found if pair[1] not in waiting] or found
@@ -173,6 +192,8 @@ class Views:
         """Return the results of the running attempt that more peers than may lie have stored, the most common first."""
         now = (state.round, state.attempt)
         found = {s.holds for s in self.statuses.values() if (s.holds.round, s.holds.attempt) == now}
+        if not found:
+            return []
         counts = {result: len(self.holders(result, state)) for result in found}
         return sorted((r for r in found if counts[r] > lying), key=lambda r: (-counts[r], r.digest))
 
@@ -186,9 +207,9 @@ class Supply:
 
     def next(self, peers: Iterable[int], state: State, log: Sequence[Decided], now: float) -> list[Send]:
         """Return the next entries for each of these peers; the same ones again only after a heartbeat."""
-        sends = []
-        for peer in sorted(peer for peer in peers if self.lengths.get(peer, state.length) < state.length):
-            length = self.lengths[peer]
+        sends, lengths = [], self.lengths
+        for peer in sorted([peer for peer in peers if lengths.get(peer, state.length) < state.length]):
+            length = lengths[peer]
             sent, at = self._sent.get(peer, (-1, now))
             if length != sent or now - at >= state.settings.heartbeat:
                 self._sent[peer] = (length, now)

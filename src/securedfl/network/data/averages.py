@@ -10,6 +10,7 @@ import numpy as np
 from securedfl.errors import InvalidInputError, PeerLostError
 from securedfl.network.core.entries import Abandon, Begin, Commit, Done, Entry
 from securedfl.network.data.driver import CHUNK, Plan
+from securedfl.privacy.ledger import Tried
 from securedfl.protocols.steps import Array, PeerProtocol
 
 _BLOCK = 1 << 16
@@ -52,26 +53,6 @@ class Averages:
         return Plan.make(
             self.protocol(n, turn), me, n, self.size, self.dtype, commit_step=self.commit_step, chunk=self.chunk
         )
-
-
-@dataclass(frozen=True, order=True)
-class Tried:
-    """One attempt at an average, for the ledger: who was in it, and whether sums of it may have been seen.
-
-    Attributes
-    ----------
-    epoch, attempt
-        How many attempts of the round were opened before, and the attempt's number.
-    members
-        Who took part.
-    opened
-        Whether the roster committed to it. Before that nothing is sent but masked shares.
-    """
-
-    epoch: int
-    attempt: int
-    members: tuple[int, ...]
-    opened: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ class Results:
 
     def __init__(self, folder: Path, size: int, dtype: str) -> None:
         make_folder(folder, AGAIN, private=True)
-        self._folder, self._size = folder, size
+        self._folder, self._spare, self._size = folder, folder / "spare", size
         self._dtype = np.dtype(dtype).newbyteorder("<")
         self._lock, self._storing = threading.Lock(), threading.Lock()
         # the last vector, until somebody takes it; then only as long as anybody has it
@@ -61,10 +62,11 @@ class Results:
         # it may be computed and fetched at the same time
         with (
             self._storing,
-            replacing(path, AGAIN, mode=OWNER) as temporary,
-            temporary.open("wb") as file,
+            replacing(path, AGAIN, mode=OWNER, spare=self._spare) as temporary,
+            temporary.open("r+b") as file,
         ):
             file.write(data)
+            file.truncate()
         with self._lock:
             self._files[result] = path
             self._kept, self._last = vector, (result, weakref.ref(vector))
@@ -77,13 +79,14 @@ class Results:
                 self.drop(result)
 
     def drop(self, result: Result) -> None:
-        """Forget a result."""
+        """Forget a result; the next one is written over its file."""
         with self._lock:
             path = self._files.pop(result, None)
             if self._last is not None and self._last[0] == result:
                 self._kept = self._last = None
         if path is not None:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.replace(self._spare)
 
     def load(self, round: int, digest: bytes) -> Array:
         """Return a stored result; `RunFolderError` if it is not here, or was damaged and is now gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,16 +18,14 @@ CAPACITY = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One way to add noise: the plan with this kind of it, and what that costs.
+    """One way to add noise.
 
-    ``epsilon`` at the end is by Rényi divergences, as certificates state it, ``tighter`` by privacy loss distributions
-    of Gaussian noise; ``noise_in_mean`` is the standard deviation of each number of the mean, over the clip.
+    The plan tells epsilon by Rényi divergences, as certificates do; ``tighter`` is by privacy loss distributions of
+    Gaussian noise.
     """
 
     plan: Plan
-    epsilon: float
     tighter: float
-    noise_in_mean: float
 
 
 def solve(plan: Plan, *, epsilon: float | None, find: str) -> Plan:
@@ -54,13 +53,10 @@ def _most_sampling(plan: Plan, epsilon: float) -> Plan:
     def at(batch: int) -> Plan:
         return settled(replace(plan, sampling=batch / plan.units), epsilon=None, capacity=CAPACITY)
 
-    if at(1).planned > epsilon:
+    most = bisect_left(range(1, plan.units + 1), True, key=lambda batch: at(batch).planned > epsilon)
+    if not most:
         raise ConfigError(f"not even batches of one record are within epsilon {epsilon:g}; take more noise")
-    low, high = 1, plan.units + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if at(middle).planned <= epsilon else (low, middle)
-    return replace(at(low), limit=epsilon)
+    return replace(at(most), limit=epsilon)
 
 
 def cases(plan: Plan) -> list[Case]:
@@ -89,9 +85,4 @@ def curves(plan: Plan, multipliers: Sequence[float]) -> dict[str, tuple[list[flo
 
 def _case(plan: Plan) -> Case:
     steps = plan.rounds * plan.steps
-    return Case(
-        plan=plan,
-        epsilon=plan.planned,
-        tighter=loss_epsilon(plan.noise_multiplier, plan.sampling, steps, plan.delta),
-        noise_in_mean=plan.noise_in_mean,
-    )
+    return Case(plan=plan, tighter=loss_epsilon(plan.noise_multiplier, plan.sampling, steps, plan.delta))

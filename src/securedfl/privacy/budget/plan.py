@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
 
 from securedfl.errors import ConfigError, PrivacyError
 from securedfl.privacy.budget.accountant import epsilon_of
-from securedfl.privacy.budget.skellam import ORDERS, Curve, Shift, divergences, gaussian, sampled
+from securedfl.privacy.budget.skellam import Curve, Shift, divergences, gaussian, sampled
 from securedfl.protocols.noise import MOST_VARIANCE, QUICK_VARIANCE, bound_of, distance
 
 Unit = Literal["record", "site"]
@@ -265,24 +266,12 @@ def with_grid(plan: Plan, capacity: float | None) -> Plan:
 def most_rounds(plan: Plan, epsilon: float) -> int:
     """Return how many rounds of a plan fit into a budget."""
 
-    def fits(rounds: int) -> bool:
+    def too_much(rounds: int) -> bool:
         # what rounding may cost is dealt to the rounds of the plan, so that a shorter plan is another one
         shorter = replace(plan, rounds=rounds)
-        return max(one.epsilon({plan.peers: rounds}) for one in (plan, shorter)) <= epsilon
+        return max(one.epsilon({plan.peers: rounds}) for one in (plan, shorter)) > epsilon
 
-    if not fits(1):
-        return 0
-    low, high = 1, 2
-    while fits(high) and high < 2**30:
-        low, high = high, 2 * high
-    return _bisect(low, high, fits)
-
-
-def _bisect(low: int, high: int, fits: Callable[[int], bool]) -> int:
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return bisect_left(range(1, 2**30), True, key=too_much)
 
 
 def _least_noise(plan: Plan, epsilon: float, capacity: float | None) -> Plan | None:
@@ -320,6 +309,3 @@ def _check_budget(plan: Plan, epsilon: float, capacity: float | None, over: str)
         f"{plan.rounds} rounds would spend epsilon {planned:.3g} at delta {plan.delta:g}, over the budget of "
         f"{epsilon:g}; these would fit: {' or '.join(found)}"
     )
-
-
-__all__ = ["ORDERS", "Noise", "Plan", "Unit", "check", "most_rounds", "settled", "with_grid"]

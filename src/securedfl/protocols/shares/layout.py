@@ -171,9 +171,9 @@ class Layout:
 
 
 @lru_cache(maxsize=64)
-def layout_for(design: Design, first: int, strength: int, size: int) -> Layout:
-    """Return the layout for ``strength`` partitions from the ``first`` on; kept, because every chunk asks for it."""
-    return Layout(design, tuple((first + i) % design.gap for i in range(strength)), size)
+def layout_for(design: Design, at: tuple[int, ...], size: int) -> Layout:
+    """Return the layout for these partitions; kept, because every chunk asks for it."""
+    return Layout(design, at, size)
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.shares.layout import Interval, Layout, Reduction, union
-from securedfl.protocols.shares.shares import Decode, begin, join, total
+from securedfl.protocols.shares.shares import Decode, begin, reduce_and_gather
 from securedfl.protocols.steps import Array, Draw, Message, Outbox, Steps
 
 Slot = tuple[int, int]
@@ -90,12 +90,7 @@ class Holding:
         for slot, (first, end) in self._slots(me, lost):
             for message in self._held[slot].values():
                 sums[first:end] += values(message, keep=False)
-
-        received = yield {q: join(sums, pieces) for q, pieces in reduction.reducing(me)}
-        segment = self._decode(total(me, sums, reduction, received))
-
-        received = yield dict.fromkeys(reduction.telling(me), segment)
-        return tuple(segment if q == me else received[q] for q in reduction.gathering) or segment
+        return (yield from reduce_and_gather(me, sums, reduction, self._decode))
 
     def check_recoverable(self, lost: frozenset[int]) -> None:
         """Raise `PeerLostError`, on all peers alike, if a slice is lost with both its owner and its stand-in."""

@@ -81,12 +81,7 @@ class Shared:
     def finish(self, lost: frozenset[int] = frozenset()) -> Steps:
         """Reduce and gather; return the average, in pieces."""
         self.check_recoverable(lost)
-        me, x, reduction = self.me, self.x, self.reduction
-        received = yield {q: join(x, pieces) for q, pieces in reduction.reducing(me)}
-        mean = self.decode(total(me, x, reduction, received))
-
-        received = yield dict.fromkeys(reduction.telling(me), mean)
-        return tuple(mean if q == me else received[q] for q in reduction.gathering) or mean
+        return (yield from reduce_and_gather(self.me, self.x, self.reduction, self.decode))
 
     def check_recoverable(self, lost: frozenset[int]) -> None:
         """Raise `PeerLostError` if anybody was lost: nobody else holds what it was sent."""
@@ -101,7 +96,7 @@ def begin(w: Array, design: Design, round: int, **options: Any) -> tuple[Array, 
     """Return the encoded parameters, who owns what in this round, and how a segment's total becomes its mean."""
     codec: Codec = codec_of(options.get("codec"), FixedPoint, bits=options.get("bits"), range=options.get("range"))
     m, n = check_strength(design, options.get("strength"), options.get("collusion")), design.n
-    layout = layout_for(design, round * m % design.gap, m, len(w))
+    layout = layout_for(design, design.turns(round, m), len(w))
     return codec.encode(w, n), layout, partial(codec.decode, n=n, like=w[:0])
 
 
@@ -123,6 +118,15 @@ def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
             piece[a - first : b - first] = hidden = values(mask(draw, x[a:b]))
             x[a:b] -= hidden
     return outbox
+
+
+def reduce_and_gather(me: int, x: Array, reduction: Reduction, decode: Decode) -> Steps:
+    """Add up what all peers own, each one its segment, and tell everybody its mean; return the average, in pieces."""
+    received = yield {q: join(x, pieces) for q, pieces in reduction.reducing(me)}
+    mean = decode(total(me, x, reduction, received))
+
+    received = yield dict.fromkeys(reduction.telling(me), mean)
+    return tuple(mean if q == me else received[q] for q in reduction.gathering) or mean
 
 
 def join(x: Array, pieces: tuple[Interval, ...]) -> Array:

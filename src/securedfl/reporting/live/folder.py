@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from securedfl.designs import Design
 from securedfl.errors import SecuredFLError
-from securedfl.federation.methods import averaging
+from securedfl.federation.methods import averaging_of
 from securedfl.federation.run_folder import files
 from securedfl.federation.run_folder.live import Live, read_live
 from securedfl.federation.run_folder.metrics import PeerRow, Row, read_rows
@@ -75,8 +75,8 @@ class Watched:
             config = self._fresh(self.folder / files.CONFIG, lambda: files.read_config(self.folder), None, "config")
             design = self._fresh(self.folder / files.DESIGN, lambda: Design.load(self.folder / files.DESIGN), None)
             if config is not None and design is not None and config.members == config.peers:
-                found = averaging(config, live.method, design)
-                used = () if found is None else found.used(live.round)
+                # of a method that does not average, nothing: that is an error, and suppressed
+                used = averaging_of(config, live.method, design).used(live.round)
                 return tuple(group for labels in used for group in Design([labels]).partition(0))
         return ()
 

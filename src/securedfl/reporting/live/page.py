@@ -10,8 +10,9 @@ from securedfl.federation.methods import METHODS, label
 from securedfl.reporting.live.snapshot import ENDED, PeerNow, Snapshot
 from securedfl.reporting.methods import looks
 from securedfl.reporting.page import rendered, themed
-from securedfl.reporting.sections.drawing import ACCENT, BAD, LINE, SOFT, WIDTH, picture, text, ticks
+from securedfl.reporting.sections.drawing import ACCENT, BAD, LINE, SOFT, WIDTH, picture, text
 from securedfl.reporting.units import data_size, percent
+from securedfl.svg import ticks
 
 LINES_UP_TO = 16
 """Peers up to which every link is drawn; beyond, only links that are missing."""

@@ -1,8 +1,13 @@
-"""Hand the live page out on loopback: read-only, to browsers on this machine, with events as the run goes on."""
+"""Hand the live page out on loopback: read-only, to browsers on this machine, with events as the run goes on.
+
+Loopback is open to every user of the machine. So the address carries a random token, and nothing is told without it.
+"""
 
 from __future__ import annotations
 
+import hmac
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +31,9 @@ MOST_CONNECTIONS = 16
 TIMEOUT = 10.0
 """Seconds for which a browser may keep the server waiting."""
 
-STATIC = {"/page.css": "text/css", "/live.js": "text/javascript"}
+TOKEN_BYTES = 16
+
+STATIC = {"page.css": "text/css", "live.js": "text/javascript"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -45,14 +52,22 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = MOST_CONNECTIONS
 
-    def __init__(self, port: int, look: Look) -> None:
+    def __init__(self, port: int, look: Look, token: str) -> None:
         self.look, self.ending, self.streams = look, threading.Event(), 0
+        self.token = token
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__((HOST, port), _Handler)
 
     def names(self) -> frozenset[str]:
         """Return how a browser on this machine may call this server; any other name was pointed here by a stranger."""
         return frozenset({f"{name}:{self.server_port}" for name in (HOST, "localhost")})
+
+    def asked_for(self, path: str) -> str | None:
+        """Return what a path asks for behind the token; None without the right one, which takes no longer to tell."""
+        if not self.token:
+            return path[1:]
+        token, _, rest = path[1:].partition("/")
+        return rest if hmac.compare_digest(token.encode(), self.token.encode()) else None
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):
@@ -76,18 +91,20 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "securedfl", ""
 
     def do_GET(self) -> None:
-        if self.headers.get("Host", "") not in self.server.names():
-            self._answer(403, "text/plain", b"ask for this page by the address that was printed\n")
-        elif self.path == "/":
+        known = self.headers.get("Host", "") in self.server.names()
+        wanted = self.server.asked_for(self.path) if known else None
+        if wanted is None:
+            self._answer(403, "text/plain", b"ask for this page by the whole address that was printed\n")
+        elif wanted == "" and self.path.endswith("/"):
             self._answer(200, "text/html; charset=utf-8", page.page(self.server.look()).encode())
-        elif self.path == "/snapshot.json":
+        elif wanted == "snapshot.json":
             self._answer(200, "application/json", to_json(self.server.look()).encode())
-        elif self.path == "/events":
+        elif wanted == "events":
             self._events()
-        elif self.path in STATIC:
-            self._answer(200, STATIC[self.path], page.static(self.path[1:]))
+        elif wanted in STATIC:
+            self._answer(200, STATIC[wanted], page.static(wanted))
         else:
-            self._answer(404, "text/plain", b"there is one page here: /\n")
+            self._answer(404, "text/plain", b"there is one page here: the address that was printed, to its last /\n")
 
     def _answer(self, code: int, kind: str, body: bytes) -> None:
         self._head(code, kind)
@@ -149,7 +166,7 @@ class _Shared:
 
 
 @contextmanager
-def serving(folder: Path, port: int = 0) -> Iterator[str]:
+def serving(folder: Path, port: int = 0, *, token: bool = True) -> Iterator[str]:
     """Serve the live page of a run folder, and give its address.
 
     Parameters
@@ -158,6 +175,8 @@ def serving(folder: Path, port: int = 0) -> Iterator[str]:
         Of a simulation, of `securedfl up` or of a real peer; it may still be to come.
     port
         On loopback; 0 takes one that is free.
+    token
+        Let the address carry a random token, without which nobody is told anything.
 
     Raises
     ------
@@ -166,18 +185,18 @@ def serving(folder: Path, port: int = 0) -> Iterator[str]:
     MissingDependencyError
         jinja2 is not installed.
     """
-    look = _Shared(Watched(folder))
+    look, secret = _Shared(Watched(folder)), secrets.token_urlsafe(TOKEN_BYTES) if token else ""
     # what is missing is told now and not to the browser
     page.page(look())
     try:
-        server = _Server(port, look)
+        server = _Server(port, look, secret)
     except OSError as error:
         told = f"cannot listen at {HOST}:{port} ({error.strerror}); leave --port away to take a free one"
         raise ConfigError(told) from None
     thread = threading.Thread(target=server.serve_forever, name="securedfl-watch", daemon=True)
     thread.start()
     try:
-        yield f"http://{HOST}:{server.server_port}/"
+        yield f"http://{HOST}:{server.server_port}/" + (f"{secret}/" if secret else "")
     finally:
         if server.streams:
             # browsers hear how it ended

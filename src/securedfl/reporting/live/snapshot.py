@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from securedfl.federation.methods import label, ordered
 from securedfl.federation.run_folder.live import Live
-from securedfl.federation.run_folder.metrics import PeerRow, Row
+from securedfl.federation.run_folder.metrics import PeerRow, Row, pool
 from securedfl.reporting.sections.privacy import Badge, badges_by_method
 
 SILENT = 6.0
@@ -143,7 +143,8 @@ class Snapshot:
 
 def snapshot(content: Content, now: float) -> Snapshot:
     """Return what is to be shown at a time."""
-    rows = content.rows or _pooled(content)
+    by_round = {name: {row.round: row for row in rows} for name, rows in content.peer_rows.items()}
+    rows = content.rows or tuple(pool(by_round))
     curves = {label(name): _curve(rows, name) for name in ordered(row.method for row in rows)}
     lives = content.lives.values()
     method = next((label(live.method) for live in lives if live.method), next(reversed(curves), ""))
@@ -179,18 +180,6 @@ def _curve(rows: Sequence[Row], method: str) -> tuple[tuple[int, float], ...]:
             if math.isfinite(value):
                 found[row.round] = value
     return tuple(sorted(found.items()))
-
-
-def _pooled(content: Content) -> tuple[Row, ...]:
-    """Return the rounds of real peers, from what each of them wrote."""
-    by_name = {name: {row.round: row for row in rows} for name, rows in content.peer_rows.items()}
-    before: dict[str, int] = {}
-    found = []
-    for round in sorted({number for rows in by_name.values() for number in rows}):
-        told = {name: rows[round] for name, rows in by_name.items() if round in rows}
-        found.append(Row.of_peers(round, told, before))
-        before |= {name: row.bytes_out for name, row in told.items()}
-    return tuple(found)
 
 
 def _silence(live: Live, now: float) -> float | None:

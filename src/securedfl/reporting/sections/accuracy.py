@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.reader import MethodResult, Run
 from securedfl.reporting.units import NONE, percent
-
-SURE = 1.959964
-"""Standard deviations that hold 95 % of a normal distribution."""
+from securedfl.sureness import Pair, compare, newcombe, wilson
 
 FEW = 1000
 """Test samples below which a report says that they are few."""
@@ -91,30 +91,18 @@ def _measured(run: Run, method: MethodResult, row: Row, view: View) -> float:
     return row.accuracy
 
 
-def wilson(share: float, samples: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of that many samples (Wilson 1927).
+def difference(run: Run, first: MethodResult, second: MethodResult, view: View) -> tuple[float, float] | None:
+    """Return the 95 % interval of how much more accurate a method is than another; None if samples were not counted.
 
-    For a mean over several models on the same samples it is, if anything, too wide: what a sample adds lies between 0
-    and 1, and varies most where it is one of the two.
+    Where it was kept which predictions were right they are compared in pairs, else by the two shares alone.
     """
-    z = SURE * SURE / samples
-    middle = (share + z / 2) / (1 + z)
-    half = math.sqrt(z * (share * (1 - share) + z / 4)) / (1 + z)
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
-def difference(first: float, second: float, samples: int) -> tuple[float, float]:
-    """Return the 95 % interval of a difference of two shares (Newcombe 1998, from two Wilson intervals).
-
-    It takes them for independent. Two models that were scored on the same samples mostly err on the same ones, which
-    makes the true interval narrower.
-    """
-    (low, high), (lower, higher) = wilson(first, samples), wilson(second, samples)
-    between = first - second
-    return (
-        between - math.hypot(first - low, higher - second),
-        between + math.hypot(high - first, second - lower),
-    )
+    one, other = (run.correct.get(method.name) for method in (first, second))
+    # what is kept is of each peer's own test data, which is that of all if all peers hold the same model
+    same = view.name == "All" and _one_model(run, first) and _one_model(run, second)
+    if same and one and other and np.array_equal(one.tested.samples, other.tested.samples):
+        found = compare([Pair.of(one.right, other.right, one.tested.users, one.tested.samples)])
+        return found.low / 100, found.high / 100
+    return newcombe(reached(run, first, view), reached(run, second, view), view.samples) if view.samples else None
 
 
 def interval(share: float, view: View) -> str:

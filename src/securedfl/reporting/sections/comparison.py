@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
+from securedfl.federation.methods import main_method
 from securedfl.federation.run_folder.card import MOST_LISTED, quartiles
 from securedfl.federation.run_folder.reader import MethodResult, Run
 from securedfl.reporting.methods import looks
@@ -41,7 +42,7 @@ def result(run: Run) -> str:
         compared = f"{points(value - other)} {'above' if value > other else 'below'} {rival.label}"
         if abs(value - other) < 5e-5:
             compared = f"the same as {rival.label}"
-        elif _may_be_chance(value, other, view):
+        elif _may_be_chance(run, lead, rival, view):
             compared += ", which may be chance"
         told += f"{';' if at else ':'} {compared}"
     few = f" Only {view.samples:,} test samples stand behind these numbers." if 0 < view.samples < FEW else ""
@@ -151,14 +152,12 @@ def rounds_table(run: Run) -> Table:
 
 
 def _leading(run: Run) -> MethodResult | None:
-    """Return the method that the report is about: SecureD-FL where it ran, else the first that is no baseline."""
+    """Return the method that the report is about; None before it was measured."""
     if not run.started:
         return None
     shown = views(run)
     measured = {m.name: m for m in run.methods if any(math.isfinite(reached(run, m, view)) for view in shown)}
-    own = [m for m in measured.values() if m.name not in ("local", "fedavg")]
-    preferred = measured.get("secured") or measured.get("shares")
-    return preferred or next(iter(own or measured.values()), None)
+    return measured[main_method(tuple(measured))] if measured else None
 
 
 def _headline(run: Run, lead: MethodResult) -> tuple[View, float]:
@@ -173,9 +172,7 @@ def _rivals(run: Run, lead: MethodResult, view: View) -> list[MethodResult]:
     return [method for method in found if method is not None and math.isfinite(reached(run, method, view))]
 
 
-def _may_be_chance(first: float, second: float, view: View) -> bool:
+def _may_be_chance(run: Run, first: MethodResult, second: MethodResult, view: View) -> bool:
     """Tell whether other test samples might have turned a difference around."""
-    if not view.samples:
-        return False
-    low, high = difference(first, second, view.samples)
-    return low < 0 < high
+    between = difference(run, first, second, view)
+    return between is not None and between[0] < 0 < between[1]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from securedfl.federation.run_folder.reader import Run
 from securedfl.federation.run_folder.summary import Data
-from securedfl.reporting.sections.drawing import ACCENT, LINE, SOFT, WIDTH, box, picture, text, ticks
+from securedfl.reporting.sections.drawing import ACCENT, LINE, SOFT, WIDTH, box, picture, text
+from securedfl.svg import ticks
 
 MOST_COLUMNS = 170
 """Peers beyond which several share a column, with their mean."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from html import escape
 
@@ -36,14 +35,3 @@ def box(x: float, y: float, width: float, height: float, colour: str, *, opacity
     faint = f' fill-opacity="{opacity:.3g}"' if opacity < 1 else ""
     inside = f"<title>{escape(title)}</title></rect>" if title else "</rect>"
     return f'<rect x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" fill="{colour}"{faint}>{inside}'
-
-
-def ticks(count: int, most: int) -> list[int]:
-    """Return whole numbers from 0 on, at most so many, in steps that people count in."""
-    step = next(
-        factor * 10**power
-        for power in range(12)
-        for factor in (1, 2, 5)
-        if math.ceil(count / (factor * 10**power)) <= most
-    )
-    return list(range(0, count, step))

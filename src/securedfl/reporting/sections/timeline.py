@@ -9,8 +9,9 @@ from itertools import pairwise
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.reader import Run
 from securedfl.reporting.page import Table
-from securedfl.reporting.sections.drawing import ACCENT, BAD, LINE, SOFT, WARN, WIDTH, box, picture, text, ticks
+from securedfl.reporting.sections.drawing import ACCENT, BAD, LINE, SOFT, WARN, WIDTH, box, picture, text
 from securedfl.reporting.units import data_size, duration
+from securedfl.svg import ticks
 
 MOST_ROUNDS, MOST_PEERS = 400, 200
 """That are drawn; of more rounds the last ones are."""

@@ -2,7 +2,7 @@
 // The server sends the changing part of the page, escaped; whatever script was in it would not run (the page's policy).
 const live = document.getElementById("live"), gone = document.getElementById("gone");
 let over = false;
-const source = new EventSource("/events");
+const source = new EventSource("events");
 source.onmessage = (event) => {
   const told = JSON.parse(event.data);
   live.innerHTML = told.html;

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from securedfl.errors import InvalidInputError, needing
+from securedfl.errors import InvalidInputError, near, needing
+from securedfl.learning.data.dataset import numbered
 from securedfl.learning.data.images import decode
+from securedfl.learning.data.tables.reading import TEXTS, table_kind
 from securedfl.parameters import Array
 from securedfl.storage import Arrays
 
@@ -39,52 +39,6 @@ class Columns:
     features: tuple[str, ...] = ()
 
 
-def read_table(path: Path) -> pyarrow.Table:
-    """Read a parquet or CSV file; the first line of a CSV file names its columns."""
-    with needing(f"reading {path}"):
-        import pyarrow
-        import pyarrow.csv
-        import pyarrow.parquet
-    kind = path.suffix.lower()[1:]
-    try:
-        table = pyarrow.parquet.read_table(path) if kind == "parquet" else _read_csv(path)
-        names = [str(name).strip() for name in table.column_names]
-    except UnicodeDecodeError:
-        raise InvalidInputError(f"{path} is not text in UTF-8; save it in that encoding") from None
-    except (OSError, pyarrow.ArrowException) as error:
-        raise InvalidInputError(
-            f"{path} cannot be read as {kind} ({str(error).splitlines()[0]}); repair or remove it"
-        ) from None
-    if not table.num_rows:
-        raise InvalidInputError(f"{path} holds no rows; remove it, or fill it")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InvalidInputError(f"{path} has two columns that are called {twice!r}; rename one")
-    return table.rename_columns(names)
-
-
-def _read_csv(path: Path) -> pyarrow.Table:
-    """Read a CSV file; where the names stand between semicolons or tabs, so do the values."""
-    import pyarrow.csv
-
-    with path.open("rb") as file:
-        names, first = (file.readline(1 << 20).decode("utf-8-sig", "replace") for _ in range(2))
-    separator = "," if "," in names else next((sign for sign in ";\t|" if sign in names), ",")
-    comma = separator == ";" and re.search(r"(^|;)-?\d+,\d+(;|\s*$)", first) is not None
-    table = pyarrow.csv.read_csv(
-        path,
-        parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-        convert_options=pyarrow.csv.ConvertOptions(decimal_point="," if comma else "."),
-    )
-    for field in table.schema:
-        if str(field.type).endswith("binary"):
-            # what pyarrow makes of bytes that are no text
-            raise InvalidInputError(
-                f"the column {field.name!r} of {path} is not text in UTF-8; save it in that encoding"
-            )
-    return table
-
-
 class Rows:
     """Where the rows of all tables stand, one table below the other: in which file, counted from 1."""
 
@@ -102,7 +56,7 @@ class Rows:
 
 def has_images(path: Path, columns: Columns) -> bool:
     """Tell whether the features of a table are images, without reading it; only parquet can hold some."""
-    if path.suffix.lower() != ".parquet":
+    if table_kind(path) != ".parquet":
         return False
     with needing(f"reading {path}"):
         import pyarrow
@@ -132,7 +86,7 @@ def table_arrays(tables: Sequence[tuple[Path, pyarrow.Table]], columns: Columns,
     found: Arrays = {"labels": _labels(whole[label], label, rows)}
     if columns.user is not None:
         user = _found(whole, columns.user, "user", where=first)
-        found["users"] = np.unique(_whole(whole[user], user, rows), return_inverse=True)[1].reshape(-1)
+        found["users"] = numbered(_whole(whole[user], user, rows))[1]
     chosen = _chosen(whole, columns, taken={label, columns.user}, where=first)
     pictures = [name for name in chosen if _is_image(whole[name].type)]
     found["x"] = _pictures(whole, pictures, columns, rows) if pictures else _numbers(whole, chosen, training, rows)
@@ -185,10 +139,9 @@ def _labels(column: pyarrow.ChunkedArray, label: str, rows: Rows) -> Array:
 
 def _found(table: pyarrow.Table, name: str, option: str, *, where: Path) -> str:
     if name not in table.column_names:
-        near = difflib.get_close_matches(name, table.column_names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = near(name, table.column_names)
         unnamed = any(_is_number(other) for other in table.column_names)
-        first = "; the first line must name the columns" if unnamed and where.suffix.lower() == ".csv" else ""
+        first = "; the first line must name the columns" if unnamed and table_kind(where) in TEXTS else ""
         raise InvalidInputError(
             f"{where} has no column {name!r}{hint} (it has {', '.join(table.column_names)}); name the right one with "
             f"--{option}{first}"
@@ -214,8 +167,18 @@ def _is_image(kind: Any) -> bool:
     import pyarrow
 
     if pyarrow.types.is_struct(kind):
-        return bool(kind.get_field_index("bytes") >= 0)
+        at = kind.get_field_index("bytes")
+        return at >= 0 and _is_image(kind.field(at).type)
     return str(kind).endswith("binary")
+
+
+def encoded(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray | None:
+    """Return the bytes of the images in a column, None if it holds none."""
+    import pyarrow.compute
+
+    if not _is_image(column.type):
+        return None
+    return pyarrow.compute.struct_field(column, "bytes") if pyarrow.types.is_struct(column.type) else column
 
 
 def _pictures(table: pyarrow.Table, names: list[str], columns: Columns, rows: Rows) -> Array:
@@ -224,14 +187,13 @@ def _pictures(table: pyarrow.Table, names: list[str], columns: Columns, rows: Ro
         raise InvalidInputError(
             f"the features are images ({', '.join(names)}); learn from one image column, named by --features"
         )
-    column = table[names[0]]
+    column: Any = encoded(table[names[0]])
 
     def read(row: int) -> bytes:
-        value = column[row].as_py()
-        data = value["bytes"] if isinstance(value, dict) else value
+        data: bytes | None = column[row].as_py()
         if not data:
             raise ValueError("there are no bytes; images must be in the file, not beside it")
-        return bytes(data)
+        return data
 
     return decode([(f"{rows.at(row)}, {names[0]!r}", lambda row=row: read(row)) for row in range(len(column))])  # type: ignore[misc]
 
@@ -269,10 +231,10 @@ def _feature(column: pyarrow.ChunkedArray, name: str, training: Array, rows: Row
         return values[:, None]
     if stray := _stray(values, name, rows):
         raise InvalidInputError(stray)
-    texts, number = np.unique(values, return_inverse=True)
+    texts, number = numbered(values)
     if len(texts) > MOST_TEXTS:
         raise InvalidInputError(f"the column {name!r} has {len(texts)} different texts, more than {MOST_TEXTS}")
-    result: Array = number.reshape(-1, 1) == np.arange(len(texts))
+    result: Array = number[:, None] == np.arange(len(texts))
     return result
 
 
@@ -329,7 +291,8 @@ def _plain(column: pyarrow.ChunkedArray, name: str, rows: Rows) -> Array:
     if gaps.any():
         count, first = int(gaps.sum()), rows.at(int(np.flatnonzero(gaps)[0]))
         raise InvalidInputError(
-            f"the column {name!r} has {count} empty value{'s' * (count > 1)} ({'first in ' * (count > 1)}{first})"
+            f"the column {name!r} has {count} empty value{'s' * (count > 1)} ({'first in ' * (count > 1)}{first}); "
+            "fill in what is missing, or remove such rows"
         )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])

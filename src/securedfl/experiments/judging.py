@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 from securedfl.experiments.results import Check, signed
-from securedfl.experiments.statistics.paired import Difference
+from securedfl.sureness import Difference
 
 Rule = Callable[[str, Difference], Check]
 """Judges a difference at a place."""

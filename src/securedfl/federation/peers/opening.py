@@ -1,0 +1,145 @@
+"""What this site would train, opened once before the run, in a process of its own that ends when it takes too long.
+
+A mistake in an app, or a wrong path of data, is found here, and not when all other sites wait. The process imports the
+app, makes it with this site's data and scores the model as it is; it trains nothing and sends nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from securedfl.errors import SecuredFLError
+from securedfl.federation.peers.config import FederationConfig, PeerConfig
+
+WITHIN = 60.0
+"""Seconds that it may take."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What came of it, in words."""
+
+    ok: bool
+    text: str
+
+
+class Opening:
+    """The process that opens it, from its start to its answer; a context that leaves no process behind.
+
+    Parameters
+    ----------
+    path
+        Of ``peer.toml``.
+    federation
+        Its federation.
+    within
+        Seconds that it may take, counted from now.
+    """
+
+    def __init__(self, path: Path, federation: FederationConfig, within: float = WITHIN) -> None:
+        self._what = federation.entry or str(federation.train.get("dataset", ""))
+        self._within, self._deadline = within, time.monotonic() + within
+        self._process: subprocess.Popen[str] | None = None
+        if self._what:
+            # a group of its own, so that what an app starts ends with it
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, on a file that the user named
+                [sys.executable, "-m", __name__, str(path.resolve())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Opening:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the process, if it still runs."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+
+    def answer(self) -> Opened:
+        """Wait for what it says, or for the end of its time."""
+        if self._process is None:
+            return Opened(
+                True,
+                "federation.toml names neither entry nor dataset: a loop of your own joins (securedfl.join), and "
+                "`securedfl peer` would train digits",
+            )
+        try:
+            lines, _ = self._process.communicate(timeout=max(0.0, self._deadline - time.monotonic()))
+        except subprocess.TimeoutExpired as error:
+            # bytes even where text was asked for
+            said = error.output or b""
+            return self._late(said if isinstance(said, str) else said.decode())
+        code = self._process.returncode
+        return judged(self._what, lines, f"the process that opened it ended with exit code {code} and without a word")
+
+    def _late(self, lines: str) -> Opened:
+        return judged(
+            self._what,
+            lines,
+            f"it took longer than {self._within:g} s; let it do less before the first round, or give it more time with "
+            "--open-within",
+        )
+
+
+def judged(what: str, lines: str, otherwise: str) -> Opened:
+    """Return what the lines of the process say; if the last one is no answer, what it did then and what happened."""
+    told = [json.loads(line) for line in lines.splitlines()]
+    if told and "ok" in told[-1]:
+        return Opened(told[-1]["ok"], told[-1]["text"])
+    doing = told[-1]["doing"] if told else "starting Python"
+    return Opened(False, f"{what}, {doing}: {otherwise}")
+
+
+def look(path: Path, tell: TextIO) -> None:
+    """Open what a site trains, and tell about it line by line, as JSON."""
+
+    def say(**words: object) -> None:
+        tell.write(json.dumps(words) + "\n")
+        tell.flush()
+
+    try:
+        say(doing="importing")
+        from securedfl.federation.peers.learner import make_learner
+
+        config = PeerConfig.load(path)
+        federation = FederationConfig.load(config.federation)
+        say(doing="making it and opening the data")
+        learner = make_learner(federation, config, path.parent)
+        say(doing="scoring the model as it is")
+        score = learner.evaluate(learner.initial())
+    except SecuredFLError as error:
+        say(ok=False, text=str(error))
+        return
+    tested = "no score"
+    if score is not None:
+        tested = f"{score.correct:,} of {score.count:,} test samples right before training"
+    what = federation.entry or federation.training.dataset
+    say(
+        ok=True,
+        text=f"{what}: {learner.samples:,} training samples, {learner.schema.size:,} parameters to average, {tested}",
+    )
+
+
+if __name__ == "__main__":
+    # what an app prints is no answer
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
+        os.dup2(2, 1)
+        look(Path(sys.argv[1]), answers)

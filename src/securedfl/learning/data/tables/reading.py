@@ -1,0 +1,70 @@
+"""Files that hold tables: parquet, and lines of text with names in the first."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from securedfl.errors import InvalidInputError, needing
+
+if TYPE_CHECKING:
+    import pyarrow
+
+TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+"""How the names of tables end that are lines of text."""
+TABLES = (".parquet", *TEXTS)
+
+
+def table_kind(path: Path) -> str:
+    """Return how the name of a table's file ends, in small letters: one of `TABLES`; empty for any other file."""
+    return max((end for end in TABLES if path.name.lower().endswith(end)), key=len, default="")
+
+
+def read_table(path: Path) -> pyarrow.Table:
+    """Read a parquet, CSV or TSV file, packed by gzip or not; the first line of a text names its columns."""
+    with needing(f"reading {path}"):
+        import pyarrow
+        import pyarrow.parquet
+    kind = table_kind(path)[1:]
+    try:
+        table = pyarrow.parquet.read_table(path) if kind == "parquet" else _read_csv(path)
+        names = [str(name).strip() for name in table.column_names]
+    except UnicodeDecodeError:
+        raise InvalidInputError(f"{path} is not text in UTF-8; save it in that encoding") from None
+    except (OSError, EOFError, zlib.error, pyarrow.ArrowException) as error:
+        raise InvalidInputError(
+            f"{path} cannot be read as {kind} ({str(error).splitlines()[0]}); repair or remove it"
+        ) from None
+    if not table.num_rows:
+        raise InvalidInputError(f"{path} holds no rows; remove it, or fill it")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidInputError(f"{path} has two columns that are called {twice!r}; rename one")
+    return table.rename_columns(names)
+
+
+def _read_csv(path: Path) -> pyarrow.Table:
+    """Read lines of text; where the names stand between semicolons or tabs, so do the values. TSV always has tabs."""
+    import pyarrow.csv
+
+    kind, packing = table_kind(path), "gzip" if table_kind(path).endswith(".gz") else None
+    with gzip.open(path, "rb") if packing else path.open("rb") as file:
+        names, first = (file.readline(1 << 20).decode("utf-8-sig", "replace") for _ in range(2))
+    signs = "\t" if kind.startswith(".tsv") else ",;\t|"
+    separator = next((sign for sign in signs if sign in names), signs[0])
+    comma = separator == ";" and re.search(r"(^|;)-?\d+,\d+(;|\s*$)", first) is not None
+    table = pyarrow.csv.read_csv(
+        pyarrow.input_stream(path, compression=packing),
+        parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        convert_options=pyarrow.csv.ConvertOptions(decimal_point="," if comma else "."),
+    )
+    for field in table.schema:
+        if str(field.type).endswith("binary"):
+            # what pyarrow makes of bytes that are no text
+            raise InvalidInputError(
+                f"the column {field.name!r} of {path} is not text in UTF-8; save it in that encoding"
+            )
+    return table
