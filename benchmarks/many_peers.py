@@ -185,7 +185,11 @@ def growth(arguments: argparse.Namespace) -> None:
             continue
         found = json.loads(run.stdout.splitlines()[-1])
         cells = [peers, found["members"], *(found[key] for key in ("before", "round", "messages", "peak", "folder"))]
-        print("| " + " | ".join("–" if cell is None else f"{cell:,.4g}" for cell in cells) + " |", flush=True)
+        print("| " + " | ".join(_number(cell) for cell in cells) + " |", flush=True)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
 
 
 def one(peers: int, arguments: argparse.Namespace) -> None:

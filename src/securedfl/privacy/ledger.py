@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations_with_replacement, islice
 from typing import Any
 
@@ -20,6 +21,7 @@ from securedfl.designs.coalitions import components
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
 from securedfl.privacy.symbolic.sums import MOST_ROWS, computable_sums
+from securedfl.protocols.protocol import Averaging
 
 _MOST_PEERS_LISTED = 64
 _MOST_COALITIONS = 100
@@ -188,7 +190,11 @@ class Ledger:
     def _basis(self, attempts: Iterable[Attempt], coalition: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return a basis of what averages gave together, with one column per peer."""
         nothing = np.zeros((0, self.n), dtype=self.audit.ring.dtype)
-        return reduce(np.vstack([nothing, *(self._sums_of(one, coalition) for one in attempts)]), self.audit.ring)
+        rows = np.vstack([nothing, *(self._sums_of(one, coalition) for one in attempts)])
+        # peers of a block are in the same sums, so that one column stands for them
+        _, first, kinds = np.unique(rows, axis=1, return_index=True, return_inverse=True)
+        kept = np.sort(first)
+        return reduce(rows[:, kept], self.audit.ring)[:, np.searchsorted(kept, first)[kinds.reshape(-1)]]
 
     def _sums_of(self, attempt: Attempt, coalition: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return what one average gave, as rows with one column per peer; the coalition's own parameters are known."""
@@ -202,8 +208,7 @@ class Ledger:
             wide = np.zeros((len(known), n), dtype=known.dtype)
             wide[:, who] = known
             return wide
-        among = Audit(averaging.among(len(who)))
-        sums = components(among.averaging.used(attempt.round), tuple(inside))
+        sums = _components(averaging.among(len(who)), attempt.round, tuple(inside))
         rows = np.zeros((len(sums), n), dtype=self.audit.ring.dtype)
         for row, peers in zip(rows, sums, strict=True):
             row[who[list(peers)]] = 1
@@ -307,6 +312,12 @@ class Ledger:
             inside = tuple(place for place, peer in enumerate(who) if peer in coalition)
             found |= {who[place] for place in self.audit.learns(inside, attempt.round).exposed}
         return found
+
+
+@lru_cache(maxsize=1024)
+def _components(averaging: Averaging, round: int, inside: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return whose sums a coalition computes in a round; kept, because most coalitions are in few of the rounds."""
+    return components(averaging.used(round), inside)
 
 
 def _single(basis: npt.NDArray[Any]) -> set[int]:

@@ -134,8 +134,8 @@ def peers_table(run: Run) -> Table | None:
     title = "Test accuracy per peer after the last round"
     if count > MOST_LISTED:
         names = ("least", "lower quartile", "median", "upper quartile", "most")
-        spread = [[percent(value) for value in quartiles(values)] for values in columns.values()]
-        return Table([f"Of {count} peers", *columns], list(zip(names, *spread, strict=False)), title)
+        spread = [[percent(value) for value in quartiles(values)] or [NONE] * 5 for values in columns.values()]
+        return Table([f"Of {count} peers", *columns], list(zip(names, *spread, strict=True)), title)
     rows = [[str(peer), *(percent(values[peer]) for values in padded)] for peer in range(count)]
     return Table(["Peer", *columns], rows, title)
 
