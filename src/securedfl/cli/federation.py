@@ -45,7 +45,7 @@ def init(
     with needing("real peers"):
         from securedfl.federation.apps.settings import own_data
         from securedfl.federation.config import TrainConfig
-        from securedfl.federation.founding.files import KEYS, Place, found, free_ports
+        from securedfl.federation.founding.files import FEDERATION, KEYS, Place, found, free_ports
         from securedfl.federation.gate import pass_gate
         from securedfl.federation.methods import choose_design
         from securedfl.federation.peers.config import NOT_SHARED
@@ -69,7 +69,7 @@ def init(
     made = found(folder, places, shared, issue=keys, replace=replace)
     training, paths = made.federation.training, made.sites
     certificates = pass_gate(training, choose_design(training), made.federation.missing)
-    for path in (folder / "federation.toml", *paths):
+    for path in (folder / FEDERATION, *paths):
         typer.echo(path)
     typer.echo(f"\n{told(certificates)}")
     typer.echo("\nNext:\n" + "\n".join(_next(made.missing, places, folder / KEYS, paths)))

@@ -23,7 +23,7 @@ PANELS = {
     "dealing": "Learning",
     "group_size": "Averaging",
     "collusion": "Privacy",
-    "workers": "Machine",
+    "engine": "Machine",
 }
 """How ``--help`` groups the options: the first of each group, in the order of the fields."""
 
@@ -35,6 +35,7 @@ CHOICES = {
     "features": "COLUMN,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
     "device": "cpu|cuda|cuda:N|mps",
+    "address": "auto|HOST:PORT",
     "design": "best|randomized|FILE",
     "privacy": "KEY=VALUE,...",
 }
