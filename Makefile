@@ -8,7 +8,7 @@ SCHEDULES ?= 1000
 SEED   ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-lora test test-adapters test-browser test-docs docs notebooks screenshots dist sbom lint bench rivals simulate campaign clean
+.PHONY: help demo demo-lora test test-adapters test-browser test-docs test-ray docs notebooks screenshots dist sbom lint bench rivals simulate campaign clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
@@ -25,6 +25,9 @@ test: $(READY)  ## run the tests
 test-adapters: $(VENV)-adapters/.ready $(VENV)-flower/.ready  ## test against real transformers, Lightning, accelerate, Flower
 	$(VENV)-adapters/bin/python -m pytest tests/adapters/libraries --ignore tests/adapters/libraries/test_flower.py -W default $(ARGS)
 	$(VENV)-flower/bin/python -m pytest tests/adapters/libraries/test_flower.py -W default $(ARGS)
+
+test-ray: $(VENV)-ray/.ready  ## test the engine ray on clusters of this machine: one node, two nodes, killed workers and nodes
+	$(VENV)-ray/bin/python -m pytest -n 0 tests/learning/on_ray -W default $(ARGS)
 
 test-docs: $(READY)  ## run what is slow of README and docs: real peers, trainings as they stand there
 	SECUREDFL_DOCS=all $(BIN)/python -m pytest -n 2 tests/test_docs_snippets.py $(ARGS)
@@ -48,8 +51,9 @@ sbom: $(VENV)-sbom/.ready $(VENV)-site/.ready  ## list what a site installs, as 
 test-browser: $(VENV)/.browser  ## test reports and the live page in headless Chromium (apt-get install chromium)
 	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
 
-screenshots: $(VENV)/.browser  ## make the pictures of pages in docs/pictures
+screenshots: $(VENV)/.browser  ## make the pictures of pages in docs/pictures; after `make docs`, of the site in build/
 	$(BIN)/python -m tests.browser.screenshots docs/pictures
+	test ! -e build/site/start.html || $(BIN)/python -m tests.browser.screenshots --site build/site
 
 lint: $(READY)  ## check style and types
 	$(BIN)/ruff check .
@@ -69,7 +73,7 @@ campaign: $(READY)  ## kill, stop, cut and fill the disks of real processes: ARG
 	$(BIN)/python -m tests.network.campaign $(ARGS)
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower $(VENV)-docs $(VENV)-sbom $(VENV)-site .venv-rivals build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-adapters $(VENV)-flower $(VENV)-ray $(VENV)-docs $(VENV)-sbom $(VENV)-site .venv-rivals build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -86,6 +90,12 @@ $(VENV)-adapters/.ready: pyproject.toml constraints.txt
 	test -x $(VENV)-adapters/bin/python || $(PYTHON) -m venv $(VENV)-adapters
 	$(VENV)-adapters/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(VENV)-adapters/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[accelerate,lightning,transformers,dev]'
+	touch $@
+
+$(VENV)-ray/.ready: pyproject.toml constraints.txt
+	test -x $(VENV)-ray/bin/python || $(PYTHON) -m venv $(VENV)-ray
+	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray,dev]'
 	touch $@
 
 # Flower asks for other versions than constraints.txt has, and its adapter needs no PyTorch

@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -31,9 +33,19 @@ OPTIONS = {
 }  # for nine peers, both are two shares per peer
 
 
+def averaging_of(job: dict[str, Any]) -> Any:
+    """Return the protocol of a job on a design for its peers."""
+    from securedfl.designs import best
+    from securedfl.protocols import by_name
+
+    design = best(job["peers"], 3, 0)
+    # two shares per peer need two partitions
+    design = design if design.gap >= 2 else best(job["peers"], 2, 0)
+    return by_name(job["protocol"]).on(design, **job.get("options", OPTIONS.get(job["protocol"], {})))
+
+
 def peer_settings(folder: Path, me: int, job: dict[str, Any]) -> tuple[Any, int]:
     """Return what one peer is, and how many partitions its design has."""
-    from securedfl.designs import best
     from securedfl.network.core.entries import Peer as Line
     from securedfl.network.core.entries import Settings
     from securedfl.network.core.state import Rules, State
@@ -41,14 +53,9 @@ def peer_settings(folder: Path, me: int, job: dict[str, Any]) -> tuple[Any, int]
     from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
     from securedfl.network.progress import PeerSettings
     from securedfl.network.wire.keys import KeyFiles
-    from securedfl.protocols import by_name
 
-    n, size, protocol = job["peers"], job["size"], job["protocol"]
-    design = best(n, 3, 0)
-    # two shares per peer need two partitions
-    design = design if design.gap >= 2 else best(n, 2, 0)
-    averaging = by_name(protocol).on(design, **job.get("options", OPTIONS.get(protocol, {})))
-    row, turn = averaging.protocol, lru_cache(averaging.at)
+    n, size, averaging = job["peers"], job["size"], averaging_of(job)
+    design, row, turn = averaging.design, averaging.protocol, lru_cache(averaging.at)
     keys, last = folder / "keys", design.gap + job["repeat"]
     settings = PeerSettings(
         name=f"p{me}",
@@ -93,7 +100,7 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
         before, spans = resident() - vector.nbytes, []
         for round in range(last):
             if round == partitions:
-                (got, sent), wire, processor = running.links.traffic, loopback_bytes(), time.process_time()
+                (got, sent), wire, before_it = running.links.traffic, loopback_bytes(), processor_times()
             time.sleep(job.get("train", 0.0))
             began = time.monotonic()
             running.average(vector, round)
@@ -105,10 +112,24 @@ def peer(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
             "wire": (wire, loopback_bytes()),
             # the vector itself included
             "memory": (resident("VmHWM") - before) / vector.nbytes,
-            "processor": (time.process_time() - processor) / job["repeat"],
+            **{what: (after - before_it[what]) / job["repeat"] for what, after in processor_times().items()},
         }
         running.linger(60)
     return result
+
+
+def processor_times() -> dict[str, float]:
+    """Return the seconds of processor that this process used so far: all, in the kernel, moving bytes, in the log."""
+    usage, ticks = resource.getrusage(resource.RUSAGE_SELF), os.sysconf("SC_CLK_TCK")
+    found = {"processor": usage.ru_utime + usage.ru_stime, "kernel": usage.ru_stime, "links": 0.0, "log": 0.0}
+    for thread in threading.enumerate():
+        what = (
+            "links" if thread.name.startswith("securedfl-links") else "log" if thread.name == "securedfl-peer" else ""
+        )
+        if what:
+            numbers = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()
+            found[what] += (int(numbers[11]) + int(numbers[12])) / ticks
+    return found
 
 
 def gloo(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
@@ -205,6 +226,9 @@ def measure(name: str, role: str, job: dict[str, Any], base: float) -> dict[str,
     text = f"{name:<34} {took:6.2f} s {row['times_gloo']:6.2f} x gloo"
     text += f"  processor per peer {row['processor_seconds_per_peer']:.3f} s"
     if role == "peer":
+        parts = {what: float(np.mean([result[what] for result in results])) for what in ("links", "log", "kernel")}
+        row |= {f"{what}_seconds_per_peer": seconds for what, seconds in parts.items()}
+        text += f" (links {parts['links']:.3f}, log {parts['log']:.3f}; in the kernel {parts['kernel']:.3f})"
         needed = sum(result["sent"] for result in results)
         wire = np.array([result["wire"] for result in results])
         row["sent_bytes_per_peer"] = needed / job["peers"] / job["repeat"]

@@ -37,6 +37,7 @@ SECTIONS = {
     "Guides": [
         "guides/own-models",
         "guides/data",
+        "guides/cluster",
         "guides/frameworks",
         "guides/network",
         "guides/watching",

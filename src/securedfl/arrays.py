@@ -6,7 +6,7 @@ torch is never imported here: tensors are recognised by what they can do.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,13 +75,45 @@ def to_numpy(value: Any) -> Array:
     return np.asarray(value)
 
 
+def room_for(values: Sequence[Any], size: int, dtype: str) -> Array:
+    """Return an empty vector for the numbers of arrays and tensors.
+
+    It is in pinned memory if a tensor is on CUDA, because a GPU fills that by itself.
+    """
+    if any(_kind(value) == "cuda" for value in values):
+        torch = sys.modules["torch"]
+        return np.asarray(torch.empty(size, dtype=getattr(torch, dtype), pin_memory=True).numpy())
+    return np.empty(size, dtype=dtype)
+
+
+def put(value: Any, target: Array) -> None:
+    """Copy numbers into a part of a vector, rounded once; from a GPU in one step, cast before they travel."""
+    # a double, which not every device has, is made here
+    if is_at_hand(value) or target.dtype == np.float64:
+        target[:] = to_numpy(value).reshape(-1)
+    else:
+        sys.modules["torch"].from_numpy(target).copy_(gathered(value.detach()).reshape(-1))
+
+
 def made_like(array: Array, template: Any) -> Any:
     """Return a copy of the numbers in the kind, dtype and device of a template, rounded once."""
     if is_tensor(template):
         # loaded, because a tensor exists
         torch = sys.modules["torch"]
-        return spread(torch.from_numpy(np.array(array)).to(dtype=template.dtype, device=template.device), template)
+        copy = torch.empty(array.shape, dtype=getattr(torch, array.dtype.name), pin_memory=_kind(template) == "cuda")
+        copy.numpy()[...] = array
+        return spread(copy.to(dtype=template.dtype, device=template.device), template)
     return np.asarray(array).astype(template.dtype)
+
+
+def is_at_hand(value: Any) -> bool:
+    """Return whether an array or tensor is in the memory of this machine's processor."""
+    return _kind(value) in ("", "cpu")
+
+
+def _kind(value: Any) -> str:
+    """Return which kind of device a tensor is on; nothing for other arrays."""
+    return str(value.device.type) if is_tensor(value) else ""
 
 
 def place(value: Any) -> Hashable | None:

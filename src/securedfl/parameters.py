@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.arrays import Array as Array
-from securedfl.arrays import as_array, dtype_name, holds_floats, made_like, place, to_numpy
+from securedfl.arrays import as_array, dtype_name, holds_floats, is_at_hand, made_like, place, put, room_for, to_numpy
 from securedfl.errors import ConfigError, InvalidInputError, unknown
 
 Integers = Literal["own", "average"]
@@ -170,15 +170,16 @@ class Schema:
     def flatten(self, tree: Tree) -> Array:
         """Return what is averaged as one vector; a contiguous array that already is one comes back uncopied."""
         found = dict(_items(tree))
-        arrays = [to_numpy(as_array(found[leaf.name], leaf.name)) for leaf in self.leaves]
-        if len(arrays) == 1 and arrays[0].dtype == self.dtype and arrays[0].flags.c_contiguous:
-            return arrays[0].reshape(-1)
-        vector = np.empty(self.size, dtype=self.dtype)
-        at = 0
-        for array, leaf in zip(arrays, self.leaves, strict=True):
+        values = [as_array(found[leaf.name], leaf.name) for leaf in self.leaves]
+        if len(values) == 1 and is_at_hand(values[0]):
+            array = to_numpy(values[0])
+            if array.dtype == self.dtype and array.flags.c_contiguous:
+                return array.reshape(-1)
+        vector, at = room_for(values, self.size, self.dtype), 0
+        for value, leaf in zip(values, self.leaves, strict=True):
             if leaf.integer:
-                _check_exact(leaf.name, array, self.dtype)
-            vector[at : at + leaf.size] = array.reshape(-1)
+                _check_exact(leaf.name, to_numpy(value), self.dtype)
+            put(value, vector[at : at + leaf.size])
             at += leaf.size
         return vector
 

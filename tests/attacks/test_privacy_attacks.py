@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from securedfl.attacks.intervals import consensus, interval, narrow
 from securedfl.attacks.rings import solve_ring
-from securedfl.attacks.solving import max_error, record, recovered, solve, two_messages
+from securedfl.attacks.solving import max_error, record, recovered, solve
 from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import PrivacyError
 from securedfl.privacy.symbolic.algebra import TwoAdic
 from securedfl.protocols import InsecureSeededDraw, Schedule, classic, grouped, paper, plain
+from securedfl.protocols.admm import factors
 from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, Symbols
 from securedfl.protocols.shares.shares import shares
 from tests.privacy.audits import audit
@@ -84,6 +85,19 @@ def test_eighteen_of_thirty_six_pairs_recover_somebody():
     assert len(hits) == 18
 
 
+def two_messages(first, second, between, rho):
+    """Compute w from two messages y^i and y^j of one peer, the paper's Lemma III.1 for any distance.
+
+    With lam^i = rho (y^i - z^i) the messages obey y^{i+1} = c (w + y^i) + (q - c) z^i. Unrolled from y^i to y^j that
+    is one equation in w; ``between`` is the consensus z^i, ..., z^{j-1}, which is public.
+    """
+    c, q = factors(rho)
+    known, of_w = first, 0.0
+    for z in between:
+        known, of_w = c * known + (q - c) * z, c * (of_w + 1)
+    return (second - known) / of_w
+
+
 def test_the_lemma_from_two_messages_in_a_row():
     """Lemma III.1: all-to-all, two iterations."""
     rho, private = 0.0625, vectors(9)
@@ -105,7 +119,7 @@ def test_meeting_twice_under_a_gap():
     between = []
     own = taken.vectors[0] + taken.draws[0][0] / rho
     z = np.zeros(1)
-    c, q = 2 / (2 + rho), rho / (2 + rho)
+    c, q = factors(rho)
     for i in range(4):
         y = c * own + q * z
         mates = [m.array for m in held.messages if m.step == 2 * i]

@@ -1,4 +1,8 @@
-"""Make the pictures of pages that the docs show: `python -m tests.browser.screenshots docs/pictures`."""
+"""Make the pictures of pages that the docs show: `python -m tests.browser.screenshots docs/pictures`.
+
+`python -m tests.browser.screenshots --site build/site` makes those of the site's start page, to be looked at, in the
+folder above the site.
+"""
 
 from __future__ import annotations
 
@@ -52,5 +56,16 @@ def main(out: Path) -> None:
             keep(pages[1], out / "live-phone.png")
 
 
+def site(folder: Path) -> None:
+    """Take pictures of the start page of the site that `make docs` made."""
+    with browser() as open_page:
+        for name, width, scheme in (("desktop", DESKTOP, "light"), ("phone", PHONE, "dark")):
+            page = open_page((folder / "start.html").resolve().as_uri(), width=width, scheme=scheme)
+            keep(page, folder.parent / f"start-{name}.png")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if sys.argv[1] == "--site":
+        site(Path(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]))

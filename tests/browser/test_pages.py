@@ -84,20 +84,21 @@ def test_a_report_can_be_read(open_page: Open, report: str, width: int, scheme: 
 
 def test_training_is_watched_to_its_end(open_page: Open, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from securedfl.cli import main; main()", "train", "--watch", "--model", "linear"]
-    options = ["--rounds", "60", "--methods", "local,secured", "--out", str(tmp_path / "run")]
+    options = ["--rounds", "120", "--methods", "local,secured", "--out", str(tmp_path / "run")]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
         pages = [(width, open_page(url, width=width, scheme=scheme)) for width, scheme in LOOKS]
         for width, page in pages:
-            page.get_by_text("SecureD-FL: ", exact=False).first.wait_for(timeout=SECONDS)
+            # whichever is trained, or that it is done: on a busy machine a page opens late
+            page.get_by_text(re.compile("Local-Only: |SecureD-FL: |done")).first.wait_for(timeout=SECONDS)
             fits(page, width)
         process.stdout.read()
         assert process.wait(60) == 0
     for _, page in pages:
         until(page, "document.title == 'run: done'")
         assert not page.is_visible("#gone")
-        assert page.get_by_text("60 of 60").first.is_visible()
+        assert page.get_by_text("120 of 120").first.is_visible()
 
 
 def test_a_peer_is_killed_while_it_is_watched(open_page: Open, tmp_path: Path) -> None:

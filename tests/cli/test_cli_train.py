@@ -103,6 +103,8 @@ def test_every_setting_is_an_option():
         (["--rho", "1,2"], 4, "give a number, or START,DECAY,PERIOD"),
         (["--workers", "many"], 4, "workers = 'many' in the options: must be 'auto' or a whole number"),
         (["--workers", "-1"], 4, "workers = -1 in the options: must be 'auto' or greater than or equal to 1"),
+        (["--engine", "rays"], 4, "engine = 'rays' in the options: must be 'local' or 'ray'"),
+        (["--address", "auto"], 4, 'is that of a Ray cluster; set engine to "ray", too'),
         (["--methods", ""], 4, "must be at least one name"),
         (["--seed", "99999999999999999999999"], 4, "must be less than 9223372036854775808"),
         (["--dealing", "natural"], 4, "does not say whom its samples are from"),

@@ -80,7 +80,7 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
         ({"precision": "float16"}, "must be 'float32' or 'bfloat16'"),
         ({"proximal": -1.0}, "proximal = -1.0"),
         ({"rho": {"strat": 1}}, "unknown key 'strat' in rho .* did you mean 'start'"),
-        ({"qqqq": 9}, "unknown key 'qqqq' .* known: allow_exposure"),
+        ({"qqqq": 9}, "unknown key 'qqqq' .* known: address, allow_exposure"),
         ({"peers": "9"}, "peers = '9' .* must be a whole number"),
         ({"peers": True}, "peers = True .* must be a whole number"),
         ({"peers": 1}, "peers = 1 .* at least 3 peers"),
@@ -97,6 +97,11 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
         ({"integers": "maximum"}, 'a maximum is no sum.* Use "own" .* or "average"'),
         ({"integers": 1}, r"unknown value of integers '1' \(known: average, own\)"),
         ({"workers": 0}, "workers = 0 .* must be 'auto' or greater than or equal to 1"),
+        ({"engine": "rays"}, "engine = 'rays' .* must be 'local' or 'ray'"),
+        ({"address": "auto"}, "address = 'auto' .* is that of a Ray cluster; set engine to \"ray\", too"),
+        ({"engine": "ray", "address": "ray://a:1"}, "address = 'ray://a:1' .* must be auto, or HOST:PORT"),
+        ({"engine": "ray", "address": "head"}, "address = 'head' .* must be auto, or HOST:PORT"),
+        ({"engine": "ray", "device": "cuda:1"}, 'gives every worker a GPU of its own; set device to "cuda"'),
         ({"dealing": "odd"}, "dealing = 'odd' .* must be 'even', 'natural' or 'dirichlet'"),
         ({"partition": "even"}, "'partition' in the settings is called 'dealing' now; rename it"),
         ({"learning_rate": float("inf")}, "learning_rate = inf"),
@@ -110,6 +115,14 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
 def test_wrong_settings_say_what_is_wrong(values, message):
     with pytest.raises(ConfigError, match=message):
         TrainConfig.resolve(values)
+
+
+@pytest.mark.parametrize("address", ["auto", "10.0.0.1:6379", "head.example.org:6379", "[::1]:6379"])
+def test_addresses_of_clusters(address):
+    config = TrainConfig.resolve({"engine": "ray", "address": address})
+    assert config.address == address
+    # neither changes a number
+    assert config.fingerprint() == TrainConfig.resolve({}).fingerprint()
 
 
 def test_several_wrong_settings_are_told_at_once():

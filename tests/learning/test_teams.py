@@ -1,21 +1,26 @@
 """Teams: the same numbers whatever the number of processes, and nothing left behind."""
 
+import importlib.util
 import os
 import signal
 from multiprocessing import resource_tracker
 from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from securedfl.errors import InvalidInputError
+from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError
+from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.task import AppTask
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
+from securedfl.learning.training.failures import WorkerLostError
 from securedfl.learning.training.known import KnownTask
-from securedfl.learning.training.processes import ProcessTeam, WorkerLostError, deal_work
+from securedfl.learning.training.processes import ProcessTeam, deal_work
 from securedfl.learning.training.team import InProcessTeam
-from securedfl.learning.training.worker_count import make_team, quickest
+from securedfl.learning.training.worker_count import check_engine, make_team, quickest
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -109,3 +114,18 @@ def test_processes_are_used_where_they_pay(monkeypatch):
     monkeypatch.setattr(KnownTask, "seconds", lambda _task: 0.1)
     with make_team(task(), "auto", updates=1) as team:
         assert team.workers == 1
+
+
+def test_an_engine_that_is_not_installed_is_an_error_that_gives_the_command(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    check_engine("local")
+    with pytest.raises(
+        MissingDependencyError, match=r"ray is missing; install it with: pip install 'securedfl\[ray\]'"
+    ):
+        check_engine("ray")
+
+
+def test_an_app_that_nobody_can_import_is_not_for_a_cluster():
+    job = AppTask(Entry("__main__:make", Path(), lambda settings: None), TrainConfig.resolve({}))
+    with pytest.raises(ConfigError, match="needs an app that its workers can import"):
+        make_team(job, 2, updates=1, engine="ray")

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.apps.app import Entry
 from securedfl.federation.apps.learner import AppLearner
-from securedfl.federation.peers.update import FILE, Update, forget_update, load_update, pack, save_update, unpack
+from securedfl.federation.peers.update import FILE, Update, forget_update, load_update, save_update
+from securedfl.states import pack, unpack
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -37,6 +37,7 @@ from securedfl.federation.train import train
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.peer import Peer
 from securedfl.parameters import Schema
+from securedfl.reporting.report import write_report
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -75,6 +76,15 @@ def test_join_averages_weighted_in_place(federation):
     expected = (0 * 1 + 1 * 2 + 2 * 7) / 10
     for k, model in enumerate(models):
         np.testing.assert_allclose(model["w"], 2 * expected + k, atol=1e-5)
+        out = made.folder / f"out-p{k}"
+        rows = made.rows(k)
+        assert [(row["round"], row["members"]) for row in rows] == [(0, made.names), (1, made.names)]
+        assert all(row["train_seconds"] >= 0 and row.get("samples") is None for row in rows)
+        # the log may have begun the next round before they left
+        assert json.loads((out / "ledger.json").read_text())["averages"] in (2, 3)
+        assert "seen from" in write_report(out).read_text()
+    shown = CliRunner().invoke(app, ["audit", "--run", str(made.folder / "out-p0")])
+    assert (shown.exit_code, "Ledger of the run" in shown.output) == (0, True), shown.output
     assert [int(model["steps"]) for model in models] == [0, 1, 2]
 
 

@@ -15,7 +15,6 @@ from securedfl.federation.run_folder.summary import Data, joined, read_data, wri
 from securedfl.learning.training.task import Held
 from securedfl.reporting.report import report, write_report
 from securedfl.reporting.sections import data, timeline
-from securedfl.svg import ticks
 
 MakeRun = Callable[..., Path]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -125,11 +124,3 @@ def test_a_peers_own_folder_or_its_state_gives_the_same_report(trial: Path) -> N
     (trial / "state").mkdir()
     (trial / "state" / "journal").write_bytes(b"")
     assert write_report(trial / "state") == trial / "report.html"
-
-
-@pytest.mark.parametrize(("count", "most"), [(1, 10), (9, 12), (99, 12), (1000, 10), (13, 12)])
-def test_ticks_are_whole_and_few(count: int, most: int) -> None:
-    found = ticks(count, most)
-    assert found[0] == 0
-    assert len(found) <= most
-    assert all(isinstance(tick, int) and tick < count for tick in found)

@@ -20,7 +20,7 @@ from securedfl.designs import best
 from securedfl.errors import needing
 from securedfl.protocols import classic, paper
 from securedfl.protocols.randomness import InsecureSeededDraw
-from securedfl.protocols.steps import Array, Draw
+from securedfl.protocols.steps import Array
 
 SIDE, HIDDEN, CLASSES = 8, 16, 10
 PIXELS = SIDE * SIDE
@@ -109,15 +109,12 @@ def _steal(vectors: Sequence[Array], true: Array, look: Callable[[Array], Array]
     found, counts = [], []
     for protocol in (classic, paper):
         average = partial(protocol, design=design)
-        taken = record(average, vectors, partial(_draw, seed))
+        # seeded: a demonstration that looks the same every time
+        taken = record(average, vectors, lambda peer: InsecureSeededDraw(seed, peer=peer))
         loot = solve(taken.held_by([0]), average, n)
         found.append(np.stack([look(loot.estimates[peer]) for peer in range(1, n)]))
         counts.append(len(recovered(loot, vectors)))
     return Theft(tuple(range(1, n)), true[1:], found[0], found[1], counts[0], counts[1])
-
-
-def _draw(seed: int, peer: int) -> Draw:
-    return InsecureSeededDraw(seed, peer=peer)  # a demonstration that looks the same every time
 
 
 def _image(common: Array, parameters: Array) -> Array:

@@ -150,29 +150,6 @@ def max_error(loot: Loot, vectors: Sequence[Array], peers: Iterable[int]) -> flo
     return max(errors, default=None)
 
 
-def two_messages(first: Array, second: Array, between: Sequence[Array], rho: float) -> Array:
-    """Compute w from two messages of one peer, the paper's Lemma III.1 for any distance.
-
-    With lam^i = rho (y^i - z^i) the messages obey y^{i+1} = c (w + y^i) + (q - c) z^i. Unrolled from y^i to y^j that
-    is one equation in w.
-
-    Parameters
-    ----------
-    first, second
-        y^i and y^j of the same peer, i < j.
-    between
-        The consensus z^i, ..., z^{j-1}, which is public.
-    rho
-        The constant penalty.
-    """
-    c, q = 2 / (2 + rho), rho / (2 + rho)
-    known, of_w = np.asarray(first, dtype=np.float64), 0.0
-    for z in between:
-        known, of_w = c * known + (q - c) * z, c * (of_w + 1)
-    result: Array = (second - known) / of_w
-    return result
-
-
 class Reals(Native):
     """Coefficients in float64, as an attacker calculates."""
 

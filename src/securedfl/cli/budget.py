@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +17,7 @@ from securedfl.cli.options import Json
 from securedfl.cli.tables import LOOK
 from securedfl.errors import ConfigError, needing
 from securedfl.privacy.budget import words
-from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.budget.plan import Plan, Unit
 
 SPREAD = 40
 """Points of a line in the picture."""
@@ -25,7 +26,7 @@ NOT_GIVEN = {"noise": "--noise-multiplier", "epsilon": "--epsilon", "rounds": "-
 
 
 def budget(
-    unit: Annotated[Literal["record", "site"], typer.Option(help="What is protected.")] = "record",
+    unit: Annotated[Unit, typer.Option(help="What is protected.")] = "record",
     noise_multiplier: Annotated[
         float | None, typer.Option("--noise-multiplier", "--sigma", help="Honest noise of the total, over the clip.")
     ] = None,
@@ -55,7 +56,21 @@ def budget(
     - `securedfl budget --unit site --sites 500 --epsilon 4 --rounds 50 --delta 1e-4`
     """
     check_collusion(collusion, sites)
-    plan, wanted = _asked(unit, noise_multiplier, epsilon, delta, rounds, records, batch, sites, collusion, parameters)
+    given = {"noise": noise_multiplier, "epsilon": epsilon, "rounds": rounds, "sampling": batch}
+    wanted = _wanted(unit, given, records=records, delta=delta)
+    plan = Plan(
+        unit=unit,
+        noise="distributed",
+        clip=1.0,
+        noise_multiplier=noise_multiplier or 0.0,
+        sampling=(batch or 1) / records if records else 1.0,
+        delta=delta,
+        peers=sites,
+        collusion=collusion,
+        rounds=rounds or 1,
+        size=parameters,
+        units=records or sites,
+    )
     with needing("differential privacy", "dp"):
         import dp_accounting  # noqa: F401 - an error before any work if it is missing
     from securedfl.privacy.budget import compare
@@ -81,51 +96,28 @@ def budget(
     _tell(found, shown, colluders)
 
 
-def _asked(
-    unit: Literal["record", "site"],
-    noise_multiplier: float | None,
-    epsilon: float | None,
-    delta: float,
-    rounds: int | None,
-    records: int | None,
-    batch: int | None,
-    sites: int,
-    collusion: int,
-    parameters: int,
-) -> tuple[Plan, str]:
-    """Return what is known, and which one thing is to be found."""
-    given: dict[str, Any] = {"noise": noise_multiplier, "epsilon": epsilon, "rounds": rounds}
+def _wanted(unit: Unit, given: Mapping[str, float | None], *, records: int | None, delta: float) -> str:
+    """Return which one thing is to be found; what was given must make sense."""
+    batch = given["sampling"]
     if unit == "record":
         if records is None:
             raise ConfigError("--records: say how many records all sites have together")
-        given["sampling"] = batch
         if batch is not None and batch > records:
             raise ConfigError(f"--batch {batch}: there are only {records} records")
     elif batch is not None or records is not None:
         raise ConfigError("--batch and --records are for --unit record; all sites take part in every round")
     for name in ("noise", "epsilon"):
-        if given[name] is not None and not (0 < given[name] < math.inf):
-            raise ConfigError(f"{NOT_GIVEN[name]} {given[name]}: give a number above 0")
+        value = given[name]
+        if value is not None and not (0 < value < math.inf):
+            raise ConfigError(f"{NOT_GIVEN[name]} {value}: give a number above 0")
     if not 0 < delta < 1:
         raise ConfigError(f"--delta {delta}: give a probability between 0 and 1")
-    missing = [name for name, value in given.items() if value is None]
+    asked = [name for name in given if unit == "record" or name != "sampling"]
+    missing = [name for name in asked if given[name] is None]
     if len(missing) != 1:
-        names = ", ".join(NOT_GIVEN[name] for name in given)
+        names = ", ".join(NOT_GIVEN[name] for name in asked)
         raise ConfigError(f"leave away exactly one of {names}: what you want to know; {len(missing)} are not given")
-    plan = Plan(
-        unit=unit,
-        noise="distributed",
-        clip=1.0,
-        noise_multiplier=noise_multiplier or 0.0,
-        sampling=1.0 if unit == "site" else (batch or 1) / (records or 1),
-        delta=delta,
-        peers=sites,
-        collusion=collusion,
-        rounds=rounds or 1,
-        size=parameters,
-        units=sites if unit == "site" else records or 1,
-    )
-    return plan, missing[0]
+    return missing[0]
 
 
 def _tell(plan: Plan, shown: list[Any], colluders: dict[int, float]) -> None:

@@ -23,7 +23,7 @@ PANELS = {
     "dealing": "Learning",
     "group_size": "Averaging",
     "collusion": "Privacy",
-    "workers": "Machine",
+    "engine": "Machine",
 }
 """How ``--help`` groups the options: the first of each group, in the order of the fields."""
 
@@ -35,6 +35,7 @@ CHOICES = {
     "features": "COLUMN,...",
     "rho": "NUMBER|START,DECAY,PERIOD",
     "device": "cpu|cuda|cuda:N|mps",
+    "address": "auto|HOST:PORT",
     "design": "best|randomized|FILE",
     "privacy": "KEY=VALUE,...",
 }
@@ -90,17 +91,17 @@ def parse(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def read_pairs(text: str, option: str) -> dict[str, str]:
+def read_pairs(text: str, option: str, example: str) -> dict[str, str]:
     """Read KEY=VALUE,... as texts."""
     pairs = [[piece.strip() for piece in part.partition("=")] for part in text.split(",")]
     if any(not key or not sign for key, sign, _ in pairs):
-        raise ConfigError(f"{option} {text}: give KEY=VALUE, and commas between several")
+        raise ConfigError(f"{option} {text}: give KEY=VALUE, and commas between several, such as {example}")
     return {key: value for key, _, value in pairs}
 
 
 def read_table(text: str) -> dict[str, Any]:
     """Read KEY=VALUE,... as a table; values that are numbers, true or false in TOML are that here."""
-    found: dict[str, Any] = dict(read_pairs(text, "--data"))
+    found: dict[str, Any] = dict(read_pairs(text, "--data", "folder=scans,limit=100"))
     for key, value in found.items():
         with suppress(tomllib.TOMLDecodeError):
             found[key] = tomllib.loads(f"value = {value}")["value"]
@@ -121,7 +122,7 @@ def read_rho(text: str) -> Any:
 
 def read_privacy(text: str) -> dict[str, Any]:
     """Read KEY=VALUE,... as the table ``[privacy]``."""
-    found: dict[str, Any] = dict(read_pairs(text, "--privacy"))
+    found: dict[str, Any] = dict(read_pairs(text, "--privacy", "unit=site,clip=1,epsilon=8,delta=1e-3"))
     for key, value in found.items():
         for kind in (float, int):
             with suppress(ValueError):

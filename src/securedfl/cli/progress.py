@@ -31,6 +31,10 @@ class LineProgress(Observer):
         """Say what takes its time."""
         self._print(text)
 
+    def told(self, text: str) -> None:
+        """Say it."""
+        self._print(text)
+
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Say what is trained and where it goes."""
         self._config = config
@@ -93,6 +97,10 @@ class LiveProgress(Observer):
     def preparing(self, text: str) -> None:
         """Show what takes its time in a line of its own, until training begins."""
         self.bars.note = text
+
+    def told(self, text: str) -> None:
+        """Say it in a line above the bars, which stays."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Show all methods, waiting."""

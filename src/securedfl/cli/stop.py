@@ -35,4 +35,4 @@ def wanted(config: Path, wish: Wish, wait: float) -> str:
     from securedfl.federation.peers.config import PeerConfig
     from securedfl.network.operator import want
 
-    return want(PeerConfig.load(config).out / "state", wish, wait)
+    return want(PeerConfig.load(config).state, wish, wait)

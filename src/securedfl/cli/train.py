@@ -1,4 +1,4 @@
-"""``securedfl train``: a simulated federation on this machine."""
+"""``securedfl train``: a simulated federation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def train(
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Train a federation on this machine and compare methods, as the paper's evaluation does.
+    """Train a simulated federation and compare methods, as the paper's evaluation does.
 
     Every option is also a key of the TOML file (docs/reference/configuration.md).
 
@@ -46,6 +46,7 @@ def train(
     - `securedfl train --peers 1000 --peers-per-round 100 --held-back 0.1 --methods fedavg,secured` : very many peers
     - `securedfl train --dataset ./wine --label cultivar` : a folder of CSV, parquet or images (docs/guides/data.md)
     - `securedfl train my.toml --seed 1 --json > summary.json`
+    - `securedfl train --engine ray --address auto` : on the nodes of a Ray cluster (docs/guides/cluster.md)
     - `securedfl train --resume runs/uneven --rounds 50` : 30 rounds more
     """
     console = Console(stderr=as_json, highlight=False)

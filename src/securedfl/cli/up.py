@@ -25,6 +25,8 @@ from securedfl.federation.run_folder.metrics import Row
 SIMULATED = {
     "methods": "real peers run the method secured",
     "masks": "real peers always draw masks in secret",
+    "engine": "every real peer is a process",
+    "address": "every real peer has its own",
     "workers": "every real peer is a process",
     "checkpoint_every": "real peers keep every round",
     "keep_updates": "nobody has the updates of all real peers",

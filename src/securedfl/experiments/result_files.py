@@ -19,7 +19,7 @@ from securedfl.experiments.presets import NAMES, Preset, read_preset
 from securedfl.experiments.results import Finding, Plot, Result, Tell, Verdict
 from securedfl.experiments.runs.found import Cell
 from securedfl.federation.run_folder.summary import versions
-from securedfl.reporting.page import Page, inline, render
+from securedfl.reporting.page import Page, inline, rendered
 from securedfl.reporting.svg import save_figure
 from securedfl.storage import cannot_write, write_text
 
@@ -163,10 +163,10 @@ def write_report(out: Path) -> Path:
         contents={record.experiment: record.title for record, _ in found},
         source="the results in this folder",
     )
-    text = render(
+    text = rendered(
         "evaluation.html",
-        page,
         package="securedfl.experiments",
+        page=page,
         experiments=[(record, result, _charts(record.experiment, result)) for record, result in found],
         scaled=dict.fromkeys(text for _, result in found for text in result.scaled),
     )

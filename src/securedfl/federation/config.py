@@ -22,6 +22,7 @@ from securedfl.federation.settings import (
     RhoSchedule,
     Settings,
     TableOption,
+    check_cluster,
     check_keys,
     read_names,
 )
@@ -30,13 +31,13 @@ from securedfl.learning.data.folder import is_path
 from securedfl.learning.data.tables.arrays import Columns
 from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
 from securedfl.learning.training.rates import Schedule as Rate
-from securedfl.learning.training.task import BetweenRounds, Initial, Precision, TrainingOptions
+from securedfl.learning.training.task import BetweenRounds, Engine, Initial, Precision, TrainingOptions
 from securedfl.parameters import Integers, check_integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
 FREE = frozenset(
     {
-        *("out", "data_dir", "workers", "messages_every", "checkpoint_every", "keep_updates"),
+        *("out", "data_dir", "engine", "address", "workers", "messages_every", "checkpoint_every", "keep_updates"),
         *("tensorboard", "wandb", "mlflow"),
     }
 )
@@ -196,8 +197,12 @@ class TrainConfig(Settings):
         None, description="Differential privacy: unit, noise, clip, delta, epsilon or noise_multiplier, sampling."
     )
 
+    engine: Engine = Field("local", description="Who trains peers: this machine, or a Ray cluster.")
+    address: str | None = Field(
+        None, description="Of a Ray cluster that is there: auto or HOST:PORT; by default the run starts its own."
+    )
     workers: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
-        "auto", description="Processes that train peers; auto measures what is fastest."
+        "auto", description="Processes that train peers; auto measures what is fastest, of Ray one per core."
     )
     messages_every: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
         "auto",
@@ -258,6 +263,7 @@ class TrainConfig(Settings):
         config.schedule()
         if len(set(config.methods)) < len(config.methods):
             raise ConfigError(f"methods names one twice: {', '.join(config.methods)}")
+        check_cluster(config.engine, config.address, config.device, where)
         if config.members > config.peers:
             raise ConfigError(f"peers_per_round = {config.members}, but there are {config.peers} peers; draw fewer")
         if config.learning_rate_schedule == "cosine" and config.learning_rate_period is None:

@@ -22,6 +22,9 @@ class Observer:
     def preparing(self, text: str) -> None:
         """Hear what takes its time before training begins, such as decoding a data set for the first time."""
 
+    def told(self, text: str) -> None:
+        """Hear, at any time, a line that the user should know, such as that a lost worker was started again."""
+
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Hear that training begins."""
 

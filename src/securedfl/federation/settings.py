@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -89,6 +90,20 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
                 raise ConfigError(f"{key!r} in {where} is called {RENAMED[key]!r} now; rename it")
             hint = near(key.replace("-", "_"), known, cutoff=0.5) or f"; known: {', '.join(sorted(known))}"
             raise ConfigError(f"unknown key {key!r} in {where}{hint}")
+
+
+def check_cluster(engine: str, address: str | None, device: str, where: str) -> None:
+    """Refuse an address that no Ray cluster can have, or that nobody would use, and a GPU by its number."""
+    if engine == "ray" and device.startswith("cuda:"):
+        raise ConfigError(
+            f'device = {device!r} in {where}: Ray gives every worker a GPU of its own; set device to "cuda"'
+        )
+    if address is None:
+        return
+    if engine != "ray":
+        raise ConfigError(f'address = {address!r} in {where} is that of a Ray cluster; set engine to "ray", too')
+    if not re.fullmatch(r"auto|[^\s/]+:\d{1,5}", address):
+        raise ConfigError(f"address = {address!r} in {where}: must be auto, or HOST:PORT such as 10.0.0.1:6379")
 
 
 _WORDS = {

@@ -47,7 +47,7 @@ from securedfl.learning.devices import find_device
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import State, Task
 from securedfl.learning.training.team import Team
-from securedfl.learning.training.worker_count import make_team
+from securedfl.learning.training.worker_count import check_engine, make_team
 from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
 
@@ -100,6 +100,7 @@ def train(
         builder(config.model)
         find_device(config.device)
     check_settings(config)
+    check_engine(config.engine)
     check_privacy(config)
     config, design = settle(config)
     for method in config.methods:
@@ -195,9 +196,18 @@ def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Sum
         counts = Counts.of(folder)
         try:
             if left:
-                if not task.movable and config.workers not in ("auto", 1):
+                if not task.movable and config.engine == "local" and config.workers not in ("auto", 1):
                     observer.preparing("The app cannot be imported by its name, so one process trains it (workers = 1)")
-                made = make_team(task, config.workers, updates=left, rows=rows_needed(config))
+                made = make_team(
+                    task,
+                    config.workers,
+                    updates=left,
+                    rows=rows_needed(config),
+                    engine=config.engine,
+                    address=config.address,
+                    gpu=config.device.startswith("cuda"),
+                    tell=observer.told,
+                )
                 with made as team, simulated(folder.path, config, observer) as told:
                     counts.begin(task, team)
                     told.started(folder.path, config, team.workers)

@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs.coalition_search import (
+    EXPOSED,
+    PARTIAL,
+    TOTAL,
     Coalitions,
     Evaluate,
     Exposure,
@@ -109,21 +112,10 @@ class Audit:
             return evaluate(self.averaging.used(round), parts)
         return partial(_evaluate_view, self.view(round), parts)
 
-    def exposure(self, size: int, *, rounds: int = 1, thorough: bool = True) -> tuple[Exposure, int, int]:
-        """Examine the coalitions of a size in the rounds of a run.
+    def _exposure(self, size: int, rounds: int, *, thorough: bool) -> tuple[Exposure, int, int]:
+        """Return the worst over all examined rounds, the round in which it is worst, and how many were examined.
 
-        Parameters
-        ----------
-        size, rounds
-            Members of a coalition, and rounds of the run.
-        thorough
-            On symbols, take some ten seconds if need be; otherwise a second must do, for suggestions.
-
-        Returns
-        -------
-        exposure, round, examined
-            The worst over all examined rounds, the round in which it is worst, and how many rounds were examined.
-            Rounds with the same partitions count once; if that is all of them, it is `distinct(rounds)`.
+        Rounds with the same partitions count once; if that is all of them, it is `distinct(rounds)`.
         """
         distinct = self.distinct(rounds)
         reach = self._extent(size, distinct, thorough=thorough)
@@ -147,9 +139,14 @@ class Audit:
     def certificate(self, *, collusion: int = 1, rounds: int = 1, thorough: bool = True) -> Certificate:
         """Examine the coalitions of a size over the rounds of a run, and certify what was found.
 
-        Parameters are those of `exposure`.
+        Parameters
+        ----------
+        collusion, rounds
+            Members of a coalition, and rounds of the run.
+        thorough
+            On symbols, take some ten seconds if need be; otherwise a second must do, for suggestions.
         """
-        found, worst_round, examined = self.exposure(collusion, rounds=rounds, thorough=thorough)
+        found, worst_round, examined = self._exposure(collusion, rounds, thorough=thorough)
         learned = self.learns(found.worst, worst_round)
         design, widths = self.averaging.design, self.averaging.settled.widths
         exposed = found.exposed_by_iteration
@@ -222,9 +219,9 @@ def _evaluate_view(view: View, iterations: int, coalitions: Coalitions) -> tuple
         for i in range(iterations):
             learned = view.knowledge(coalition, view.steps * (i + 1) // iterations, sums=False)
             if learned.dimension:
-                level[k, i] = 1
-                level[k, i, coalition] = 0
-            level[k, i, list(learned.exposed)] = 2
+                level[k, i] = PARTIAL
+                level[k, i, coalition] = TOTAL
+            level[k, i, list(learned.exposed)] = EXPOSED
             dimension[k, i] = learned.dimension
             if len(learned.exposed) == view.n - len(coalition):  # everybody: further messages add nothing
                 level[k, i:], dimension[k, i:] = level[k, i], dimension[k, i]

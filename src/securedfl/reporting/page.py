@@ -66,21 +66,16 @@ def themed(colour: str) -> str:
     return f"var(--c{colour.removeprefix('#')}, {colour})"
 
 
-def render(template: str, page: Page, *, package: str = "securedfl.reporting", **values: object) -> str:
-    """Return a page as text.
+def rendered(template: str, *, package: str = "securedfl.reporting", **values: object) -> str:
+    """Return what a template makes of some values; without jinja2 that is an error that says how to get it.
 
     Parameters
     ----------
     template, package
-        A template that extends ``page.html``, and the package whose folder ``templates`` holds it.
-    page, values
-        What stands around its sections, and what they show.
+        A template, and the package whose folder ``templates`` holds it.
+    values
+        What it shows; one that extends ``page.html`` takes a `Page` as ``page``.
     """
-    return rendered(template, package=package, page=page, **values)
-
-
-def rendered(template: str, *, package: str = "securedfl.reporting", **values: object) -> str:
-    """Return what a template makes of some values; without jinja2 that is an error that says how to get it."""
     with needing("reports"):
         import jinja2
     places = dict.fromkeys((package, "securedfl.reporting"))

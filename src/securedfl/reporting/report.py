@@ -8,7 +8,7 @@ from pathlib import Path
 
 from securedfl.designs.drawing import design_caption, design_svg
 from securedfl.federation.run_folder.reader import Run, read_run, run_folder
-from securedfl.reporting.page import Page, render
+from securedfl.reporting.page import Page, rendered
 from securedfl.reporting.sections import accuracy, comparison, data, privacy, timeline
 from securedfl.reporting.sections.charts import charts
 from securedfl.reporting.units import NONE
@@ -71,9 +71,9 @@ def report(run: Run) -> str:
     protocol, finish = run.settings.get("protocol"), run.settings.get("finish")
     exact = protocol == "grouped" or (finish == "exact" and protocol in ("paper", "classic"))
     shown = accuracy.views(run)
-    return render(
+    return rendered(
         "run.html",
-        page,
+        page=page,
         run=run,
         data=data.facts(run),
         held=data.held_svg(run),

@@ -18,7 +18,7 @@ from securedfl.errors import ConfigError, DesignError, InvalidInputError
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.protocol import LEAST_PEERS, Averaging
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.steps import Array, Draw, PeerProtocol, Steps, whole
+from securedfl.protocols.steps import Array, Draw, PeerProtocol, whole
 from securedfl.simulation.attempts import Chunk, Result, average_chunk
 from securedfl.simulation.faults import Fault, Weather
 from securedfl.simulation.transcript import Transcript
@@ -119,14 +119,15 @@ def run(
 
     def work(start: int) -> Chunk:
         pieces = [vector[start : start + chunk] for vector in vectors]
-
-        def begin(protocol: PeerProtocol, me: int, peer: int) -> Steps:
-            return protocol(me, pieces[peer], draw=draws(peer, start))
-
         try:
             with np.errstate(over="ignore", invalid="ignore"):
                 done = average_chunk(
-                    protocol, len(vectors), begin, weather=weather, record=record, least_peers=least_peers
+                    protocol,
+                    len(vectors),
+                    lambda protocol, me, peer: protocol(me, pieces[peer], draw=draws(peer, start)),
+                    weather=weather,
+                    record=record,
+                    least_peers=least_peers,
                 )
         except UnencodableError as error:
             raise _first_not_finite(pieces, start) or error.at(start=start) from None

@@ -44,7 +44,7 @@ class Learner(Protocol):
         """Return this peer's whole model by name, what stays at home included."""
 
     def state(self) -> Any:
-        """Return what it keeps besides: the optimiser's state and what stays at home, as `peers.update` can keep it."""
+        """Return what it keeps besides: the optimiser's state and what stays at home, as `states` can keep it."""
 
     def restore(self, state: Any) -> None:
         """Go on with what `state` gave."""

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.errors import ConfigError
 from securedfl.federation.apps.app import Entry, seeded
 from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.peers.update import pack, unpack
 from securedfl.learning.seeds import torch_seed
-from securedfl.learning.training.task import Score, State
+from securedfl.learning.training.task import Keeps, Score, State, Task, check_trained
 from securedfl.parameters import Array, Schema
+from securedfl.states import pack, unpack
 
 TEXT = "text"
 """The name of what a state says besides arrays."""
@@ -80,11 +80,7 @@ class AppTrainer:
         self._fresh.discard(peer)
         with seeded(torch_seed(self._config.seed, "update", peer, round)):
             vector, loss = self._learners[peer].update(row, round)
-        if not (np.isfinite(vector.sum(dtype=np.float64)) and (loss is None or np.isfinite(loss))):
-            raise InvalidInputError(
-                f"training of peer {peer} diverged in round {round}: its loss or parameters are not finite; take "
-                "smaller steps in the app's update"
-            )
+        check_trained(peer, round, vector, loss, "take smaller steps in the app's update")
         row[:] = vector
         return loss
 
@@ -139,8 +135,8 @@ class AppPart:
 
 
 @dataclass(frozen=True)
-class AppTask:
-    """An app at all peers."""
+class AppTask(Task):
+    """An app at all peers. What only a made app knows, its data and how to build its model, is unknown here."""
 
     entry: Entry
     config: TrainConfig
@@ -156,31 +152,9 @@ class AppTask:
         return [1] * self.peers
 
     @property
-    def tests(self) -> None:
-        """The number of test samples of all peers is not known before they are scored."""
-        return
-
-    @property
     def movable(self) -> bool:
         """Whether other processes can train it: only if they can import it."""
         return self.entry.function is None
-
-    @property
-    def recipe(self) -> None:
-        """Only the app knows how to build its model."""
-        return
-
-    def held(self) -> None:
-        """Return None: what a peer holds is known when its app has been made."""
-        return
-
-    def all_tests(self) -> None:
-        """Return None: every app has its own test data."""
-        return
-
-    def tested(self) -> None:
-        """Return nothing: samples are the app's business."""
-        return
 
     def part(self, peers: Iterable[int]) -> AppPart:
         """Return what is needed to train some of the peers."""
@@ -207,6 +181,10 @@ class AppTask:
     def _first(self) -> tuple[Schema, tuple[slice, ...], Mapping[str, Any]]:
         first = AppTrainer(self.entry, self.config, (0,), None)
         return first.schema, first.buffers, first.common or {}
+
+    def keeps(self, peer: int, row: int) -> Keeps:  # noqa: ARG002 - all alike
+        """Estimate what a peer keeps: a model of its own, gradients, and Adam's two vectors; its data is not known."""
+        return Keeps(4 * row, 0)
 
     def seconds(self) -> float:
         """Return 0, for unknown: an update is never tried out, because it may do more than train."""

@@ -43,9 +43,18 @@ class Place:
     own: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Founded:
+    """A federation that begins: its settings, the files of the sites, and whose certificates are missing yet."""
+
+    federation: FederationConfig
+    sites: list[Path]
+    missing: list[str]
+
+
 def found(
     folder: Path, places: Sequence[Place], shared: Mapping[str, Any], *, issue: bool = False, replace: bool = False
-) -> tuple[FederationConfig, list[Path], list[str]]:
+) -> Founded:
     """Write federation.toml and one NAME.toml per site.
 
     Parameters
@@ -60,12 +69,6 @@ def found(
         Make keys for all sites here: for a trial on one machine, because a key should never leave its site.
     replace
         Write over files that are there.
-
-    Returns
-    -------
-    tuple
-        The settings; the files of the sites; and the names of those whose certificates, and so fingerprints, are
-        missing yet.
 
     Raises
     ------
@@ -104,7 +107,8 @@ def found(
             **place.own,
         }
         write_text(path, ABOUT[False] + tomli_w.dumps(own), ADVICE)
-    return federation, paths, [place.name for place, known in zip(places, prints, strict=True) if not known]
+    missing = [place.name for place, known in zip(places, prints, strict=True) if not known]
+    return Founded(federation=federation, sites=paths, missing=missing)
 
 
 def _resolved(places: Sequence[Place], shared: Mapping[str, Any], prints: Sequence[str]) -> FederationConfig:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from securedfl.errors import ConfigError
-from securedfl.federation.founding.files import Place, found, free_ports
+from securedfl.federation.founding.files import FEDERATION, Place, found, free_ports
 from securedfl.storage import make_folder, write_text
 
 Framework = Literal["pytorch", "huggingface", "lightning"]
@@ -44,8 +44,8 @@ def new_project(folder: Path, framework: Framework) -> list[Path]:
         for name, port in zip(SITES, free_ports(len(SITES)), strict=True)
     ]
     shared = {"name": folder.name.lower(), "entry": "app:make", "train": {"rounds": ROUNDS}}
-    _, sites, _ = found(folder, places, shared, issue=True)
-    return [*(folder / name for name in written), folder / "federation.toml", *sites]
+    sites = found(folder, places, shared, issue=True).sites
+    return [*(folder / name for name in written), folder / FEDERATION, *sites]
 
 
 def _template(name: str) -> str:

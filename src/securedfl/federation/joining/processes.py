@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from securedfl.errors import ConfigError, PeerLostError, rebuilt
-from securedfl.federation.peers.update import pack, unpack
 from securedfl.parameters import Array
+from securedfl.states import pack, unpack
 
 BEAT_SECONDS = 5.0
 """How often the first process tells the others that it still waits for the federation: far below any timeout."""

@@ -13,10 +13,14 @@ from securedfl.errors import ConfigError, InvalidInputError, SecuredFLError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import check_own_training
 from securedfl.federation.peers.membership import Membership, Site, membership
-from securedfl.federation.peers.update import Bringer, find_update, forget_update
+from securedfl.federation.peers.run import leave_account, row_of
+from securedfl.federation.peers.update import AGAIN, Bringer, find_update, forget_update
+from securedfl.federation.run_folder.files import METRICS
+from securedfl.federation.run_folder.metrics import to_line
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged, RunEndedError
 from securedfl.parameters import Array, Named, Schema
+from securedfl.storage import Lines
 
 ENDED_SECONDS = 5.0
 """How long a peer that comes to an ended run waits for its last average."""
@@ -41,6 +45,8 @@ class Seat:
         self.round = 0
         self.last: Averaged | None = None
         self.home: Any = None
+        self._metrics: Lines | None = None
+        self._since = 0.0
 
     @property
     def base(self) -> Array | None:
@@ -69,7 +75,11 @@ class Seat:
             self._schema = schema
             buffers = buffers_of(schema, model.given)
             member = self._stack.enter_context(membership(site, schema, buffers=buffers))
+            self._metrics = Lines(site.config.out / METRICS, AGAIN)
+            self._stack.callback(self._metrics.close)
+            self._stack.callback(leave_account, member)
             last = find_update(site.config.out)
+            self._since = time.monotonic()
             self.home = None if last is None else last.state
             self._bringer = bringer = Bringer(member, last)
             try:
@@ -89,11 +99,19 @@ class Seat:
     def average(self, vector: Array, weight: float, home: Named) -> None:
         """Average with the others; `base` is the outcome then."""
         assert self._bringer is not None  # noqa: S101 - for the type checker
+        assert self._metrics is not None  # noqa: S101
+        trained = time.monotonic() - self._since
         update = self._bringer.bring(self.round, weight, lambda: (vector, home, None))
         if update is not None:
             self.home = update.state
         self.last = self._bringer.average(self.round)
         self.round = self.last.round + 1
+        clipped = 0 if update is None else update.clipped
+        row = row_of(
+            self._bringer.member, self.last, train_loss=None, train_seconds=trained, samples=None, clipped=clipped
+        )
+        self._metrics.append(to_line(row))
+        self._since = time.monotonic()
 
     def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Leave the federation, with a word to the others."""

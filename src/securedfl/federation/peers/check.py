@@ -56,7 +56,7 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Find
     config = PeerConfig.load(path)
     findings = [
         _look("own keys", lambda: check_keys(config.files(), config.name)),
-        _look("state folder", lambda: look_into(config.out / "state")),
+        _look("state folder", lambda: look_into(config.state)),
     ]
     try:
         federation = FederationConfig.load(config.federation)
@@ -75,13 +75,13 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Find
         about.append(Finding("design", True, f"gap {design.gap}, hash {design.hash}"))
         about.append(_look("privacy", lambda: _promise(federation, design)))
     findings = [*about, *findings]
-    running = in_use(config.out / "state")
+    running = in_use(config.state)
     with ExitStack() as stack:
         # while the others are waited for; a peer that runs has opened it itself
         opening = stack.enter_context(Opening(path, federation, within)) if within and not running else None
         others: list[Finding] = []
         if running:
-            others = [_look("running peer", lambda: want(config.out / "state", Wish("look"), PATIENCE))]
+            others = [_look("running peer", lambda: want(config.state, Wish("look"), PATIENCE))]
         elif all(finding.ok for finding in findings[-2:]):
             others = _others(config, federation, shared, wait)
         if opening is not None:

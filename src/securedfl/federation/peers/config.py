@@ -29,6 +29,7 @@ NOT_SHARED = frozenset(
     {
         *("peers", "peers_per_round", "between_rounds", "messages_every", "out", "data_dir", "methods", "workers"),
         *("device", "tensorboard", "wandb", "mlflow", "checkpoint_every", "keep_updates", "masks", "entry", "data"),
+        *("engine", "address"),
     }
 )
 """Settings of a simulation that make no sense for, or belong to, a single site."""
@@ -266,6 +267,11 @@ class PeerConfig(Settings):
             if isinstance(values.get(name), str):
                 values[name] = path.parent / Path(values[name]).expanduser()
         return cls.checked(values, str(path))
+
+    @property
+    def state(self) -> Path:
+        """The folder of the log, and of what this peer must remember."""
+        return self.out / "state"
 
     def files(self) -> KeyFiles:
         """Return the key files."""

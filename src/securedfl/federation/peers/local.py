@@ -83,7 +83,7 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
         if config.data:
             own["data"] = own_data(config, number, name)
         places.append(Place(name=name, address=f"127.0.0.1:{port}", out=name, own=own))
-    return found(folder, places, common, issue=True)[1]
+    return found(folder, places, common, issue=True).sites
 
 
 def _samples(config: TrainConfig) -> list[int]:
@@ -278,7 +278,7 @@ def _finish(
     last = [peer.rows[max(peer.rows)] for peer in peers if peer.rows]
     # accuracy is of those that were there at the end
     tests = sum(peer.rows[rows[-1].round].count or 0 for peer in peers if rows and rows[-1].round in peer.rows)
-    samples = Samples(train=sum(row.samples for row in last), test=tests)
+    samples = Samples(train=sum(row.samples or 0 for row in last), test=tests)
     data = joined(found for peer in peers if (found := read_data(folder.path / FEDERATION / peer.name)) is not None)
     summary = leave_results(folder, samples, data, finished=finished, absence=absence, plans=plans)
     with trackers(folder.path, folder.config, SECURED, 0) as track:

@@ -170,7 +170,7 @@ def membership(
         name=config.name,
         number=site.me,
         files=site.files,
-        folder=config.out / "state",
+        folder=config.state,
         genesis=genesis,
         rules=make_rules(federation, site.design, averages, site.plan),
         averages=averages,

@@ -5,8 +5,6 @@ trained, with its optimiser's state (`update`). A peer that is killed and starte
 the others are.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -78,8 +76,8 @@ def run_peer(path: Path, *, tell: Tell | None = None, draws: Callable[[int, int]
             stack.enter_context(every_second(lambda: tell(status_of(member.peer))))
         metrics = Lines(out / METRICS, AGAIN)
         # now, too: the folder of a peer that is killed gives a report of what it reached
-        _save_account(member, learner)
-        stack.callback(_save_account, member, learner)
+        leave_account(member, learner)
+        stack.callback(leave_account, member, learner)
         stack.callback(metrics.close)
         _take_part(member, learner, metrics, say)
     return out
@@ -172,26 +170,15 @@ class RealPeer:
 
     def row(self, outcome: Round[Averaged]) -> PeerRow:
         """Return what this peer did in a round."""
-        average, peer, plan, model = outcome.average, self._member.peer, self._member.site.plan, self._bringer.base
-        bytes_in, bytes_out = peer.links.traffic
+        model = self._bringer.base
         score = asdict(outcome.scores[0]) if outcome.scores and outcome.scores[0] is not None else {}
-        return PeerRow(
-            method=SECURED,
-            round=average.round,
+        return row_of(
+            self._member,
+            outcome.average,
             train_loss=outcome.losses[0] if outcome.losses else None,
             train_seconds=outcome.train_seconds,
-            average_seconds=average.seconds - average.waited,
-            wait_seconds=average.waited,
-            members=names_of(average.members, peer.progress.state.roster),
-            attempts=average.attempts,
-            tried=average.tried,
-            fetched=average.fetched,
-            void=average.void,
-            bytes_out=bytes_out,
-            bytes_in=bytes_in,
             samples=self._learner.samples,
-            clipped=self._clipped if self._member.site.federation.training.beyond == "clip" or plan else None,
-            epsilon=None if plan is None else _spent(plan, peer, average.round),
+            clipped=self._clipped,
             common=None if model is None else self._at_home("scoring", lambda: self._learner.evaluate_common(model)),
             **score,
         )
@@ -244,13 +231,36 @@ def _finite(w: Array, loss: float | None) -> tuple[Array, float | None]:
     return w, loss
 
 
+def row_of(member: Membership, average: Averaged, *, clipped: int, **known: Any) -> PeerRow:
+    """Return what this peer did in a round: what the average tells, how much was cut, and what else is known."""
+    peer, plan = member.peer, member.site.plan
+    clips = plan is not None or member.site.federation.training.beyond == "clip"
+    bytes_in, bytes_out = peer.links.traffic
+    return PeerRow(
+        method=SECURED,
+        round=average.round,
+        average_seconds=average.seconds - average.waited,
+        wait_seconds=average.waited,
+        members=names_of(average.members, peer.progress.state.roster),
+        attempts=average.attempts,
+        tried=average.tried,
+        fetched=average.fetched,
+        void=average.void,
+        bytes_out=bytes_out,
+        bytes_in=bytes_in,
+        clipped=clipped if clips else None,
+        epsilon=None if plan is None else _spent(plan, peer, average.round),
+        **known,
+    )
+
+
 def _spent(plan: Plan, peer: Peer, round: int) -> float:
     """Return epsilon after a round, from all attempts that the log tells of."""
     opened = {r: [t.members for t in tried if t.opened] for r, tried in peer.attempts.items() if r <= round}
     return max(epsilon_by_round(plan, opened).values(), default=0.0)
 
 
-def data_of(learner: Learner, name: str, last: PeerRow | None = None) -> Data:
+def _data_of(learner: Learner, name: str, last: PeerRow | None = None) -> Data:
     """Return what a site holds, in numbers; how many samples an app tests on is known when it has scored."""
     held = replace(learner.held, name=name)
     if last is not None and held.test is None:
@@ -259,8 +269,11 @@ def data_of(learner: Learner, name: str, last: PeerRow | None = None) -> Data:
     return Data(peers=(held,), common=common, averaged=learner.schema.size)
 
 
-def _save_account(member: Membership, learner: Learner) -> None:
-    """Leave certificate, ledger of all attempts that the log tells of, and summary, also when the run ends early."""
+def leave_account(member: Membership, learner: Learner | None = None) -> None:
+    """Leave certificate, ledger of all attempts that the log tells of, and summary, also when the run ends early.
+
+    Without a learner nothing is known of the site's data.
+    """
     site, state, attempts = member.site, member.peer.progress.state, member.peer.attempts
     config, design = site.federation.training, site.design
     most = 1 + max((peer for tried in attempts.values() for one in tried for peer in one.members), default=0)
@@ -275,7 +288,11 @@ def _save_account(member: Membership, learner: Learner) -> None:
         certificates = save_account(site.config.out, now, design, rows, site.federation.missing, site.plans)
         done = read_rows(site.config.out, Row)
         last = next(reversed(read_rows(site.config.out, PeerRow)), None)
-        write_data(site.config.out, data_of(learner, site.config.name, last))
+        samples = Samples()
+        if learner is not None:
+            test = learner.held.test if last is None else last.count
+            samples = Samples(train=learner.samples, test=test or 0)
+            write_data(site.config.out, _data_of(learner, site.config.name, last))
         with replacing(site.config.out / DESIGN) as temporary:
             design.save(temporary)
         summary = Summary.of(
@@ -284,7 +301,7 @@ def _save_account(member: Membership, learner: Learner) -> None:
             design,
             done,
             certificates,
-            samples=Samples(train=learner.samples, test=(learner.held.test if last is None else last.count) or 0),
+            samples=samples,
             finished=state.round >= state.settings.rounds,
         )
         summary = replace(

@@ -3,14 +3,10 @@
 A peer that is killed during an average then goes on with the very same parameters. That saves training again, and it is
 needed for privacy: if sums were opened before the kill, another sum with other parameters of this peer would tell the
 others how the two differ.
-
-Nested states, such as an optimiser's ``state_dict``, are kept as named arrays and a line of JSON, without pickle. Dicts
-with text or whole numbers as keys, lists, tuples, numbers, text, None, numpy arrays and torch tensors survive.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.errors import ConfigError, RunFolderError
+from securedfl.errors import RunFolderError
 from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.peers.membership import Membership
 from securedfl.network.data.averages import Averaged
 from securedfl.parameters import Array
+from securedfl.states import pack, unpack
 from securedfl.storage import OWNER, damaged, read_arrays, write_arrays
 
 log = logging.getLogger("securedfl.peer")
@@ -169,66 +166,3 @@ class Bringer:
         self._last, self.base = None, outcome.vector if outcome.vector.size else None
         self._residual = carried(None if last is None else last.residual, outcome, round, member.site.me)
         return outcome
-
-
-_SCALARS = (bool, int, float, str, type(None))
-
-
-def pack(state: Any) -> tuple[str, dict[str, Array]]:
-    """Return a state as JSON that refers to arrays by name; what cannot be kept is a `ConfigError`."""
-    arrays: dict[str, Array] = {}
-
-    def keep(array: Array) -> str:
-        arrays[name := f"state{len(arrays)}"] = array
-        return name
-
-    def node(value: Any, where: str) -> Any:
-        if isinstance(value, _SCALARS):
-            return ["value", value]
-        if isinstance(value, Mapping):
-            if not all(type(key) in (str, int) for key in value):
-                raise ConfigError(f"{where} has a key that is neither text nor a whole number")
-            return ["dict", [[key, node(item, f"{where}[{key!r}]")] for key, item in value.items()]]
-        if isinstance(value, list | tuple):
-            return [type(value).__name__, [node(item, f"{where}[{i}]") for i, item in enumerate(value)]]
-        if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
-            return ["array", keep(np.asarray(value))]
-        if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
-            return ["tensor", *_tensor(value, keep)]
-        raise ConfigError(f"{where} is a {type(value).__name__}, which a checkpoint cannot hold")
-
-    return json.dumps(node(state, "the state")), arrays
-
-
-def unpack(text: str, arrays: Mapping[str, Array]) -> Any:
-    """Return the state that `pack` was given; text that it did not write raises a ValueError, KeyError or TypeError."""
-
-    def value(node: Any) -> Any:
-        kind, content, *more = node
-        if kind == "value":
-            return content
-        if kind == "dict":
-            return {key: value(item) for key, item in content}
-        if kind in ("list", "tuple"):
-            items = [value(item) for item in content]
-            return items if kind == "list" else tuple(items)
-        if kind == "array":
-            return arrays[content]
-        if kind == "tensor":
-            import torch
-
-            tensor = torch.from_numpy(np.array(arrays[content]))
-            return tensor.view(torch.bfloat16) if more == ["bfloat16"] else tensor
-        raise ValueError(f"a {kind!r} in a state")
-
-    return value(json.loads(text))
-
-
-def _tensor(tensor: Any, keep: Any) -> list[str]:
-    """Keep a tensor; numpy has no bfloat16, so its bits travel as whole numbers."""
-    import torch
-
-    flat = tensor.detach().cpu()
-    if flat.dtype == torch.bfloat16:
-        return [keep(flat.contiguous().view(torch.int16).numpy()), "bfloat16"]
-    return [keep(flat.numpy())]

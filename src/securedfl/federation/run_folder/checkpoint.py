@@ -20,11 +20,9 @@ from safetensors.numpy import save_file
 
 from securedfl.errors import RunFolderError
 from securedfl.federation.run_folder.files import RESUME
+from securedfl.learning.training.task import State
 from securedfl.parameters import Array
 from securedfl.storage import damaged, make_folder, replacing
-
-State = dict[str, Array]
-"""What one peer keeps besides its parameters: the optimiser's state, and what stays at home."""
 
 FORMAT = 2
 MOST_PEERS = 10**6

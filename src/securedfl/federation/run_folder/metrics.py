@@ -132,7 +132,8 @@ class Row:
         """
         values = list(rows.values())
         scores = [row.score for row in values if row.score is not None]
-        losses = [(row.train_loss, row.samples) for row in values if row.train_loss is not None]
+        known = [(row.train_loss, row.samples) for row in values]
+        losses = [(loss, samples) for loss, samples in known if loss is not None and samples is not None]
         # a peer counts anew when it is started again
         sent = sum(_since(row.bytes_out, before.get(name, 0)) for name, row in rows.items())
         common = [row.common for row in values if row.common is not None]
@@ -175,7 +176,7 @@ class PeerRow:
     bytes_out, bytes_in
         Sent and received since this peer was started.
     samples
-        Training samples of this peer.
+        Training samples of this peer, if they are known here.
     clipped
         How many of its values were beyond the range and were cut.
     epsilon
@@ -199,7 +200,7 @@ class PeerRow:
     void: bool
     bytes_out: int
     bytes_in: int
-    samples: int
+    samples: int | None
     clipped: int | None = None
     epsilon: float | None = None
     correct: int | None = None

@@ -20,8 +20,8 @@ import numpy as np
 from securedfl.arrays import is_tensor
 from securedfl.errors import ConfigError, RunFolderError, needing, unknown
 from securedfl.federation.run_folder import checkpoint as checkpoints
-from securedfl.federation.run_folder.files import CONFIG, RESUME, read_config
-from securedfl.learning.training.task import Recipe
+from securedfl.federation.run_folder.files import CONFIG, FEDERATION, RESUME, read_config
+from securedfl.learning.training.task import HOME, Recipe
 from securedfl.parameters import Array, Named
 from securedfl.storage import damaged, replacing
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
 MODEL = "model.safetensors"
-HOME = "home."
 LARGEST = 2**30
 """Numbers of a model that is built because a file says so."""
 
@@ -140,8 +139,8 @@ def load(
     'Sequential'
     """
     folder = Path(run)
-    if peer is not None and (folder / "federation").is_dir():
-        return load(folder / "federation" / f"peer-{peer}", model=model)
+    if peer is not None and (folder / FEDERATION).is_dir():
+        return load(folder / FEDERATION / f"peer-{peer}", model=model)
     path = _find(folder, method)
     if peer is None and not path.exists():
         raise ConfigError(f"the peers of {method} have no model in common; say whose you want, as in load(run, peer=0)")

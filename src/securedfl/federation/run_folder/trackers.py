@@ -59,25 +59,19 @@ class TensorBoard:
         with needing("tensorboard = true", "tensorboard"):
             from torch.utils.tensorboard.writer import SummaryWriter
         self._path = folder / "tensorboard" / method
-        try:
+        with _writing(self._path):
             self._writer = SummaryWriter(str(self._path), purge_step=first_round)
-        except OSError as error:
-            raise cannot_write(self._path, error, RESUME) from None
 
     def add(self, row: Row) -> None:
         """Write one row."""
-        try:
+        with _writing(self._path):
             for name, value in numbers(row).items():
                 self._writer.add_scalar(name, value, row.round)
-        except OSError as error:
-            raise cannot_write(self._path, error, RESUME) from None
 
     def close(self) -> None:
         """Flush and close."""
-        try:
+        with _writing(self._path):
             self._writer.close()
-        except OSError as error:
-            raise cannot_write(self._path, error, RESUME) from None
 
 
 class WeightsAndBiases:
@@ -154,6 +148,14 @@ def numbers(row: Row) -> dict[str, float]:
     """Return the numbers of a row that are known and finite."""
     found: dict[str, Any] = {name: finite(getattr(row, name)) for name in COLUMNS[2:]}
     return {name: float(value) for name, value in found.items() if value is not None}
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error, RESUME) from None
 
 
 @contextmanager

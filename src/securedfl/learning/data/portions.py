@@ -140,20 +140,17 @@ def _size(data: Any) -> int:
         if len(sizes) > 1:
             raise InvalidInputError(f"the arrays have different lengths: {', '.join(map(str, sorted(sizes)))}")
         return sizes.pop()
-    parts = list(data.values()) if isinstance(data, Mapping) else data if isinstance(data, list | tuple) else []
-    if isinstance(data, Mapping) or (
-        0 < len(parts) < 5 and all(hasattr(part, "shape") or isinstance(part, list) for part in parts)
-    ):
-        splits = isinstance(data, Mapping) and all(hasattr(part, "column_names") for part in parts)
+    kind = type(data).__name__
+    if isinstance(data, Mapping) and all(hasattr(part, "column_names") for part in data.values()):
+        raise InvalidInputError(f"this {kind} has several splits ({', '.join(map(str, data))}); deal one of them")
+    few = isinstance(data, list | tuple) and 0 < len(data) < 5
+    if isinstance(data, Mapping) or (few and all(hasattr(part, "shape") or isinstance(part, list) for part in data)):
         raise InvalidInputError(
-            f"this {type(data).__name__} has several splits ({', '.join(map(str, data))}); deal one of them"
-            if splits
-            else f"a {type(data).__name__} of {len(parts)} arrays cannot be dealt; give a tuple of numpy arrays or "
-            "tensors, (x, y)"
+            f"a {kind} of {len(data)} arrays cannot be dealt; give a tuple of numpy arrays or tensors, (x, y)"
         )
     if not hasattr(data, "__len__") or not (hasattr(data, "__getitem__") or isinstance(data, Dataset)):
         raise InvalidInputError(
-            f"a {type(data).__name__} cannot be dealt: it has no length or no samples by number. Give (x, y), a "
+            f"a {kind} cannot be dealt: it has no length or no samples by number. Give (x, y), a "
             "PyTorch Dataset with a length, a Hugging Face dataset or a list"
         )
     return len(data)

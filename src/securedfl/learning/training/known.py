@@ -12,7 +12,7 @@ from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.slices import Slices
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import Held, PeerData, Recipe, ScoredOn, TrainingOptions
+from securedfl.learning.training.task import Held, Keeps, PeerData, Recipe, ScoredOn, TrainingOptions
 from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
@@ -125,6 +125,13 @@ class KnownTask:
     def data(self, peer: int) -> PeerData:
         """Return copies of one peer's samples."""
         return Slices(self.dataset, {peer: self.dealt[peer]})[peer]
+
+    def keeps(self, peer: int, row: int) -> Keeps:
+        """Estimate what a peer keeps: its optimiser's vectors, and copies of its samples."""
+        d, own = self.dataset, self.dealt[peer]
+        sample = (d.x.nbytes + d.y.nbytes) // len(d.x)
+        slots = self.options.slots if self.options.between_rounds == "keep" else 0
+        return Keeps(slots * row, (len(own.train) + len(own.test)) * sample)
 
     def seconds(self) -> float:
         """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from securedfl.errors import SecuredFLError, rebuilt
+from securedfl.learning.training.failures import Failure, WorkerLostError
 from securedfl.learning.training.task import Part, Task, Trainer
 from securedfl.learning.training.team import COMMANDS, Report, Team
 from securedfl.learning.training.trainer import one_thread
@@ -29,12 +28,6 @@ from securedfl.parameters import Array
 
 PATIENCE = 5.0
 """Seconds that a worker gets to leave by itself before it is terminated."""
-
-
-class WorkerLostError(SecuredFLError):
-    """A training process ended by itself, for instance because memory ran out."""
-
-    exit_code = 10
 
 
 @dataclass(frozen=True)
@@ -132,7 +125,7 @@ class ProcessTeam(Team):
                     peer, answer = worker.pipe.recv()
                 except (EOFError, OSError):
                     raise self._lost(worker) from None
-                if isinstance(answer, _Failure):
+                if isinstance(answer, Failure):
                     raise answer.error()
                 answers[peer] = answer
                 if report is not None:
@@ -158,27 +151,6 @@ def deal_work(loads: Sequence[int], workers: int) -> list[tuple[int, ...]]:
     return [tuple(sorted(hand)) for hand in hands]
 
 
-@dataclass(frozen=True)
-class _Failure:
-    """An exception on its way from a worker to the team."""
-
-    kind: str
-    text: str
-    trace: str
-
-    @classmethod
-    def of(cls, error: Exception) -> _Failure:
-        return cls(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
-
-    def error(self) -> Exception:
-        found = rebuilt(self.kind, self.text)
-        if found is not None:
-            # a traceback shows what happened in the other process
-            found.add_note(self.trace)
-            return found
-        return WorkerLostError(f"a training process failed: {self.kind}: {self.text}\n{self.trace}")
-
-
 def _view(memory: SharedMemory, rows: tuple[int, int], dtype: str) -> Array:
     view: Array = np.ndarray(rows, dtype=dtype, buffer=memory.buf)
     return view
@@ -196,12 +168,12 @@ def _work(job: _Job, pipe: Connection) -> None:
         try:
             trainer = job.part.trainer()
         except Exception as error:  # told to the parent, which raises it
-            unmade = _Failure.of(error)
+            unmade = Failure.of(error)
         while True:
             command, argument, work = pipe.recv()
             for peer, row in work:
                 try:
                     answer = unmade if trainer is None else COMMANDS[command](trainer, peer, parameters[row], argument)
                 except Exception as error:
-                    answer = _Failure.of(error)
+                    answer = Failure.of(error)
                 pipe.send((peer, answer))

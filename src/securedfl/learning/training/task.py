@@ -6,12 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from securedfl.errors import ConfigError
+import numpy as np
+
+from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.learning.training.rates import Schedule, factor
 from securedfl.parameters import Array, Integers, Schema
 
 State = dict[str, Array]
 """What a peer keeps from round to round besides its row: its optimiser's state, and what stays at home."""
+
+HOME = "home."
+"""Before the names of what stays at home, in a state."""
 
 Initial = Literal["common", "own"]
 """Whether all peers begin with the same parameters, or each with its own."""
@@ -21,6 +26,10 @@ BetweenRounds = Literal["keep", "forget"]
 
 Precision = Literal["float32", "bfloat16"]
 """In which the model is run while it trains; parameters are float32 all the same."""
+
+
+Engine = Literal["local", "ray"]
+"""Who runs the processes that train simulated peers: this process itself, or a Ray cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +88,11 @@ class TrainingOptions:
             warmup=self.warmup,
         )
 
+    @property
+    def slots(self) -> int:
+        """How many vectors as long as the model the optimiser keeps."""
+        return {"adam": 2, "adamw": 2, "rmsprop": 1}.get(self.optimizer, 0) + bool(self.momentum)
+
     def batches(self, samples: int) -> int:
         """Return how many batches a peer with so many samples trains on in a round."""
         return self.steps or self.epochs * -(-samples // self.batch_size)
@@ -126,6 +140,14 @@ class ScoredOn:
 
 
 @dataclass(frozen=True)
+class Keeps:
+    """About how many bytes a peer keeps where it is trained, besides its row: its state, and its samples."""
+
+    state: int
+    data: int
+
+
+@dataclass(frozen=True)
 class Recipe:
     """How to build a model that we know by name: for samples of which shape, how many classes, how wide."""
 
@@ -142,6 +164,14 @@ class Score:
     correct: int
     loss: float
     count: int
+
+
+def check_trained(peer: int, round: int, row: Array, loss: float | None, advice: str) -> None:
+    """Raise `InvalidInputError`, with advice, if what training made of a row is not finite."""
+    if not (np.isfinite(row.sum(dtype=np.float64)) and (loss is None or np.isfinite(loss))):
+        raise InvalidInputError(
+            f"training of peer {peer} diverged in round {round}: its loss or parameters are not finite; {advice}"
+        )
 
 
 class Trainer(Protocol):
@@ -195,7 +225,7 @@ class Part(Protocol):
 
 
 class Task(Protocol):
-    """What a federation trains: a known data set and model, or an app of the user's."""
+    """What a federation trains: a known data set and model, or an app of the user's, of which less is known."""
 
     @property
     def peers(self) -> int:
@@ -208,6 +238,7 @@ class Task(Protocol):
     @property
     def tests(self) -> int | None:
         """The number of test samples of all peers; None if nothing but their scores tells."""
+        return None
 
     @property
     def movable(self) -> bool:
@@ -216,15 +247,19 @@ class Task(Protocol):
     @property
     def recipe(self) -> Recipe | None:
         """How to build the model; None if only its maker knows."""
+        return None
 
     def held(self) -> list[Held] | None:
         """Return what each peer holds, in numbers; None if only its app knows."""
+        return None
 
     def all_tests(self) -> tuple[Array, Array] | None:
         """Return the test data of all peers together, if this process may have them."""
+        return None
 
     def tested(self) -> ScoredOn | None:
         """Return which samples those are, if they are known one by one."""
+        return None
 
     def part(self, peers: Iterable[int]) -> Part:
         """Return what is needed to train some of the peers."""
@@ -234,6 +269,9 @@ class Task(Protocol):
 
     def buffers(self) -> tuple[slice, ...]:
         """Return which parts of a row are no trained parameters."""
+
+    def keeps(self, peer: int, row: int) -> Keeps:
+        """Estimate what a peer keeps, given how many bytes a row has."""
 
     def seconds(self) -> float:
         """Estimate how long one update of all peers takes in one process; 0 if that cannot be known."""

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from securedfl.arrays import to_numpy
-from securedfl.errors import InvalidInputError
 from securedfl.learning.devices import find_device, seeded
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import builder
@@ -22,11 +21,8 @@ from securedfl.learning.slices import Slices
 from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import PeerData, Score, State, TrainingOptions
+from securedfl.learning.training.task import HOME, PeerData, Score, State, TrainingOptions, check_trained
 from securedfl.parameters import Array, Schema
-
-HOME = "home."
-"""Before the names of what stays at home, in a state."""
 
 EVALUATION_BATCH = 256
 """Samples that are scored at a time, at most: more would leave the processor's caches and take twice as long."""
@@ -165,11 +161,7 @@ class LocalTrainer:
                 left -= math.ceil(len(order) / self.options.batch_size)
         self._home[peer] = self.model.write(row)
         mean = float(total) / seen
-        if not (np.isfinite(mean) and np.isfinite(row.sum(dtype=np.float64))):
-            raise InvalidInputError(
-                f"training of peer {peer} diverged in round {round}: its loss or parameters are not finite; "
-                f"lower learning_rate (now {self.options.learning_rate})"
-            )
+        check_trained(peer, round, row, mean, f"lower learning_rate (now {self.options.learning_rate})")
         return mean
 
     def private_update(self, peer: int, round: int, row: Array) -> float | None:

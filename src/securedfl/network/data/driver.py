@@ -16,6 +16,7 @@ import numpy as np
 
 from securedfl.errors import InvalidInputError
 from securedfl.network.data.mailbox import Excused, Mailbox
+from securedfl.network.data.memory import ROOMS
 from securedfl.network.data.parcels import Place, Spec
 from securedfl.network.data.routes import Routes, find_routes, recoverable
 from securedfl.protocols.masks import Mask
@@ -154,7 +155,7 @@ class Attempt:
     def finish(self, lost: frozenset[int] = frozenset()) -> Array:
         """Do the rest and return the average of all members; with stand-ins also without those lost, and repeatedly."""
         self._lost = lost
-        self._result = np.empty_like(self._vector)
+        self._result = ROOMS.like(self._vector)
         self._run()
         result, self._result = self._result, None
         return result

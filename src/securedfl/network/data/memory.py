@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+import weakref
 from collections.abc import Callable
+
+import numpy as np
+
+from securedfl.protocols.steps import Array
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 
@@ -16,14 +22,45 @@ def share_one_heap() -> None:
     """
     mallopt = _found("mallopt")
     mallopt(_ARENA_MAX, 1)
-    # a chunk of a vector is longer than a message: it goes back to the system and leaves no hole in the heap
-    mallopt(_MMAP_THRESHOLD, 3 << 19)
+    # a chunk of a vector is used again for the next one; what is longer goes back to the system and leaves no hole
+    mallopt(_MMAP_THRESHOLD, 4 << 20)
     mallopt(_TRIM_THRESHOLD, 64 << 20)
 
 
 def give_back() -> None:
     """Give memory that was freed back to the system; holes in the heap would grow from one average to the next."""
     _found("malloc_trim")(0)
+
+
+class Rooms:
+    """Room for whole vectors, used again when nobody has the vector any more.
+
+    Memory that is fresh from the system must be cleared by it first, which takes longer than the arithmetic of an
+    average. One room that nobody uses is kept.
+    """
+
+    def __init__(self) -> None:
+        self._free: Array = np.empty(0, np.uint8)
+        self._lock = threading.Lock()
+
+    def like(self, vector: Array) -> Array:
+        """Return a vector of the same length and dtype with anything in it."""
+        with self._lock:
+            room, self._free = self._free, np.empty(0, np.uint8)
+        if room.nbytes != vector.nbytes or not room.nbytes:
+            room = np.empty(vector.nbytes, np.uint8)
+        # it dies with the last array or buffer that uses the room; of an array, numpy would keep the room itself
+        lease = (ctypes.c_char * room.nbytes).from_buffer(room.data)
+        weakref.finalize(lease, self._returned, room).atexit = False
+        return np.ndarray(vector.shape, vector.dtype, buffer=memoryview(lease))
+
+    def _returned(self, room: Array) -> None:
+        # called wherever the last user is forgotten, so that it must not wait for a lock
+        self._free = room
+
+
+ROOMS = Rooms()
+"""Of this process."""
 
 
 def _found(name: str) -> Callable[..., object]:

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
-import numpy as np
-
 from securedfl.designs.design import Design, Group
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.shares.layout import Interval, Layout, Reduction, union
-from securedfl.protocols.shares.shares import Decode, begin, reduce_and_gather
+from securedfl.protocols.shares.shares import Decode, Encode, begin, reduce_and_gather
+from securedfl.protocols.shares.sums import Sums
 from securedfl.protocols.steps import Array, Draw, Message, Outbox, Steps
 
 Slot = tuple[int, int]
@@ -38,10 +37,10 @@ def resilient(
 
     Parameters are those of `shares`.
     """
-    x, layout, decode = begin(w, design, round, **options)
+    encode, layout, decode = begin(w, design, round, **options)
     if not layout.groups[me]:
         raise ConfigError("every peer needs a group of at least two in the partitions used; use more strength")
-    held = Holding(me, x, layout, decode)
+    held = Holding(me, encode, layout, decode)
     yield from held.share(draw)
     return held
 
@@ -49,47 +48,56 @@ def resilient(
 class Holding:
     """What one member has of an attempt; peers are numbered by their place among the members.
 
+    Of what it sent, a member keeps the masks only, which are seeds: the rest is the parameters without the masks, and
+    is made again in the rare case that somebody is lost.
+
     Parameters
     ----------
-    me, x, layout
-        This member, its encoded parameters (overwritten), and who owns what.
+    me, encode, layout
+        This member, its encoded parameters, which must stay the same, and who owns what.
     decode
         Turns the total of a segment into the mean.
     """
 
-    def __init__(self, me: int, x: Array, layout: Layout, decode: Decode) -> None:
-        self.me, self.x, self.layout, self._decode = me, x, layout, decode
+    def __init__(self, me: int, encode: Encode, layout: Layout, decode: Decode) -> None:
+        self.me, self._encode, self.layout, self._decode = me, encode, layout, decode
         self.groups = layout.groups[me]
-        # the slices of this peer's own shares, and what others contributed to the slices held here
-        self._mine: dict[Slot, Message] = {}
-        self._held: dict[Slot, dict[int, Message]] = {}
+        # the random slices of this peer's own shares
+        self._masks: dict[Slot, Message] = {}
+        # what was contributed to the slices that it owns, and the owners' parts of those whose stand-in it is
+        self._sums: Sums | None = None
+        self._copies: dict[Slot, Message] = {}
 
     def share(self, draw: Draw) -> Generator[Outbox, Mapping[int, Message], None]:
         """Send slices to their owners, and own slices to stand-ins."""
         me, mine = self.me, self._split(draw)
+        sums = Sums.zeros(self.layout.owned(me), mine[min(self.groups), me])
         received = yield {v: mine[i, v] for i, group in self.groups.items() for v in group if v != me}
         for i, group in self.groups.items():
-            self._held[i, me] = {u: mine[i, me] if u == me else received[u] for u in group}
+            for u in group:
+                contribution = mine[i, me] if u == me else received[u]
+                sums.add(*self.layout.slice_of(group, me), values(contribution, keep=False))
         # The one slice of a share that nobody else has; without a copy, the owner's crash would lose it.
         received = yield {_next(group, me): mine[i, me] for i, group in self.groups.items()}
         for i, group in self.groups.items():
             owner = _before(group, me)
-            self._held[i, owner] = {owner: received[owner]}
-        self._mine = mine
+            self._copies[i, owner] = received[owner]
+        self._sums = sums
 
     def finish(self, lost: frozenset[int] = frozenset()) -> Steps:
         """Add up what the living hold, stand-ins included; return the mean over all members, in pieces."""
         self.check_recoverable(lost)
-        me, layout = self.me, self.layout
+        me, layout, sums = self.me, self.layout, self._sums
+        if sums is None:
+            raise RuntimeError("nothing can be finished before it was shared")
         alive = [u for u in layout.order if u not in lost]
-        if lost:
-            yield from self._hand_over(lost)
         owned = {u: union([s for _, s in self._slots(u, lost)]) for u in alive}
+        if lost:
+            found = yield from self._hand_over(lost)
+            sums = sums.within(owned[me])
+            for (i, owner), message in found:
+                sums.add(*layout.slice_of(self.groups[i], owner), values(message, keep=False))
         reduction = Reduction(alive, owned, layout.size)
-        sums = np.zeros_like(self.x)
-        for slot, (first, end) in self._slots(me, lost):
-            for message in self._held[slot].values():
-                sums[first:end] += values(message, keep=False)
         return (yield from reduce_and_gather(me, sums, reduction, self._decode))
 
     def check_recoverable(self, lost: frozenset[int]) -> None:
@@ -104,29 +112,45 @@ class Holding:
 
     def _split(self, draw: Draw) -> dict[Slot, Message]:
         """Turn x into shares: all but one random, a seed of its own for every slice, and the rest in the last one."""
-        slots = [(i, v, *self.layout.slice_of(group, v)) for i, group in self.groups.items() for v in group]
-        remainder = min(self.groups)
-        pieces: dict[Slot, Message] = {}
-        for i, v, first, end in slots:
-            if i != remainder:
-                pieces[i, v] = sent = mask(draw, self.x[first:end])
-                self.x[first:end] -= values(sent)
-        return pieces | {(i, v): self.x[first:end] for i, v, first, end in slots if i == remainder}
+        x, remainder = self._encode(), min(self.groups)
+        for i, group in self.groups.items():
+            for v in group if i != remainder else ():
+                part = x[slice(*self.layout.slice_of(group, v))]
+                self._masks[i, v] = sent = mask(draw, part)
+                part -= values(sent)
+        return self._masks | self._rest(x)
 
-    def _hand_over(self, lost: frozenset[int]) -> Generator[Outbox, Mapping[int, Message], None]:
-        """Send the slices of lost owners to their stand-ins, who are of the same group and hold the owners' copies."""
-        me, outbox, expected = self.me, dict[int, Message](), dict[int, Slot]()
+    def _rest(self, x: Array) -> dict[Slot, Message]:
+        """Return the slices of the one share that is not random."""
+        remainder = min(self.groups)
+        group = self.groups[remainder]
+        return {(remainder, v): x[slice(*self.layout.slice_of(group, v))] for v in group}
+
+    def _again(self) -> dict[Slot, Message]:
+        """Return the same shares as `_split` did."""
+        x = self._encode()
+        for (i, v), sent in self._masks.items():
+            part = x[slice(*self.layout.slice_of(self.groups[i], v))]
+            part -= values(sent, keep=False)
+        return self._masks | self._rest(x)
+
+    def _hand_over(self, lost: frozenset[int]) -> Generator[Outbox, Mapping[int, Message], list[tuple[Slot, Message]]]:
+        """Send the slices of lost owners to their stand-ins, who are of the same group and hold the owners' copies.
+
+        Returns what is contributed to the slices whose stand-in this peer is.
+        """
+        me, mine = self.me, self._again()
+        outbox, found, expected = dict[int, Message](), list[tuple[Slot, Message]](), dict[int, Slot]()
         for i, group in self.groups.items():
             for owner in lost.intersection(group):
-                stand_in = _next(group, owner)
+                slot, stand_in = (i, owner), _next(group, owner)
                 if stand_in == me:
-                    expected |= {u: (i, owner) for u in group if u not in (me, owner)}
-                    self._held[i, owner][me] = self._mine[i, owner]
+                    expected |= {u: slot for u in group if u not in (me, owner)}
+                    found += [(slot, self._copies[slot]), (slot, mine[slot])]
                 else:
-                    outbox[stand_in] = self._mine[i, owner]
+                    outbox[stand_in] = mine[slot]
         received = yield outbox
-        for u, slot in expected.items():
-            self._held[slot][u] = received[u]
+        return found + [(slot, received[u]) for u, slot in expected.items()]
 
     def _slots(self, u: int, lost: frozenset[int]) -> list[tuple[Slot, Interval]]:
         """Return the slices that a peer holds for its groups: its own, and those of the lost whose stand-in it is."""

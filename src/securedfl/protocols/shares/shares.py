@@ -8,12 +8,10 @@ decode the totals and send them to everybody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from securedfl.designs.best import strength_for
 from securedfl.designs.design import Design
@@ -21,9 +19,12 @@ from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols.fixedpoint import Codec, FixedPoint, codec_of
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.shares.layout import Interval, Layout, Reduction, layout_for
-from securedfl.protocols.steps import Array, Draw, Message, Options, Outbox, Settled, Steps
+from securedfl.protocols.shares.layout import Layout, Reduction, layout_for
+from securedfl.protocols.shares.sums import Sums
+from securedfl.protocols.steps import Array, Draw, Options, Outbox, Settled, Steps
 
+Encode = Callable[[], Array]
+"""Gives the encoded parameters, fresh and the same every time."""
 Decode = Callable[[Array], Array]
 """Turns the total of a segment into its mean."""
 
@@ -62,11 +63,16 @@ def shares(
         As for every protocol (`securedfl.protocols.steps`).
     """
     options = {"strength": strength, "collusion": collusion, "bits": bits, "range": range, "codec": codec}
-    x, layout, decode = begin(w, design, round, **options)
-    received = yield split(me, x, layout, draw)
+    encode, layout, decode = begin(w, design, round, **options)
+    x = encode()
+    outbox = split(me, x, layout, draw)
+    sums = Sums.of(x, layout.owned(me))
+    # what is owned by others is on its way to them
+    del x
+    received = yield outbox
     for u, first, end in layout.receiving(me):
-        x[first:end] += values(received[u])
-    return Shared(me, x, layout.reduction, decode)
+        sums.add(first, end, values(received[u]))
+    return Shared(me, sums, layout.reduction, decode)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +80,14 @@ class Shared:
     """What a peer holds after sharing: for each coordinate that it owns, the sum of the shares that it was sent."""
 
     me: int
-    x: Array
+    sums: Sums
     reduction: Reduction
     decode: Decode
 
     def finish(self, lost: frozenset[int] = frozenset()) -> Steps:
         """Reduce and gather; return the average, in pieces."""
         self.check_recoverable(lost)
-        return (yield from reduce_and_gather(self.me, self.x, self.reduction, self.decode))
+        return (yield from reduce_and_gather(self.me, self.sums, self.reduction, self.decode))
 
     def check_recoverable(self, lost: frozenset[int]) -> None:
         """Raise `PeerLostError` if anybody was lost: nobody else holds what it was sent."""
@@ -92,12 +98,12 @@ class Shared:
             )
 
 
-def begin(w: Array, design: Design, round: int, **options: Any) -> tuple[Array, Layout, Decode]:
-    """Return the encoded parameters, who owns what in this round, and how a segment's total becomes its mean."""
+def begin(w: Array, design: Design, round: int, **options: Any) -> tuple[Encode, Layout, Decode]:
+    """Return how to encode the parameters, who owns what in this round, and how a segment's total becomes its mean."""
     codec: Codec = codec_of(options.get("codec"), FixedPoint, bits=options.get("bits"), range=options.get("range"))
     m, n = check_strength(design, options.get("strength"), options.get("collusion")), design.n
     layout = layout_for(design, design.turns(round, m), len(w))
-    return codec.encode(w, n), layout, partial(codec.decode, n=n, like=w[:0])
+    return partial(codec.encode, w, n), layout, partial(codec.decode, n=n, like=w[:0])
 
 
 def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
@@ -120,32 +126,13 @@ def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
     return outbox
 
 
-def reduce_and_gather(me: int, x: Array, reduction: Reduction, decode: Decode) -> Steps:
+def reduce_and_gather(me: int, sums: Sums, reduction: Reduction, decode: Decode) -> Steps:
     """Add up what all peers own, each one its segment, and tell everybody its mean; return the average, in pieces."""
-    received = yield {q: join(x, pieces) for q, pieces in reduction.reducing(me)}
-    mean = decode(total(me, x, reduction, received))
+    received = yield {q: sums.joined(pieces) for q, pieces in reduction.reducing(me)}
+    mean = decode(sums.total(me, reduction, received))
 
     received = yield dict.fromkeys(reduction.telling(me), mean)
     return tuple(mean if q == me else received[q] for q in reduction.gathering) or mean
-
-
-def join(x: Array, pieces: tuple[Interval, ...]) -> Array:
-    """Return the coordinates of the intervals as one array, without a copy if they are in one piece."""
-    if len(pieces) == 1:
-        return x[pieces[0][0] : pieces[0][1]]
-    return np.concatenate([x[first:end] for first, end in pieces])
-
-
-def total(me: int, x: Array, reduction: Reduction, received: Mapping[int, Message]) -> Array:
-    """Add up what all peers own of this peer's segment."""
-    start, stop = reduction.segments[me]
-    result = np.zeros_like(x[start:stop])
-    for u, pieces in reduction.totalling(me):
-        message, at = (join(x, pieces) if u == me else received[u]), 0
-        for first, end in pieces:
-            result[first - start : end - start] += message[at : at + end - first]
-            at += end - first
-    return result
 
 
 def check_strength(design: Design, strength: int | None, collusion: int | None) -> int:

@@ -1,0 +1,135 @@
+"""A shard: a fixed set of peers in one process of the cluster, with their samples, optimisers and rows."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+
+from securedfl.learning.training.failures import Failure
+from securedfl.learning.training.task import Part, State, Trainer
+from securedfl.learning.training.team import COMMANDS
+from securedfl.parameters import Array
+
+WRITES = frozenset({"initialise", "update", "private update"})
+"""The commands of a team that write into rows, and change what peers go on from."""
+
+
+ROWLESS = frozenset({"samples", "initialise", "home", "state", "restore", "forget"})
+"""The commands that do not read rows."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a shard found for some peers, in the order in which they were named.
+
+    Attributes
+    ----------
+    found
+        What the command gave for each.
+    rows, states
+        Of a command that `WRITES`: their rows, and what they keep besides.
+    """
+
+    found: list[Any]
+    rows: Array | None = None
+    states: list[State] | None = None
+
+
+@dataclass(frozen=True)
+class About:
+    """What a shard says of itself: the versions that decide bits, and the most bytes that it has taken so far."""
+
+    versions: tuple[str, ...]
+    memory: int
+
+
+class Shard:
+    """Carries out a team's commands for its peers, and keeps their rows from command to command.
+
+    Parameters
+    ----------
+    part
+        Its peers; what cannot be made is told with the first answer.
+    """
+
+    def __init__(self, part: Part) -> None:
+        torch.set_num_threads(1)
+        self._rows: dict[int, Array] = {}
+        self._trainer: Trainer | None = None
+        self._unmade: Failure | None = None
+        try:
+            self._trainer = part.trainer()
+        except Exception as error:  # told to the team, which raises it
+            self._unmade = Failure.of(error)
+
+    def about(self) -> About | Failure:
+        """Say that the shard is ready, and with which versions."""
+        return self._unmade or About(versions(), most_memory())
+
+    def carry_out(
+        self,
+        command: str,
+        peers: Sequence[int],
+        argument: Any,
+        common: Array | None,
+        own: Mapping[int, Array | None],
+        *,
+        keep: bool = True,
+    ) -> Answers | Failure:
+        """Carry one of `COMMANDS` out for some peers.
+
+        Parameters
+        ----------
+        command, argument
+            As a team gives them.
+        peers
+            For whom.
+        common
+            The row of all peers that ``own`` names with None.
+        own
+            Rows that others have changed since the last command; peers that it does not name have theirs.
+        keep
+            Whether rows stay here; if not, they come again with every command.
+        """
+        trainer = self._trainer
+        if trainer is None:
+            assert self._unmade is not None  # noqa: S101 - one of the two is there
+            return self._unmade
+        rows = self._rows if keep else {}
+        for peer, row in own.items():
+            given = common if row is None else row
+            assert given is not None  # noqa: S101 - for the type checker
+            rows[peer] = given
+        try:
+            found = []
+            for peer in peers:
+                # what came with a message cannot be written, and others of this shard may have the same
+                row = np.array(rows[peer]) if peer in rows else np.empty(0)
+                if command == "initialise":
+                    row = np.zeros(trainer.schema.size, dtype=trainer.schema.dtype)
+                found.append(COMMANDS[command](trainer, peer, row, argument))
+                if command in WRITES:
+                    rows[peer] = row
+            if command not in WRITES:
+                return Answers(found)
+            return Answers(found, np.stack([rows[peer] for peer in peers]), [trainer.state(peer) for peer in peers])
+        except Exception as error:
+            return Failure.of(error)
+
+
+def versions() -> tuple[str, ...]:
+    """Return the versions that decide bits."""
+    return f"securedfl {version('securedfl')}", f"torch {torch.__version__}", f"numpy {np.__version__}"
+
+
+def most_memory() -> int:
+    """Return the most bytes that this process has taken."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

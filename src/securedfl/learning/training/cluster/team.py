@@ -1,0 +1,289 @@
+"""A team whose peers train in shards; a lost shard starts again where the last round left its peers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from securedfl.errors import ConfigError
+from securedfl.learning.training.cluster.host import Host, LostError
+from securedfl.learning.training.cluster.plan import Needs, Seat, moved, seats, size, stated
+from securedfl.learning.training.cluster.shard import ROWLESS, WRITES, About, Answers, versions
+from securedfl.learning.training.failures import Failure, WorkerLostError
+from securedfl.learning.training.task import State, Task
+from securedfl.learning.training.team import Report, Team
+from securedfl.learning.training.trainer import one_thread
+from securedfl.parameters import Array
+
+PIECES = 8
+"""In so many pieces a shard hands over what it trained, so that progress is seen and messages stay small."""
+
+START_SECONDS = 300.0
+"""How long shards may take to start; a busy machine needs half a minute for PyTorch."""
+
+MOST_LOSSES = 3
+"""So many times in a row a shard is started again; then something is wrong with it."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Common:
+    """A row that several peers have, in this process and for the nodes."""
+
+    row: Array
+    digest: bytes
+    shared: Any
+
+
+class ShardTeam(Team):
+    """Trains peers in shards of a host; the numbers are those of `InProcessTeam`.
+
+    This process has all rows, because it averages. A row travels to a shard only if it was changed here, and once per
+    node if all peers have the same. What a shard trained comes back with its peers' states, so that nothing but the
+    round at hand is lost with a shard.
+
+    Parameters
+    ----------
+    task
+        What to train.
+    host
+        Who runs the shards; closed with the team.
+    workers
+        The number of shards, or ``"auto"``.
+    tell
+        Hears in one line what the user should know: the memory of a shard, and that one was lost.
+    rows
+        Of parameters; by default one per peer.
+    gpu
+        Whether shards take a GPU instead of a core.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        host: Host,
+        workers: int | Literal["auto"],
+        tell: Tell,
+        rows: int | None = None,
+        *,
+        gpu: bool = False,
+    ) -> None:
+        self._task, self._host, self._tell = task, host, tell
+        # of the row that a peer's shard has
+        self._held: list[bytes] = [b""] * task.peers
+        # None: as a peer is before anything has happened to it
+        self._states: list[State | None] = [None] * task.peers
+        self._common: _Common | None = None
+        try:
+            with one_thread():
+                self.schema, self.buffers = task.schema(), task.buffers()
+                self._needs = Needs.of(task, rows)
+            self._placed = list(seats(host.nodes(), task.loads, self._needs, workers, gpu=gpu))
+            tell(stated(self._placed, self._needs))
+            self.workers = len(self._placed)
+            self._losses = [0] * self.workers
+            self.parameters = np.zeros((rows or task.peers, self.schema.size), dtype=self.schema.dtype)
+            if rows is not None:
+                self.seat(range(rows))
+            self._shards = [host.start(seat, task.part(seat.peers), again=False) for seat in self._placed]
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the shards; may be called twice."""
+        self._host.close()
+
+    def states(self) -> list[State]:
+        """Return what each peer keeps; of those that have trained, it came with that."""
+        known = [state for state in self._states if state is not None]
+        return known if len(known) == len(self._states) else super().states()
+
+    def restore(self, parameters: Array, states: Sequence[State]) -> None:
+        """Continue from saved parameters and what `states` gave."""
+        # first, so that a shard that is lost meanwhile begins with them
+        self._states = list(states)
+        super().restore(parameters, states)
+
+    def _begin(self) -> None:
+        """Wait until all shards are there, with the versions that are here."""
+        for index, shard in enumerate(self._shards):
+            try:
+                self._ready(shard)
+            except LostError as error:
+                self._replace(index, str(error))
+
+    def about(self) -> list[About]:
+        """Ask all shards what they took so far."""
+        return [self._answer(self._host.ask(shard, "about")) for shard in self._shards]
+
+    def _ready(self, shard: Any) -> None:
+        about = self._answer(self._host.ask(shard, "about"))
+        if about.versions != versions():
+            raise ConfigError(
+                f"a node of the cluster has {', '.join(about.versions)}, but this process has {', '.join(versions())}; "
+                "install the same versions everywhere, so that all compute the same bits"
+            )
+
+    def _answer(self, ticket: Any) -> Any:
+        """Wait for one answer while a shard starts."""
+        if not self._host.ready([ticket], START_SECONDS):
+            raise WorkerLostError(
+                f"a shard has not started within {START_SECONDS:.0f} s; other jobs may hold the cores of the cluster "
+                "(`ray status` shows them): wait for them, or set workers to fewer"
+            )
+        answer = self._host.collect(ticket)
+        if isinstance(answer, Failure):
+            raise answer.error()
+        return answer
+
+    def _everybody(
+        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+    ) -> list[Any]:
+        wanted = list(range(self._task.peers)) if only is None else list(only)
+        if command == "evaluate" and argument is not None:
+            argument = self._host.share(argument)
+        if command not in ROWLESS:
+            self._find_common(wanted)
+        pending: dict[Any, tuple[int, list[int]]] = {}
+        for index, seat in enumerate(self._placed):
+            asked = sorted(set(seat.peers).intersection(wanted))
+            for peers in _pieces(asked, PIECES if command in WRITES else 1):
+                pending[self._ask(index, command, peers, argument)] = index, peers
+        answers: dict[int, Any] = {}
+        while pending:
+            for ticket in self._host.ready(list(pending)):
+                if ticket not in pending:  # of a shard that was lost a moment ago
+                    continue
+                index, peers = pending.pop(ticket)
+                try:
+                    told = self._host.collect(ticket)
+                except LostError as error:
+                    left = [peers, *(pending.pop(other)[1] for other in _of(index, pending))]
+                    self._replace(index, str(error))
+                    for peers in left:
+                        pending[self._ask(index, command, peers, argument)] = index, peers
+                    continue
+                if isinstance(told, Failure):
+                    raise told.error()
+                self._losses[index] = 0
+                self._take(command, peers, told)
+                answers.update(zip(peers, told.found, strict=True))
+                if report is not None:
+                    report(len(answers))
+        return [answers[peer] for peer in wanted]
+
+    def _ask(self, index: int, command: str, peers: Sequence[int], argument: Any) -> Any:
+        """Ask a shard for something about some of its peers, with the rows of theirs that were changed here."""
+        if command == "restore":
+            argument = {peer: argument[peer] for peer in peers}
+        keep = self._seats is None
+        common, own, shared = self._common, dict[int, Array | None](), None
+        for peer in () if command in ROWLESS else peers:
+            row = self.parameters[self.row(peer)]
+            same = common if common is not None and _equal(row, common.row) else None
+            digest = _digest(row) if same is None else same.digest
+            if digest == self._held[peer]:
+                continue
+            self._held[peer] = digest if keep else b""
+            own[peer] = row.copy() if same is None else None
+            shared = shared if same is None else same.shared
+        return self._host.ask(self._shards[index], "carry_out", command, list(peers), argument, shared, own, keep=keep)
+
+    def _take(self, command: str, peers: Sequence[int], told: Answers) -> None:
+        """Keep what a shard has trained: from now on these peers go on from here."""
+        if command == "forget":
+            for peer in peers:
+                self._states[peer] = None
+        if told.rows is None or told.states is None:
+            return
+        for peer, row, state in zip(peers, told.rows, told.states, strict=True):
+            self.parameters[self.row(peer)] = row
+            if self._seats is None:
+                self._held[peer] = _digest(self.parameters[peer])
+            # a message's arrays would keep the whole message
+            self._states[peer] = {name: np.array(value) for name, value in state.items()}
+
+    def _find_common(self, wanted: Sequence[int]) -> None:
+        """Share a row that the first two peers have both, unless it is shared already."""
+        if len(wanted) < 2:
+            return
+        row, other = (self.parameters[self.row(peer)] for peer in wanted[:2])
+        if not _equal(row, other):
+            return
+        if self._common is None or not _equal(row, self._common.row):
+            row = row.copy()
+            self._common = _Common(row, _digest(row), self._host.share(row))
+
+    def _replace(self, index: int, why: str) -> None:
+        """Start a lost shard again, on its node if that is still there, and give its peers what they go on from."""
+        seat = self._placed[index]
+        while True:
+            self._losses[index] += 1
+            self._host.stop(self._shards[index])
+            others = [other for at, other in enumerate(self._placed) if at != index]
+            new = moved(seat, self._host.nodes(), others, self._needs)
+            if new is None or self._losses[index] > MOST_LOSSES:
+                raise WorkerLostError(_given_up(seat, why, room=new is not None))
+            self._tell(_lost(new, why, moved=new != seat))
+            seat = self._placed[index] = new
+            for peer in seat.peers:
+                self._held[peer] = b""
+            shard = self._shards[index] = self._host.start(seat, self._task.part(seat.peers), again=True)
+            try:
+                self._ready(shard)
+                states = {peer: state for peer in seat.peers if (state := self._states[peer]) is not None}
+                self._answer(self._host.ask(shard, "carry_out", "restore", list(states), states, None, {}))
+            except LostError as error:
+                why = str(error)
+                continue
+            return
+
+
+def _lost(seat: Seat, why: str, *, moved: bool) -> str:
+    why, where = ("its node is gone", f"on node {seat.node.name}") if moved else (why, "on the same node")
+    return (
+        f"A worker was lost ({why}): {_names(seat.peers)} start again {where}, from what the last round left, and "
+        "repeat this one; no number changes"
+    )
+
+
+def _given_up(seat: Seat, why: str, *, room: bool) -> str:
+    who = f"the worker of {_names(seat.peers)} was lost"
+    if not room:
+        return f"{who} ({why}), and no node that is left has {size(seat.memory)} for it; add nodes, then use --resume"
+    return (
+        f"{who} {MOST_LOSSES + 1} times in a row ({why}); memory may have run out: use fewer workers or larger nodes, "
+        "then continue with --resume"
+    )
+
+
+def _names(peers: Sequence[int]) -> str:
+    """Name peers, a few of them if they are many."""
+    shown = ", ".join(map(str, peers[:6]))
+    return f"peer{'s' if len(peers) > 1 else ''} {shown}" + (f" and {len(peers) - 6} more" if len(peers) > 6 else "")
+
+
+def _of(index: int, pending: dict[Any, tuple[int, list[int]]]) -> list[Any]:
+    return [ticket for ticket, (whose, _) in pending.items() if whose == index]
+
+
+def _pieces(peers: Sequence[int], most: int) -> list[list[int]]:
+    """Cut peers into pieces of about the same length, in order."""
+    parts = min(most, len(peers))
+    return [list(peers[len(peers) * at // parts : len(peers) * (at + 1) // parts]) for at in range(parts)]
+
+
+def _equal(one: Array, other: Array) -> bool:
+    """Say whether two rows have the same bits; zero and minus zero have not."""
+    return bool(np.array_equal(one.view(np.uint8), other.view(np.uint8)))
+
+
+def _digest(row: Array) -> bytes:
+    return hashlib.sha256(row.data).digest()

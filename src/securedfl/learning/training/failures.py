@@ -1,0 +1,37 @@
+"""What goes wrong in another process: that it ended, and an exception on its way home."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+from securedfl.errors import SecuredFLError, rebuilt
+
+
+class WorkerLostError(SecuredFLError):
+    """A training process ended by itself, for instance because memory ran out."""
+
+    exit_code = 10
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception on its way from a worker to the team."""
+
+    kind: str
+    text: str
+    trace: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Return what can be told about an exception."""
+        return cls(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
+
+    def error(self) -> Exception:
+        """Return the exception again, of its own kind if it is one of ours."""
+        found = rebuilt(self.kind, self.text)
+        if found is not None:
+            # a traceback shows what happened in the other process
+            found.add_note(self.trace)
+            return found
+        return WorkerLostError(f"a training process failed: {self.kind}: {self.text}\n{self.trace}")
