@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from securedfl.designs import best
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import members, passes_messages
+from securedfl.federation.methods import check_settings, members, passes_messages
+from securedfl.federation.run_folder.live import Live
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.simulated import rows_needed
 from securedfl.federation.task import make_task
@@ -19,8 +20,13 @@ from securedfl.learning.data.datasets import load
 from securedfl.learning.data.dealing import deal
 from securedfl.learning.training.processes import ProcessTeam
 from securedfl.learning.training.team import InProcessTeam
+from securedfl.privacy.audit import Audit
+from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.protocols import by_name
 from securedfl.protocols.fixedpoint import UnencodableError
+from securedfl.reporting.live.page import page
+from securedfl.reporting.live.snapshot import Content, snapshot
+from securedfl.reporting.report import write_report
 from securedfl.simulation import partial_sums
 from securedfl.simulation.driver import run
 from securedfl.simulation.partial_sums import DifferentAverageError, add_up, join, partial_sum
@@ -184,6 +190,59 @@ def test_a_run_stops_when_messages_and_sums_differ(tmp_path, monkeypatch):
         train(config_of(methods="secured", messages_every=5, out=str(tmp_path / "run")))
 
 
+def test_more_members_than_messages_can_be_passed_for_are_refused_at_once():
+    config = config_of(peers=5000, peers_per_round=2500, methods="secured")
+    with pytest.raises(ConfigError, match="Set peers_per_round to 2000 or fewer"):
+        check_settings(config)
+    check_settings(config_of(peers=5000, peers_per_round=2500, methods="fedavg"))
+    check_settings(config_of(peers=5000, peers_per_round=2000, methods="secured"))
+
+
+# what is told about many
+
+
+@pytest.mark.parametrize(("protocol", "given"), [("shares", {"collusion": 2}), ("grouped", {}), ("classic", {})])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_how_often_pairs_met_is_counted_without_a_square_of_all_peers(protocol, given, drawn):
+    count, random = 12, np.random.default_rng(3)
+    averaging = by_name(protocol).on(best(count, 3), **given)
+    who = [tuple(sorted(random.choice(40, count, replace=False).tolist())) if drawn else None for _ in range(9)]
+    attempts = [Attempt(round=round, members=members) for round, members in enumerate(who)]
+    ledger = Ledger(Audit(averaging), peers=40 if drawn else None).add(*attempts)
+    met = ledger.meetings[np.triu_indices(ledger.n, 1)]
+    times, pairs = ledger._pairs()
+    assert dict(zip(times.tolist(), pairs.tolist(), strict=True)) == dict(
+        zip(*(found.tolist() for found in np.unique(met, return_counts=True)), strict=True)
+    )
+
+
+def test_a_peer_without_test_data_has_a_place_but_no_score(tmp_path):
+    config = config_of(
+        peers=300, peers_per_round=30, dealing="dirichlet", alpha=5.0, rounds=1, out=str(tmp_path / "run")
+    )
+    train(config)
+    tests = [len(own.test) for own in make_task(config).dealt]
+    row = read_rows(tmp_path / "run", Row)[-1]
+    assert [bool(count) for count in tests] == np.isfinite(row.peer_accuracy).tolist()
+    assert 0 < sum(map(bool, tests)) < 300
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "on test data that no peer holds" in card
+    assert "Of 300 peers:" in card
+    assert len(card) < 4000
+
+
+def test_the_live_page_of_very_many_is_small_and_counts_members():
+    some = Content(
+        name="s", kind="simulation", peers=10_000, members=100, lives={"": Live(time=5, phase="", trained=7)}
+    )
+    html = page(snapshot(some, 5.0))
+    assert "7 of 100" in html
+    assert "10,000" in html
+    assert len(html) < 20_000
+    few = page(snapshot(Content(name="s", kind="simulation", peers=9), 5.0))
+    assert few.count("<circle") == 9
+
+
 # a thousand
 
 
@@ -196,6 +255,12 @@ def test_a_thousand_peers_train_within_the_memory_of_a_hundred(tmp_path):
     assert rows[-1].common_loss < rows[0].common_loss
     assert summary.methods["secured"].max_error < 1e-5
     assert summary.certificate["peers"] == 100
-    # nothing of it grows with the square of the peers
+    write_report(tmp_path / "run")
+    # nothing of it grows with the square of the peers, and the report is one that a browser opens at once
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "Rounds whose messages were passed" in report
+    assert "on the common test set" in report
+    (tmp_path / "run" / "report.html").unlink()
+    assert len(report) < 700_000
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert max(sizes.values()) < 200_000, sizes

@@ -360,5 +360,5 @@ def test_a_port_that_is_taken_is_a_clear_error(address: tuple[str, int, Path]) -
 def test_snapshots_carry_no_more_than_they_say() -> None:
     """Nothing of a model: what crosses the door is names, counts, accuracies and certificates."""
     fields = {"name", "kind", "state", "round", "rounds", "me", "method", "trained", "peers", "links", "meetings"}
-    fields |= {"rows", "curves", "accuracy", "epsilon", "sent", "certificates"}
+    fields |= {"members", "rows", "curves", "accuracy", "epsilon", "sent", "certificates"}
     assert set(Snapshot.__dataclass_fields__) == fields

@@ -100,6 +100,13 @@ def test_every_peer_is_a_dot(peers: int) -> None:
     assert all(len({(x, y) for x, y in line.get_xydata().tolist()}) == peers for line in dots)
 
 
+def test_of_very_many_peers_some_are_dots_from_the_least_to_the_most() -> None:
+    axes = figures.peer_strip({"secured": [p / 5000 for p in range(5001)]}).axes[0]
+    (dots,) = [line for line in axes.lines if line.get_marker() == "o"]
+    assert (len(dots.get_xdata()), min(dots.get_xdata()), max(dots.get_xdata())) == (400, 0, 100)
+    assert "400 of 5,001 peers" in axes.get_xlabel()
+
+
 def test_import_does_not_need_matplotlib_or_torch() -> None:
     code = "import sys, securedfl.reporting.report; assert not {'matplotlib', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

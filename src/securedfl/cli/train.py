@@ -43,6 +43,7 @@ def train(
     - `securedfl train` : digits, 9 peers, 20 rounds, Local-Only, FedAvg and SecureD-FL
     - `securedfl train --peers 15 --dealing dirichlet --alpha 0.3 --out runs/uneven`
     - `securedfl train --entry app:make --peers 9` : your own model, data and update (docs/guides/own-models.md)
+    - `securedfl train --peers 1000 --peers-per-round 100 --held-back 0.1 --methods fedavg,secured` : very many peers
     - `securedfl train --dataset ./wine --label cultivar` : a folder of CSV, parquet or images (docs/guides/data.md)
     - `securedfl train my.toml --seed 1 --json > summary.json`
     - `securedfl train --engine ray --address auto` : on the nodes of a Ray cluster (docs/guides/cluster.md)

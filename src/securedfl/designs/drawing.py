@@ -12,8 +12,8 @@ from securedfl.svg import Colour, image_of, ticks
 CIRCLE_UP_TO, MOST_CIRCLES = 60, 12
 """Peers up to which circles are readable, and how many circles are; beyond, all pairs are one square."""
 
-MATRIX_UP_TO = 1000
-"""Peers up to which pairs are drawn."""
+MATRIX_UP_TO = 400
+"""Peers up to which pairs are drawn: a pixel for each is 300 kB then, and two megabytes for 1,000 peers."""
 
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#ee8866", "#777777")
 """Distinguishable also for colour-blind people (Tol)."""

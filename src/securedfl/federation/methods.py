@@ -117,8 +117,15 @@ def _judged(config: TrainConfig) -> list[Protocol]:
     return own if any(row.in_groups for row in own) else _rows(config)
 
 
+MOST_MEMBERS = 2000
+"""Of a simulated average that is private: its messages grow with the square of the members."""
+
+
 def check_settings(config: TrainConfig) -> None:
-    """Refuse settings of protocols that no method of the run takes: they would do nothing, and say nothing."""
+    """Refuse settings of protocols that no method of the run takes: they would do nothing, and say nothing.
+
+    So many members that their messages cannot be passed are refused, too.
+    """
     rows = _rows(config)
     # collusion chooses the design, whether a protocol has such an option or not
     left = {option for row in BUILT_IN.values() for option in row.options} - {"collusion"}
@@ -127,6 +134,12 @@ def check_settings(config: TrainConfig) -> None:
         if key in left and getattr(config, key) != TrainConfig.model_fields[key].default:
             names = ", ".join(dict.fromkeys(row.name for row in rows)) or "none"
             raise ConfigError(f"{key} is set, but no protocol of this run takes it ({names}); leave it away")
+    if config.members > MOST_MEMBERS and any(row.in_groups for row in rows):
+        raise ConfigError(
+            f"{config.members} members of an average are too many for one process: messages grow with their square, "
+            f"and those of some rounds must be passed. Set peers_per_round to {MOST_MEMBERS} or fewer, or "
+            "compare without privacy (methods = local, fedavg)"
+        )
 
 
 def averaging_of(config: TrainConfig, name: str, design: Design) -> Averaging:

@@ -79,11 +79,12 @@ class Counts:
     ) -> Row:
         """Return the row of a round: what peers reached together, and what the average took."""
         who, average = members(config, outcome.number), outcome.average
-        scores = [score for score in outcome.scores if score is not None]
         told = zip(outcome.losses, [self.train[peer] for peer in who], strict=False)
         some = METHODS[method].protocol is not None and len(who) < config.peers
         return replace(
-            Row.pooled(method, outcome.number, scores, [(loss, n) for loss, n in told if loss is not None], common),
+            Row.pooled(
+                method, outcome.number, outcome.scores, [(loss, n) for loss, n in told if loss is not None], common
+            ),
             error_mse=average.error_mse,
             error_max=average.error_max,
             bytes_per_peer=average.bytes_per_peer,

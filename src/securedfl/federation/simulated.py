@@ -170,8 +170,9 @@ class SecureAggregation:
         self.held: Array | None = None
         self.residuals: list[Array] | None = None
 
-    def restore(self, held: Array, residuals: Sequence[Array] | None) -> None:
+    def restore(self, held: Array, residuals: Sequence[Array] | None, sent: float = 0.0) -> None:
         """Go on from what all peers held."""
+        self.sent = sent
         self.held = held.copy()
         self.residuals = None if residuals is None else list(residuals)
 

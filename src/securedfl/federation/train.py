@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from securedfl.federation.run_folder.correctness import CorrectKeeper
 from securedfl.federation.run_folder.files import read_config, updates_file
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.live import simulated
+from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.model import About, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.run_folder.trackers import trackers
@@ -48,6 +49,7 @@ from securedfl.learning.training.task import State, Task
 from securedfl.learning.training.team import Team
 from securedfl.learning.training.worker_count import check_engine, make_team
 from securedfl.parameters import Array
+from securedfl.privacy.budget.plan import Plan
 
 
 def train(
@@ -239,16 +241,13 @@ def _train_method(
         return
     aggregation = aggregation_of(config, method, folder.design, team, counts.train, plan)
     averaged = no_aggregation if aggregation is None else _keeping(aggregation, folder, method)
-    stepping = plan is not None and plan.unit == "record"
-    peers = SimulatedPeers(team, averaged, observer.peers_trained, drawn_in(config), private=stepping)
+    peers = SimulatedPeers(team, averaged, observer.peers_trained, drawn_in(config), private=_stepping(plan))
+    before = [] if point is None else [row for row in folder.rows() if row.method == method]
     if point is not None:
-        _restore(point, folder, team, aggregation)
+        _restore(point, folder, team, aggregation, before)
     observer.method_started(method, after)
     # where all hold the same model, one is scored for all
     same = aggregation is not None and not config.local
-    before = [] if point is None else [row for row in folder.rows() if row.method == method]
-    if aggregation is not None:
-        aggregation.sent = next((row.bytes_per_peer for row in reversed(before) if row.round and row.messages), 0.0)
     correct = CorrectKeeper(folder.path, method, task.tested(), before)
     with ExitStack() as stack:
         save = stack.enter_context(checkpoints.in_background(correct.before(folder.save)))
@@ -282,13 +281,22 @@ def _train_method(
     observer.method_finished(method)
 
 
-def _restore(point: Checkpoint, folder: RunFolder, team: Team, aggregation: SecureAggregation | None) -> None:
-    """Go on where a method was stopped."""
+def _stepping(plan: Plan | None) -> bool:
+    """Tell whether peers take steps that are private for each record."""
+    return plan is not None and plan.unit == "record"
+
+
+def _restore(
+    point: Checkpoint, folder: RunFolder, team: Team, aggregation: SecureAggregation | None, before: Sequence[Row]
+) -> None:
+    """Go on where a method was stopped, after the rows that it wrote before."""
     if point.parameters.shape[1] != team.schema.size or len(point.states) != folder.config.peers:
         raise RunFolderError(f"the checkpoint of {point.method} in {folder.path} is for another model")
     team.restore(point.parameters, point.states)
     if aggregation is not None:
-        aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals)
+        # of the last round whose messages were passed, where they are not in all
+        sent = next((row.bytes_per_peer for row in reversed(before) if row.round and row.messages), 0.0)
+        aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals, sent)
 
 
 def _on_all(team: Team, task: Task) -> tuple[float, ...] | None:

@@ -165,7 +165,8 @@ class Drawn:
             )
         return (
             f"Every round draws {self.count} of {self.peers} peers in fixed blocks of {self.block}, so totals of rounds"
-            " with different members give sums of whole blocks, even if updates stood still. Who is drawn is no secret."
+            " with different members give sums of whole blocks, even if updates stood still. Who is drawn is no"
+            " secret, so that drawing makes nothing more private."
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations_with_replacement, islice
 from typing import Any
 
@@ -20,6 +21,7 @@ from securedfl.designs.coalitions import components
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
 from securedfl.privacy.symbolic.sums import MOST_ROWS, computable_sums
+from securedfl.protocols.protocol import Averaging
 
 _MOST_PEERS_LISTED = 64
 _MOST_COALITIONS = 100
@@ -103,6 +105,23 @@ class Ledger:
         np.fill_diagonal(met, 0)
         return met
 
+    def _pairs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return how often pairs met, and how many pairs did so often, without a square of all peers."""
+        met = [np.empty(0, dtype=np.int64)]
+        for attempt in self.attempts:
+            who = np.arange(self.n) if self.peers is None or attempt.members is None else np.array(attempt.members)
+            for row in self.audit.averaging.used(attempt.round):
+                # those of a group stand side by side; a pair is its first peer's number times n, plus the second's
+                order = np.argsort(row, kind="stable")
+                for apart in range(1, int(np.bincount(row).max())):
+                    first, second = order[:-apart], order[apart:]
+                    same = row[first] == row[second]
+                    a, b = who[first[same]], who[second[same]]
+                    met.append(np.minimum(a, b) * self.n + np.maximum(a, b))
+        times, pairs = np.unique(np.unique(np.concatenate(met), return_counts=True)[1], return_counts=True)
+        never = self.n * (self.n - 1) // 2 - int(pairs.sum())
+        return (np.append(0, times), np.append(never, pairs)) if never else (times, pairs)
+
     def exposed(self, coalition: Iterable[int]) -> tuple[int, ...]:
         """Return the peers of whom a coalition has computed the parameters of some round, retries added up."""
         members = tuple(sorted(set(coalition)))
@@ -121,8 +140,12 @@ class Ledger:
         basis = self._basis(self._opened(), members)
         if len(basis) > MOST_ROWS:
             # too many to try all combinations; but peers with equal columns are in the same sums
-            same = [(basis == column[:, None]).all(axis=0) for column in basis.T if column.any()]
-            return min((tuple(np.flatnonzero(peers).tolist()) for peers in same), key=len)
+            present = np.flatnonzero(basis.any(axis=0))
+            _, kinds, counts = np.unique(basis[:, present], axis=1, return_inverse=True, return_counts=True)
+            # of kinds with equally few peers, that of the first peer
+            kinds = kinds.reshape(-1)
+            fewest = kinds[np.argmin(counts[kinds])]
+            return tuple(present[kinds == fewest].tolist())
         found = computable_sums([(np.arange(self.n), basis)], 1, self.audit.ring)
         return min(found, key=len, default=())
 
@@ -144,10 +167,15 @@ class Ledger:
 
     def _coalitions(self, size: int) -> Iterator[tuple[int, ...]]:
         """Yield coalitions of a size that differ in how many of them were in which averages."""
-        alike: dict[tuple[bool, ...], list[int]] = {}
+        alike: dict[bytes, list[int]] = {}
         opened = self._opened()
-        for peer in range(self.n):
-            alike.setdefault(tuple(a.members is None or peer in a.members for a in opened), []).append(peer)
+        there = np.ones((self.n, len(opened)), dtype=bool)
+        for column, attempt in zip(there.T, opened, strict=True):
+            if attempt.members is not None:
+                column[:] = False
+                column[list(attempt.members)] = True
+        for peer, pattern in enumerate(there):
+            alike.setdefault(pattern.tobytes(), []).append(peer)
         classes = sorted(alike.values(), key=len)
         for chosen in islice(combinations_with_replacement(range(len(classes)), size), _MOST_COALITIONS):
             counts = Counter(chosen)
@@ -162,7 +190,11 @@ class Ledger:
     def _basis(self, attempts: Iterable[Attempt], coalition: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return a basis of what averages gave together, with one column per peer."""
         nothing = np.zeros((0, self.n), dtype=self.audit.ring.dtype)
-        return reduce(np.vstack([nothing, *(self._sums_of(one, coalition) for one in attempts)]), self.audit.ring)
+        rows = np.vstack([nothing, *(self._sums_of(one, coalition) for one in attempts)])
+        # peers of a block are in the same sums, so that one column stands for them
+        _, first, kinds = np.unique(rows, axis=1, return_index=True, return_inverse=True)
+        kept = np.sort(first)
+        return reduce(rows[:, kept], self.audit.ring)[:, np.searchsorted(kept, first)[kinds.reshape(-1)]]
 
     def _sums_of(self, attempt: Attempt, coalition: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return what one average gave, as rows with one column per peer; the coalition's own parameters are known."""
@@ -176,8 +208,7 @@ class Ledger:
             wide = np.zeros((len(known), n), dtype=known.dtype)
             wide[:, who] = known
             return wide
-        among = Audit(averaging.among(len(who)))
-        sums = components(among.averaging.used(attempt.round), tuple(inside))
+        sums = _components(averaging.among(len(who)), attempt.round, tuple(inside))
         rows = np.zeros((len(sums), n), dtype=self.audit.ring.dtype)
         for row, peers in zip(rows, sums, strict=True):
             row[who[list(peers)]] = 1
@@ -201,10 +232,8 @@ class Ledger:
         """
         members = tuple(coalition) if coalition is not None else (0,)
         row, widths = self.audit.averaging.protocol, self.audit.averaging.settled.widths
-        met, (worst, smallest) = self.meetings, self.worst_over_rounds(members)
-        most = int(met.max()) if met.size else 0
-        off_diagonal = met[np.triu_indices(len(met), 1)]
-        times, pairs = np.unique(off_diagonal, return_counts=True)
+        (times, pairs), (worst, smallest) = self._pairs(), self.worst_over_rounds(members)
+        most = int(times.max(initial=0))
         repeated = sum(len(attempts) - 1 for attempts in self._by_content().values())
         return {
             "peers": self.n,
@@ -223,7 +252,7 @@ class Ledger:
             "mask_width": widths[0] if widths else None,
             "interval_after_one_message": self.interval(1),
             "interval_after_all_meetings": self.interval(most),
-            **({"meetings": met.tolist()} if len(met) <= _MOST_PEERS_LISTED else {}),
+            **({"meetings": self.meetings.tolist()} if self.n <= _MOST_PEERS_LISTED else {}),
         }
 
     def _irregular(self) -> list[dict[str, Any]]:
@@ -283,6 +312,12 @@ class Ledger:
             inside = tuple(place for place, peer in enumerate(who) if peer in coalition)
             found |= {who[place] for place in self.audit.learns(inside, attempt.round).exposed}
         return found
+
+
+@lru_cache(maxsize=1024)
+def _components(averaging: Averaging, round: int, inside: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return whose sums a coalition computes in a round; kept, because most coalitions are in few of the rounds."""
+    return components(averaging.used(round), inside)
 
 
 def _single(basis: npt.NDArray[Any]) -> set[int]:

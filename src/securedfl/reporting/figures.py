@@ -28,6 +28,9 @@ INK = "#1d2430"
 GRID = "#d9dee5"
 WIDTH = 4.7
 
+MOST_DOTS = 400
+"""Peers up to which each is a dot."""
+
 # An error below it is drawn as zero: two powers of ten must still fit underneath.
 _TINY = 1e-300
 _STYLE: dict[str, Any] = {
@@ -160,13 +163,19 @@ def peer_strip(accuracy: Mapping[str, Sequence[float]]) -> Figure:
         values = sorted(100 * v for v in accuracy[method] if math.isfinite(v))
         if not values:
             continue
+        count = len(values)
+        if count > MOST_DOTS:
+            # every so many of them, from the least to the most
+            values = [values[at * (count - 1) // (MOST_DOTS - 1)] for at in range(MOST_DOTS)]
         heights = [row + dy for dy in _stacked(values)]
         axes.plot(values, heights, color=look.colour, alpha=0.75, clip_on=False, zorder=3, **dots)
         middle = median(values)
         axes.plot([middle, middle], [row - 0.33, row + 0.33], color=INK, linewidth=2.2, zorder=2)
     _name_rows(axes, list(looks(accuracy)), offset=-0.33)
     axes.set_ylim(max(len(accuracy), 1) - 0.6, -0.75)
-    axes.set_xlabel("test accuracy of each peer, %")
+    most = max((len(values) for values in accuracy.values()), default=0)
+    whose = f"{MOST_DOTS} of {most:,} peers, from least to most" if most > MOST_DOTS else "each peer"
+    axes.set_xlabel(f"test accuracy of {whose}, %")
     axes.margins(x=0.04)
     axes.spines["left"].set_visible(False)
     return figure

@@ -66,7 +66,7 @@ def _check_record(config: TrainConfig, *, real: bool) -> None:
             'unit = "record" needs clipped gradients of Poisson batches, and an app trains by itself; take '
             'unit = "site", which clips whatever it brings'
         )
-    if is_path(config.dataset) and not look(Path(config.dataset)).images:
+    if is_path(config.dataset) and not ((found := look(Path(config.dataset))).images or found.mapped):
         raise ConfigError(
             f"the tables of {config.dataset} are scaled by all of their rows, so that one record moves all others; "
             'unit = "record" takes images or a known data set; or take unit = "site"'

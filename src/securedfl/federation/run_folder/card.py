@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from securedfl.federation.run_folder.files import RESUME
 from securedfl.federation.run_folder.metrics import Row
@@ -26,6 +28,16 @@ ALL = "All: each peer's model on the test data of all peers together, which is w
 def write_card(folder: Path, summary: Summary, rows: Sequence[Row], main: str) -> None:
     """Write the card of a run whose model is that of the method ``main``."""
     write_text(folder / CARD, card(summary, [row for row in rows if row.method == main], main), RESUME)
+
+
+MOST_LISTED = 100
+"""Peers up to which each has a line."""
+
+
+def quartiles(values: Iterable[float]) -> list[float]:
+    """Return the least, the quartiles and the most of what is known."""
+    known = [value for value in values if math.isfinite(value)]
+    return [float(value) for value in np.quantile(known, (0, 0.25, 0.5, 0.75, 1))] if known else []
 
 
 def card(summary: Summary, rows: Sequence[Row], main: str) -> str:
@@ -80,9 +92,14 @@ def _front(summary: Summary, method: MethodSummary) -> str:
 
 def _accuracy(method: MethodSummary, last: Row | None, *, personal: bool) -> list[str]:
     """Return the accuracy over all peers, and a table of peers with one sentence for each view."""
-    if last is None or method.final_accuracy is None:
+    if last is None or (method.final_accuracy is None and last.common_accuracy is None):
         return ["No round was scored.\n"]
-    told = [f"{_percent(last.accuracy)} over all peers' own test data after round {last.round}.\n"]
+    told = []
+    if last.common_accuracy is not None:
+        told.append(f"{_percent(last.common_accuracy)} on test data that no peer holds, after round {last.round}.\n")
+    if method.final_accuracy is None:
+        return told
+    told.append(f"{_percent(last.accuracy)} over all peers' own test data after round {last.round}.\n")
     common = last.all_accuracy
     if common is not None:
         told.append(f"{OWN} {ALL}\n")
@@ -90,6 +107,9 @@ def _accuracy(method: MethodSummary, last: Row | None, *, personal: bool) -> lis
         told.append(f"{OWN} Parts of the model are personal; how it does on data of others was not measured.\n")
     else:
         told.append(f"{OWN} All peers hold the same model, so it has that accuracy on all test data, too.\n")
+    if len(last.peer_accuracy) > MOST_LISTED:
+        spread = ", ".join(_percent(value) for value in quartiles(last.peer_accuracy))
+        return [*told, f"Of {len(last.peer_accuracy)} peers: {spread} (least, quartiles, most).\n"]
     rows = ["| peer | own |" if common is None else "| peer | own | all |"]
     rows.append("|---|---|" if common is None else "|---|---|---|")
     for peer, own in enumerate(last.peer_accuracy):

@@ -31,7 +31,7 @@ class Row:
     accuracy, loss
         Pooled over all peers' own test data. What is not finite, of a model that fails, is null on disk.
     peer_accuracy, peer_loss
-        Of each peer on its own test data.
+        Of each peer on its own test data, null of one that has none; nothing if nobody has any.
     common_accuracy, common_loss
         On the common test set, if there is one: of the common model, or the mean over peers whose models differ.
     all_accuracy
@@ -78,7 +78,7 @@ class Row:
         cls,
         method: str,
         round: int,
-        scores: Sequence[Score],
+        scores: Sequence[Score | None],
         losses: Sequence[tuple[float, int]],
         common: Sequence[Score] = (),
     ) -> Self:
@@ -89,22 +89,24 @@ class Row:
         method, round
             What was reached when.
         scores
-            Of each peer, on its own test data.
+            Of each peer, on its own test data; None of a peer that has none.
         losses
             Of training, with the number of samples.
         common
             Scores on the common test set.
         """
-        count = sum(score.count for score in scores)
+        told = [score for score in scores if score is not None]
+        count = sum(score.count for score in told)
+        each = [score if score is not None and score.count else None for score in scores] if told else []
         common_count = sum(score.count for score in common)
         means, samples = zip(*losses, strict=True) if losses else ((), ())
         return cls(
             method=method,
             round=round,
-            accuracy=sum(score.correct for score in scores) / count if count else math.nan,
-            loss=sum(score.loss for score in scores) / count if count else math.nan,
-            peer_accuracy=tuple(score.correct / score.count if score.count else math.nan for score in scores),
-            peer_loss=tuple(score.loss / score.count if score.count else math.nan for score in scores),
+            accuracy=sum(score.correct for score in told) / count if count else math.nan,
+            loss=sum(score.loss for score in told) / count if count else math.nan,
+            peer_accuracy=tuple(math.nan if score is None else score.correct / score.count for score in each),
+            peer_loss=tuple(math.nan if score is None else score.loss / score.count for score in each),
             common_accuracy=sum(score.correct for score in common) / common_count if common_count else None,
             common_loss=sum(score.loss for score in common) / common_count if common_count else None,
             train_loss=float(np.average(means, weights=samples)) if losses else None,

@@ -1,16 +1,86 @@
-"""A data set as arrays, checked on entry."""
+"""A data set as arrays, in memory or on disk, checked on entry."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from securedfl.errors import InvalidInputError
 from securedfl.parameters import Array
+
+BLOCK = 1 << 26
+"""Bytes of a file that are read at a time when all of it is."""
+
+
+class Mapped:
+    """Samples in a .npy file, mapped into memory: those that are asked for are read, and nothing is kept.
+
+    Whole numbers of 8 bits come as float32 from 0 to 1, other whole numbers as int64, and all else as float32.
+
+    Parameters
+    ----------
+    path
+        The file; samples along axis 0.
+    rows
+        Which of its rows these are, in order; by default all.
+    """
+
+    def __init__(self, path: Path, rows: Array | None = None) -> None:
+        self.path, self._rows = path, rows
+        try:
+            self._file: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise InvalidInputError(
+                f"{path} cannot be mapped into memory ({error}); write it with numpy.save"
+            ) from None
+        if self._file.ndim < 2 or self._file.dtype.kind not in "fiu":
+            raise InvalidInputError(
+                f"{path} has shape {self._file.shape} and dtype {self._file.dtype}; samples are numbers, one sample "
+                "along axis 0 and its features along the others"
+            )
+
+    def __len__(self) -> int:
+        return len(self._file) if self._rows is None else len(self._rows)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of an array."""
+        return (len(self), *self._file.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of what is read."""
+        whole = self._file.dtype.kind in "iu" and self._file.dtype != np.uint8
+        return np.dtype(np.int64 if whole else np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes all of it would take in memory."""
+        return int(np.prod(self.shape)) * self.dtype.itemsize
+
+    def __getitem__(self, chosen: Any) -> Array:
+        found = self._file[chosen if self._rows is None else self._rows[chosen]]
+        read: Array = np.array(found, dtype=self.dtype)
+        return read / np.float32(255) if self._file.dtype == np.uint8 else read
+
+    def only(self, chosen: Array) -> Mapped:
+        """Return some of the samples, given by their indices or marks; nothing is read."""
+        rows = np.arange(len(self._file)) if self._rows is None else self._rows
+        return Mapped(self.path, rows[chosen])
+
+    def blocks(self) -> Iterator[Array]:
+        """Yield all samples in order, some at a time."""
+        step = max(1, BLOCK // max(1, self.nbytes // max(1, len(self))))
+        for start in range(0, len(self), step):
+            yield self[start : start + step]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Mapped, (self.path, self._rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +92,8 @@ class Dataset:
     name
         Of the data set, for messages.
     x
-        Samples along axis 0: float32 images in N, channel, height, width order, or int64 sequences.
+        Samples along axis 0: float32 images in N, channel, height, width order, or int64 sequences. Where they are
+        `Mapped`, they stay on disk, and whoever maps them checks them.
     y
         int64 labels from 0 to ``classes - 1``: one per sample, or one per position of a sequence.
     classes
@@ -40,7 +111,7 @@ class Dataset:
     """
 
     name: str
-    x: Array
+    x: Array | Mapped
     y: Array
     classes: int
     users: Array | None = None
@@ -57,7 +128,7 @@ class Dataset:
         for name, array in (("labels", self.y), *optional):
             if array is not None and len(array) != size:
                 raise InvalidInputError(f"the data set {self.name!r} has {size} samples but {len(array)} {name}")
-        if self.x.dtype.kind == "f" and not np.isfinite(self.x).all():
+        if isinstance(self.x, np.ndarray) and self.x.dtype.kind == "f" and not np.isfinite(self.x).all():
             sample = int(np.argwhere(~np.isfinite(self.x))[0][0])
             raise InvalidInputError(
                 f"sample {sample} of the data set {self.name!r} holds NaN or infinity; remove or repair it"
@@ -98,9 +169,10 @@ class Dataset:
 
     def only(self, chosen: Array) -> Dataset:
         """Return some of the samples, given by their indices or marks."""
-        columns = ("x", "y", "users", "held_out", "common")
+        columns = ("y", "users", "held_out", "common")
         found = {name: getattr(self, name) for name in columns}
-        return replace(self, **{name: array[chosen] for name, array in found.items() if array is not None})
+        x = self.x.only(chosen) if isinstance(self.x, Mapped) else self.x[chosen]
+        return replace(self, x=x, **{name: array[chosen] for name, array in found.items() if array is not None})
 
 
 def numbered(values: Sequence[Any] | Array) -> tuple[Array, Array]:

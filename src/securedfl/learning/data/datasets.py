@@ -13,8 +13,8 @@ import numpy as np
 from securedfl import plugins
 from securedfl.errors import ConfigError, needing
 from securedfl.learning.data import public
-from securedfl.learning.data.dataset import Dataset
-from securedfl.learning.data.folder import is_path, look, read_folder
+from securedfl.learning.data.dataset import Dataset, Mapped
+from securedfl.learning.data.folder import USERS, is_path, look, read_folder
 from securedfl.learning.data.hub import Hub, Report
 from securedfl.learning.data.tables.arrays import Columns, has_images
 
@@ -160,11 +160,14 @@ def _folder(path: Path, columns: Columns) -> Source:
     if path.expanduser().exists():
         found = look(path)
         files = found.files
-        pictures = found.images or has_images(found.files[0], columns)
+        if found.mapped:
+            pictures, known = len(Mapped(found.files[0]).shape) == 4, any(file.name == USERS for file in files)
+        else:
+            pictures, known = found.images or has_images(found.files[0], columns), columns.user is not None
         defaults = {
             "model": "cnn-small" if pictures else "mlp",
             "optimizer": "rmsprop" if pictures else "adam",
-            "dealing": "even" if columns.user is None else "natural",
+            "dealing": "natural" if known else "even",
             "held_back": 0.0 if found.tests else COMMON_PART,
         }
     return Source(load=load, about="your own", defaults=defaults, files=files)

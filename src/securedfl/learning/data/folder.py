@@ -1,6 +1,7 @@
 """A user's own folder: tables with a label column, or images in folders that are named by their class.
 
-Files, or folders, whose name begins with ``test`` are the common test set. Decoded arrays are kept in the cache.
+Files, or folders, whose name begins with ``test`` are the common test set. Decoded arrays are kept in the cache. A
+folder with x.npy and y.npy holds arrays already: they are mapped into memory, and may be larger than it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ import numpy as np
 
 from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.data.dataset import Dataset, numbered
+from securedfl.learning.data.dataset import Dataset, Mapped, numbered
 from securedfl.learning.data.images import decode
 from securedfl.learning.data.tables.arrays import Columns, table_arrays
 from securedfl.learning.data.tables.reading import TABLES, read_table, table_kind
+from securedfl.parameters import Array
 from securedfl.storage import Arrays
+
+SAMPLES, LABELS, USERS, COMMON = "x.npy", "y.npy", "users.npy", "common.npy"
+"""The files of a folder of arrays; the last two need not be there."""
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 LEFT_OUT = ("val", "dev")
@@ -33,7 +38,7 @@ class Found:
     """The files of a data folder, all tables or all images, in the order in which they are read.
 
     ``tests`` are those of them that are the common test set; ``left_out`` counts those whose names say that they are
-    for validation.
+    for validation. With ``mapped`` they are arrays: samples, labels, and which of them are the common test set.
     """
 
     root: Path
@@ -41,6 +46,7 @@ class Found:
     tests: frozenset[Path]
     images: bool
     left_out: int = 0
+    mapped: bool = False
 
 
 def is_path(name: str) -> bool:
@@ -53,6 +59,9 @@ def look(path: Path) -> Found:
     path = path.expanduser()
     if not path.exists():
         raise ConfigError(f"there is no file or folder {path}; check the path of the data set")
+    if (path / SAMPLES).is_file():
+        arrays = tuple(path / name for name in (SAMPLES, LABELS, USERS, COMMON) if (path / name).is_file())
+        return Found(path, arrays, frozenset({path / COMMON} & set(arrays)), images=False, mapped=True)
     every = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
     kinds = {kind: [p for p in every if p.name.lower().endswith(kind)] for kind in (TABLES, IMAGES)}
     if not any(kinds.values()):
@@ -60,7 +69,8 @@ def look(path: Path) -> Found:
         found = f"it has {', '.join(f'{count} x {name}' for name, count in counted)}" if every else "it is empty"
         raise ConfigError(
             f"{path} holds no data that can be read ({found}); a data folder has tables "
-            f"({', '.join(TABLES)}), or images ({', '.join(IMAGES)}) in folders that are named by their class"
+            f"({', '.join(TABLES)}), or images ({', '.join(IMAGES)}) in folders that are named by their class, or "
+            f"{SAMPLES} and {LABELS}"
         )
     if all(kinds.values()):
         raise ConfigError(
@@ -92,7 +102,8 @@ def read_folder(
     ----------
     path
         The folder, or one table file. Files and folders whose name begins with ``test`` are the common test set
-        (`Dataset.common`); ``val`` and ``dev`` are left out.
+        (`Dataset.common`); ``val`` and ``dev`` are left out. A folder of arrays has x.npy and y.npy, and may have
+        users.npy and common.npy, which marks the common test set.
     label
         Of tables: the column of the class, text or whole numbers; by default ``label``. Images have their folder's
         name.
@@ -127,6 +138,10 @@ def read_folder(
     tell = report or (lambda _text: None)
     found = look(Path(path))
     columns = Columns(label=label, user=user, features=tuple(features))
+    if found.mapped:
+        if columns != Columns():
+            raise ConfigError(f"{path} holds arrays ({SAMPLES}), not columns; leave label, user and features away")
+        return _mapped(found, tell)
     if found.images and columns != Columns():
         raise ConfigError(
             f"{path} holds images, whose classes are the names of their folders; leave label, user and features away"
@@ -168,6 +183,41 @@ def _dataset(name: str, arrays: Arrays) -> Dataset:
         common=common if common.any() else None,
         names=tuple(map(str, classes)),
     )
+
+
+def _mapped(found: Found, tell: Callable[[str], None]) -> Dataset:
+    """Map the samples of a folder of arrays, and read all else."""
+    x, y = Mapped(found.root / SAMPLES), _array(found, LABELS)
+    if y is None:
+        raise ConfigError(f"{found.root} holds {SAMPLES}, but no {LABELS} with the class of each sample; add it")
+    if y.ndim != 1 or y.dtype.kind not in "iu" or not len(y) or y.min() < 0:
+        raise InvalidInputError(f"{found.root / LABELS} must hold one whole number from 0 on for each sample")
+    users, common = _array(found, USERS), _array(found, COMMON)
+    tell(f"Checking {len(x)} samples of {found.root} ({x.nbytes / 1e9:.1f} GB)")
+    first = 0
+    for block in x.blocks():
+        if block.dtype.kind == "f" and not np.isfinite(block).all():
+            sample = first + int(np.argwhere(~np.isfinite(block))[0][0])
+            raise InvalidInputError(f"sample {sample} of {x.path} holds NaN or infinity; remove or repair it")
+        first += len(block)
+    return Dataset(
+        name=found.root.stem,
+        x=x,
+        y=y.astype(np.int64),
+        classes=int(y.max()) + 1,
+        users=None if users is None else numbered(users)[1],
+        common=None if common is None else common.astype(bool),
+    )
+
+
+def _array(found: Found, name: str) -> Array | None:
+    """Read a small array of the folder; None if it is not there."""
+    path = found.root / name
+    try:
+        array: Array | None = np.load(path, allow_pickle=False) if path in found.files else None
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInputError(f"{path} cannot be read ({error}); write it with numpy.save") from None
+    return array
 
 
 def _images(found: Found) -> Arrays:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
+from securedfl.learning.slices import Slices
 from securedfl.learning.training.private import PrivateSteps
 from securedfl.learning.training.task import Held, Keeps, PeerData, Recipe, ScoredOn, TrainingOptions
 from securedfl.parameters import Array, Schema
@@ -19,30 +20,6 @@ if TYPE_CHECKING:
 
 PROBES = 3
 PROBE_BATCHES = 2
-
-
-@dataclass(frozen=True)
-class Slices(Mapping[int, PeerData]):
-    """The samples of some peers, copied out of the data set when they are asked for.
-
-    Another process gets copies of these peers' samples only.
-    """
-
-    dataset: Dataset
-    dealt: Mapping[int, Dealt]
-
-    def __getitem__(self, peer: int) -> PeerData:
-        d, own = self.dataset, self.dealt[peer]
-        return PeerData(d.x[own.train], d.y[own.train], d.x[own.test], d.y[own.test])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.dealt)
-
-    def __len__(self) -> int:
-        return len(self.dealt)
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return dict, (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -133,7 +110,8 @@ class KnownTask:
     def part(self, peers: Iterable[int]) -> KnownPart:
         """Return the samples of some peers, and how to train."""
         data = Slices(self.dataset, {peer: self.dealt[peer] for peer in peers})
-        common = None if self.common is None else (self.common.x, self.common.y)
+        # scored again and again, so that it is in memory
+        common = None if self.common is None else (self.common.x[:], self.common.y)
         return KnownPart(data, self.dataset.shape, self.dataset.classes, self.options, common, self.private)
 
     def schema(self) -> Schema:

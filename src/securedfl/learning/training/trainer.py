@@ -17,6 +17,7 @@ from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import builder
 from securedfl.learning.optimizers import make_optimizer
 from securedfl.learning.seeds import torch_seed
+from securedfl.learning.slices import Slices
 from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.private import PrivateSteps
@@ -85,20 +86,20 @@ class LocalTrainer:
 
     def samples(self, peer: int) -> int:
         """Return how many training samples the peer has."""
-        return len(self._data[peer].train_y)
+        return self._data.count(peer) if isinstance(self._data, Slices) else len(self._data[peer].train_y)
 
     @property
     def _keeps(self) -> bool:
         return self.options.between_rounds == "keep"
 
     def _samples(self, peer: int) -> tuple[Tensor, ...]:
-        """Return a peer's samples and labels for training and for testing; read again each time if nothing is kept."""
+        """Return a peer's samples and labels for training and testing; held where peers keep what they have."""
         found = self._held.get(peer)
         if found is None:
             d = self._data[peer]
             arrays = (d.train_x, d.train_y, d.test_x, d.test_y)
             found = tuple(canonical(array).to(self._device) for array in arrays)
-            if self._keeps:
+            if self._keeps and not (isinstance(self._data, Slices) and self._data.on_disk):
                 self._held[peer] = found
         return found
 

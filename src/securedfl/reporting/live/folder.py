@@ -55,6 +55,7 @@ class Watched:
             kind=kind,
             peers=int(settings.get("peers", 0)),
             rounds=int(settings.get("rounds", 0)),
+            members=int(settings.get("peers_per_round", 0)),
             rows=tuple(self._rows(self.folder, Row)) if kind == "simulation" else (),
             peer_rows=real,
             lives=lives,

@@ -19,6 +19,9 @@ LINES_UP_TO = 16
 
 NAMES_UP_TO = 40
 
+DOTS_UP_TO = 300
+"""Peers up to which they are drawn; the page is sent again with every change."""
+
 _KINDS = {"done": "", "ended": "", "silent": "bad", "failed": "bad", "stopped": "warn"}
 """How the badge of a state looks; all others are work."""
 
@@ -78,7 +81,9 @@ def _tiles(now: Snapshot) -> dict[str, str]:
         told["epsilon spent"] = f"{now.epsilon:.3g}"
     here = sum(peer.here for peer in now.peers)
     if now.kind == "simulation":
-        told["peers that have trained in this round"] = f"{now.trained} of {len(now.peers)}"
+        whose = "members" if now.members else "peers"
+        told[f"{whose} that have trained in this round"] = f"{now.trained} of {now.members or len(now.peers)}"
+        told |= {"peers": f"{len(now.peers):,}"} if now.members else {}
     else:
         told["peers that are there"] = f"{here} of {len(now.peers)}"
     told["sent by each peer so far" if now.kind == "simulation" else "sent so far"] = data_size(now.sent)
@@ -95,7 +100,8 @@ def _caption(now: Snapshot) -> str:
 def wheel_svg(now: Snapshot) -> str:
     """Return all peers on a circle, with the links between them."""
     n = len(now.peers)
-    if not n:
+    # who of the peers was drawn is not told while a round runs
+    if not n or n > DOTS_UP_TO or now.members:
         return ""
     middle, radius = WIDTH / 2, 112.0 if n <= NAMES_UP_TO else 140.0
     places = {}

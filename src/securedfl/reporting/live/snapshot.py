@@ -30,6 +30,8 @@ class Content:
         Of the folder: a simulation, all real peers of `securedfl up`, or one real peer.
     peers, rounds
         As the settings say.
+    members
+        Of a simulation that draws some of the peers for each round: how many; else 0.
     rows
         Of a simulation, or of a run that has ended.
     peer_rows, lives
@@ -44,6 +46,7 @@ class Content:
     kind: Kind
     peers: int = 0
     rounds: int = 0
+    members: int = 0
     rows: tuple[Row, ...] = ()
     peer_rows: Mapping[str, Sequence[PeerRow]] = field(default_factory=dict)
     lives: Mapping[str, Live] = field(default_factory=dict)
@@ -78,6 +81,8 @@ class Snapshot:
         Of a simulation: what trains now, and how many peers have in this round.
     peers
         One after the other.
+    members
+        How many of them a round draws; 0 if all take part.
     links
         Pairs of peers that are linked, each with whom the link goes through; None in a simulation.
     meetings
@@ -101,6 +106,7 @@ class Snapshot:
     method: str = ""
     trained: int = 0
     peers: tuple[PeerNow, ...] = ()
+    members: int = 0
     links: Mapping[tuple[str, str], str] | None = None
     meetings: tuple[tuple[int, ...], ...] = ()
     rows: tuple[Row, ...] = ()
@@ -153,6 +159,7 @@ def snapshot(content: Content, now: float) -> Snapshot:
         method=method if content.kind == "simulation" else "",
         trained=max((live.trained for live in lives), default=0),
         peers=_peers(content, now),
+        members=content.members,
         links=None if content.kind == "simulation" else _links(content, now),
         meetings=content.meetings,
         rows=rows,

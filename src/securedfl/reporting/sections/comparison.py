@@ -6,6 +6,7 @@ import math
 from functools import partial
 
 from securedfl.federation.methods import main_method
+from securedfl.federation.run_folder.card import MOST_LISTED, quartiles
 from securedfl.federation.run_folder.reader import MethodResult, Run
 from securedfl.reporting.methods import looks
 from securedfl.reporting.page import Table, themed
@@ -130,8 +131,13 @@ def peers_table(run: Run) -> Table | None:
             columns[f"{method.label}, all"] = list(last.all_accuracy)
     count = max(map(len, columns.values()))
     padded = [values + [math.nan] * (count - len(values)) for values in columns.values()]
+    title = "Test accuracy per peer after the last round"
+    if count > MOST_LISTED:
+        names = ("least", "lower quartile", "median", "upper quartile", "most")
+        spread = [[percent(value) for value in quartiles(values)] or [NONE] * 5 for values in columns.values()]
+        return Table([f"Of {count} peers", *columns], list(zip(names, *spread, strict=True)), title)
     rows = [[str(peer), *(percent(values[peer]) for values in padded)] for peer in range(count)]
-    return Table(["Peer", *columns], rows, "Test accuracy per peer after the last round")
+    return Table(["Peer", *columns], rows, title)
 
 
 def rounds_table(run: Run) -> Table:
@@ -147,7 +153,10 @@ def rounds_table(run: Run) -> Table:
 
 def _leading(run: Run) -> MethodResult | None:
     """Return the method that the report is about; None before it was measured."""
-    measured = {m.name: m for m in run.methods if m.rounds and math.isfinite(m.final_accuracy)} if run.started else {}
+    if not run.started:
+        return None
+    shown = views(run)
+    measured = {m.name: m for m in run.methods if any(math.isfinite(reached(run, m, view)) for view in shown)}
     return measured[main_method(tuple(measured))] if measured else None
 
 

@@ -17,6 +17,10 @@ MOST_ROUNDS, MOST_PEERS = 400, 200
 """That are drawn; of more rounds the last ones are."""
 
 
+MOST_NAMED = 40
+"""Peers that a cell of the table names."""
+
+
 @dataclass(frozen=True)
 class Moment:
     """One round: who was in its average, who began an attempt and was lost, and what it took.
@@ -131,8 +135,8 @@ def rounds_table(run: Run, found: Sequence[Moment]) -> Table:
         [
             str(moment.round),
             "void" if moment.void else str(len(moment.members)),
-            ", ".join(map(run.peer, moment.lost)) or "–",
-            ", ".join(map(run.peer, moment.absent)) or "–",
+            _names(run, moment.lost),
+            _names(run, moment.absent),
             str(moment.retries),
             data_size(moment.sent),
             duration(moment.train_seconds),
@@ -142,6 +146,11 @@ def rounds_table(run: Run, found: Sequence[Moment]) -> Table:
     ]
     heads = ["Round", "Members", "Lost", "Absent", "Retries", "Sent per peer", "Training", "Averaging"]
     return Table(heads, rows, "All rounds")
+
+
+def _names(run: Run, peers: Sequence[int]) -> str:
+    """Return peers by name, or of many how many they are."""
+    return f"{len(peers):,} peers" if len(peers) > MOST_NAMED else ", ".join(map(run.peer, peers)) or "–"
 
 
 def _spans(numbers: Sequence[int]) -> str:
