@@ -255,12 +255,11 @@ def flower(arguments: argparse.Namespace) -> None:
         )
         given = {"data": str(data), "peers": config.peers, "members": config.members, "rounds": config.rounds}
         command = [str(environment("flower-training")), str(HERE / "rivals" / "flower_training.py"), json.dumps(given)]
-        path = os.pathsep.join([str(HERE.parent / "src"), str(HERE / "rivals")])
         run = subprocess.run(  # noqa: S603 - a script beside this one
             command,
             capture_output=True,
             text=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": str(HERE / "rivals")},
             check=False,
             stdin=subprocess.DEVNULL,
         )

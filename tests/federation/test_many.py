@@ -1,12 +1,14 @@
 """Very many peers: rows for the members only, averages by partial sums, and a run of a thousand."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from securedfl.cli.progress import _scored
 from securedfl.designs import best
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.config import TrainConfig
@@ -241,6 +243,12 @@ def test_the_live_page_of_very_many_is_small_and_counts_members():
     assert len(html) < 20_000
     few = page(snapshot(Content(name="s", kind="simulation", peers=9), 5.0))
     assert few.count("<circle") == 9
+
+
+def test_progress_tells_the_common_test_set_where_nobody_has_test_data_of_its_own():
+    row = Row(method="secured", round=1, common_accuracy=0.25, common_loss=2.0)
+    assert _scored(row) == (0.25, 2.0)
+    assert _scored(replace(row, accuracy=0.5, loss=1.0)) == (0.5, 1.0)
 
 
 # a thousand

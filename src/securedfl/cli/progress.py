@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,9 +51,10 @@ class LineProgress(Observer):
         rounds = self._config.rounds if self._config else row.round
         error = "" if row.error_mse is None else f"  error {row.error_mse:.1e}"
         spent = "" if row.epsilon is None else f"  epsilon {row.epsilon:.3g}"
+        accuracy, loss = _scored(row)
         self._print(
             f"{METHODS[row.method].label:<{self._width}} round {row.round:>{len(str(rounds))}}/{rounds}  accuracy "
-            f"{row.accuracy:.4f}  loss {row.loss:.4f}{error}{spent}  {row.train_seconds + row.average_seconds:.2f} s"
+            f"{accuracy:.4f}  loss {loss:.4f}{error}{spent}  {row.train_seconds + row.average_seconds:.2f} s"
         )
 
     def _print(self, text: str) -> None:
@@ -133,7 +135,7 @@ class LiveProgress(Observer):
         """Show the accuracy reached."""
         self._round = row.round
         spent = "" if row.epsilon is None else f" epsilon {row.epsilon:.3g}"
-        reached = percent(row.accuracy)
+        reached = percent(_scored(row)[0])
         self.bars.update(self._tasks[self._method], round=self._round, accuracy=reached, spent=spent)
 
     def method_finished(self, method: str) -> None:
@@ -162,3 +164,10 @@ def headline(folder: Path, config: TrainConfig, workers: int) -> str:
     processes = "one process" if workers == 1 else f"{workers} processes"
     rounds = "1 round" if config.rounds == 1 else f"{config.rounds} rounds"
     return f"{config.subject}: {config.peers} peers, {rounds}, seed {config.seed}, {processes}; run folder {folder}"
+
+
+def _scored(row: Row) -> tuple[float, float]:
+    """Return accuracy and loss on the peers' own test data; where nobody has any, on the common test set."""
+    if math.isfinite(row.accuracy) or row.common_accuracy is None or row.common_loss is None:
+        return row.accuracy, row.loss
+    return row.common_accuracy, row.common_loss

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from securedfl.errors import ConfigError
@@ -70,14 +70,17 @@ class Tls:
         self._incoming.write(data)
 
     def read(self, into: memoryview) -> int:
-        """Decrypt; return how many bytes there were, 0 if none."""
+        """Decrypt as many records as there are and fit; return how many bytes there were, 0 if none."""
+        read: Callable[[int, memoryview], Any] = self._object.read  # a number, because it reads into memory
+        at, room = 0, len(into)
         try:
-            count: Any = self._object.read(len(into), into)  # a number, because it reads into memory
-            return int(count)
+            while at < room and (count := read(room - at, into[at:])):
+                at += count
         except ssl.SSLWantReadError:
-            return 0
+            pass
         except ssl.SSLError as error:
             raise IdentityError(explain(error)) from None
+        return at
 
     def write(self, data: bytes | memoryview) -> None:
         """Encrypt."""
