@@ -116,7 +116,7 @@ def test_what_is_no_data_is_told(folder):
         read_folder(folder)
     np.save(folder / "x.npy", np.zeros((600, 2)))
     np.save(folder / "y.npy", np.linspace(0, 1, 600))
-    with pytest.raises(InvalidInputError, match="one whole number from 0 on"):
+    with pytest.raises(InvalidInputError, match="one whole number for each sample"):
         read_folder(folder)
     folder.joinpath("y.npy").unlink()
     with pytest.raises(ConfigError, match=r"no y\.npy"):

@@ -240,7 +240,7 @@ def _certificates(
             required_collusion=config.collusion,
             allow_exposure=config.allow_exposure,
             masks=config.masks,
-            remark=_remark(config),
+            remark=_remark(config, adds_codes=averaging_of(config, method, design).adds_codes),
             over_rounds=_over_rounds(config, certificate, absence),
             plan=plans.get(method),
             epsilon=spent[method][0] if method in spent else 0.0,
@@ -273,15 +273,15 @@ def _certified(config: TrainConfig, design: Design, method: str) -> Certificate:
     )
 
 
-def _remark(config: TrainConfig) -> str:
+def _remark(config: TrainConfig, *, adds_codes: bool) -> str:
     """Return what the certificate's reader must know about a simulation that can be repeated."""
     every, told = config.messages_between, ""
-    if every > 1:
+    if every > 1 and adds_codes:
         told = (
-            f"This simulation of {config.members} members passes the messages of rounds 0 and 1 and then of every "
-            f"{every}th round, one by one, and stops if they give other bits than the sum of the members' codes; in "
-            "all other rounds it takes that sum and passes no messages. The certificate is about the messages that "
-            "peers would send."
+            f"This simulation of {config.members} members passes the messages of rounds 0 and 1, and from there on "
+            f"of one round in {every}, one by one, and stops if they give other bits than the sum of the members' "
+            "codes; in all other rounds it takes that sum and passes no messages. The certificate is about the "
+            "messages that peers would send."
         )
     if config.masks != "seeded":
         return told

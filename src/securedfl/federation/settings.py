@@ -102,7 +102,8 @@ def check_cluster(engine: str, address: str | None, device: str, where: str) -> 
         return
     if engine != "ray":
         raise ConfigError(f'address = {address!r} in {where} is that of a Ray cluster; set engine to "ray", too')
-    if not re.fullmatch(r"auto|[^\s/]+:\d{1,5}", address):
+    port = address.rpartition(":")[2]
+    if not re.fullmatch(r"auto|[^\s/]+:\d{1,5}", address) or (port != "auto" and not 0 < int(port) < 65536):
         raise ConfigError(f"address = {address!r} in {where}: must be auto, or HOST:PORT such as 10.0.0.1:6379")
 
 

@@ -216,7 +216,7 @@ class SecureAggregation:
 
     def _average(self, averaging: Averaging, vectors: Sequence[Array], round: int) -> tuple[Array, bool | None]:
         """Return the average, and whether messages were passed, where they are not always."""
-        sometimes = self._passes is not None and averaging.protocol.adds_codes and averaging.codec is not None
+        sometimes = self._passes is not None and averaging.adds_codes
         added = add_up(averaging, vectors) if sometimes else None
         if added is not None and self._passes is not None and not self._passes(round):
             return added, False

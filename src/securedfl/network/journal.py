@@ -123,5 +123,8 @@ def _decoded(data: Sequence[bytes], folder: Path) -> list[Record]:
     found = [decode_record(one) for one in data]
     records = [record for record in found if record is not None]
     if len(records) != len(found):
-        raise damaged(folder, "the journal holds a record of another version", _mend(folder))
+        raise RunFolderError(
+            f"the journal in {folder} is of another version of this software; finish the run with the version that "
+            "began it, at all sites, or begin another run with a new state folder"
+        )
     return records

@@ -181,6 +181,11 @@ class Averaging:
         return kind(bits=self.options.get("bits"), range=self.options.get("range"))
 
     @property
+    def adds_codes(self) -> bool:
+        """Whether the sum of the members' codes gives the same bits as the messages."""
+        return self.protocol.adds_codes and self.codec is not None
+
+    @property
     def rotation(self) -> int | None:
         """After how many rounds the same partitions come again; None if that is not known."""
         used = self.settled.partitions

@@ -88,6 +88,14 @@ def test_who_went_on_with_the_votes_of_a_liar_leads_others_on_when_the_liar_lost
     assert not outcome.kind, outcome.what
 
 
+def test_what_a_peer_signed_with_its_old_key_keeps_nobody_from_hearing_others():
+    """A key is renewed while its peer is down for good, and another peer starts anew: it heard nobody's votes."""
+    schedule = draw(1038822)
+    faults = tuple(schedule.faults[place] for place in (1, 2, 4, 6))
+    outcome = run(replace(schedule, faults=faults, rounds=1))
+    assert not outcome.kind, outcome.what
+
+
 def test_a_violation_is_shrunk_and_can_be_replayed(monkeypatch):
     from securedfl.network.core.conduct import Conduct
 

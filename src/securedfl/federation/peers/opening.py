@@ -34,7 +34,7 @@ class Opened:
 
 
 class Opening:
-    """The process that opens it, from its start to its answer; a context that leaves no process behind.
+    """The process that opens it, from its start to its answer; a context that ends it and its group.
 
     Parameters
     ----------
@@ -71,7 +71,10 @@ class Opening:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.communicate()
+            # a process that an app took out of the group may hold the other end for as long as it likes
+            if self._process.stdout is not None:
+                self._process.stdout.close()
+            self._process.wait()
 
     def answer(self) -> Opened:
         """Wait for what it says, or for the end of its time."""
@@ -94,8 +97,8 @@ class Opening:
         return judged(
             self._what,
             lines,
-            f"it took longer than {self._within:g} s; let it do less before the first round, or give it more time with "
-            "--open-within",
+            f"it took longer than {self._within:g} s on this machine; give it more time with "
+            "--open-within, or let it do less before the first round",
         )
 
 
@@ -134,7 +137,8 @@ def look(path: Path, tell: TextIO) -> None:
     what = federation.entry or federation.training.dataset
     say(
         ok=True,
-        text=f"{what}: {learner.samples:,} training samples, {learner.schema.size:,} parameters to average, {tested}",
+        text=f"{what}: {learner.samples:,} training samples, {learner.schema.size:,} parameters to average, {tested}; "
+        "its update was not tried",
     )
 
 

@@ -10,7 +10,9 @@ summary.json                 `summary`              the result
 data.json                    `summary`              what peers hold, and the size of the model
 live.json                    `live`                 what a running process says once a second
 checkpoints/                 `checkpoint`           where each method stands, as safetensors
-model.safetensors            `model`                the trained model by name
+model.safetensors,           `model`                the trained model by name: of the main method, and of others
+model-METHOD.safetensors
+correct/                     `correctness`          which test samples each model gets right
 README.md                    `card`                 the model card
 updates/                     `checkpoint`           all peers' parameters before averaging, if asked for
 tensorboard/, wandb/,        `trackers`             what others draw the numbers from, if asked for

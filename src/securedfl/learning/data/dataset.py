@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ from securedfl.parameters import Array
 
 BLOCK = 1 << 26
 """Bytes of a file that are read at a time when all of it is."""
+
+
+UNREADABLE = (OSError, ValueError, EOFError, TypeError, SyntaxError, TokenError)
+"""What numpy raises for files that hold no array."""
 
 
 class Mapped:
@@ -33,16 +38,22 @@ class Mapped:
     def __init__(self, path: Path, rows: Array | None = None) -> None:
         self.path, self._rows = path, rows
         try:
-            self._file: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+            self._file: Array = np.lib.format.open_memmap(path, mode="r")
+            self._state = self._now()
+        except UNREADABLE as error:
             raise InvalidInputError(
                 f"{path} cannot be mapped into memory ({error}); write it with numpy.save"
             ) from None
-        if self._file.ndim < 2 or self._file.dtype.kind not in "fiu":
+        fits = self._file.dtype.kind in "fi" or self._file.dtype in (np.uint8, np.uint16, np.uint32)
+        if self._file.ndim < 2 or 0 in self._file.shape or not fits:
             raise InvalidInputError(
-                f"{path} has shape {self._file.shape} and dtype {self._file.dtype}; samples are numbers, one sample "
-                "along axis 0 and its features along the others"
+                f"{path} has shape {self._file.shape} and dtype {self._file.dtype}; samples are numbers that int64 or "
+                "float32 can hold, one sample along axis 0 and its features along the others"
             )
+
+    def _now(self) -> tuple[int, int]:
+        about = self.path.stat()
+        return about.st_size, about.st_mtime_ns
 
     def __len__(self) -> int:
         return len(self._file) if self._rows is None else len(self._rows)
@@ -64,6 +75,9 @@ class Mapped:
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
     def __getitem__(self, chosen: Any) -> Array:
+        # reading beyond the end of a mapped file ends the process without a word
+        if not self.path.exists() or self._now() != self._state:
+            raise InvalidInputError(f"{self.path} was changed while it is in use; leave it alone, and start again")
         found = self._file[chosen if self._rows is None else self._rows[chosen]]
         read: Array = np.array(found, dtype=self.dtype)
         return read / np.float32(255) if self._file.dtype == np.uint8 else read

@@ -15,7 +15,7 @@ import numpy as np
 
 from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.data.dataset import Dataset, Mapped, numbered
+from securedfl.learning.data.dataset import UNREADABLE, Dataset, Mapped, numbered
 from securedfl.learning.data.images import decode
 from securedfl.learning.data.tables.arrays import Columns, table_arrays
 from securedfl.learning.data.tables.reading import TABLES, read_table, table_kind
@@ -190,9 +190,17 @@ def _mapped(found: Found, tell: Callable[[str], None]) -> Dataset:
     x, y = Mapped(found.root / SAMPLES), _array(found, LABELS)
     if y is None:
         raise ConfigError(f"{found.root} holds {SAMPLES}, but no {LABELS} with the class of each sample; add it")
-    if y.ndim != 1 or y.dtype.kind not in "iu" or not len(y) or y.min() < 0:
-        raise InvalidInputError(f"{found.root / LABELS} must hold one whole number from 0 on for each sample")
+    if y.ndim != 1 or y.dtype.kind not in "iu" or not len(y) or y.min() < 0 or y.max() >= len(y):
+        raise InvalidInputError(
+            f"{found.root / LABELS} must hold one whole number for each sample: its class, counted from 0"
+        )
+    if not y.max():
+        raise InvalidInputError(f"all samples of {found.root} are of one class, 0; there is nothing to learn")
     users, common = _array(found, USERS), _array(found, COMMON)
+    if common is not None and (common.dtype != bool or common.shape != y.shape):
+        raise InvalidInputError(
+            f"{found.root / COMMON} must hold True or False for each sample: is it for testing only?"
+        )
     tell(f"Checking {len(x)} samples of {found.root} ({x.nbytes / 1e9:.1f} GB)")
     first = 0
     for block in x.blocks():
@@ -206,7 +214,7 @@ def _mapped(found: Found, tell: Callable[[str], None]) -> Dataset:
         y=y.astype(np.int64),
         classes=int(y.max()) + 1,
         users=None if users is None else numbered(users)[1],
-        common=None if common is None else common.astype(bool),
+        common=common,
     )
 
 
@@ -214,10 +222,9 @@ def _array(found: Found, name: str) -> Array | None:
     """Read a small array of the folder; None if it is not there."""
     path = found.root / name
     try:
-        array: Array | None = np.load(path, allow_pickle=False) if path in found.files else None
-    except (OSError, ValueError, EOFError) as error:
+        return np.array(np.lib.format.open_memmap(path, mode="r")) if path in found.files else None
+    except UNREADABLE as error:
         raise InvalidInputError(f"{path} cannot be read ({error}); write it with numpy.save") from None
-    return array
 
 
 def _images(found: Found) -> Arrays:

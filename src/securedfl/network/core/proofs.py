@@ -142,7 +142,9 @@ class Log(Sequence[Decided]):
         if isinstance(at, int):
             place = range(len(self))[at]
             return self[place : place + 1][0]
-        start, stop, _ = at.indices(len(self))
+        start, stop, step = at.indices(len(self))
+        if step != 1:
+            raise ValueError("a log is read in its order")
         first = start // self._stretch
         packed = self._packed[first : -(-stop // self._stretch)]
         found = [decided for one in packed for decided in unpack(one)]

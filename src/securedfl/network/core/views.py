@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Abandon, Admit, Ask, Remove
+from securedfl.network.core.entries import Abandon, Admit, Ask, Remove, Renew
 from securedfl.network.core.events import Send
 from securedfl.network.core.messages import MOST_ENTRIES, Decided, Gossip, Result, Status
 from securedfl.network.core.state import State
@@ -72,6 +72,9 @@ class Views:
         if isinstance(entry, Admit | Remove):
             self._forget(entry.number)
             self.admitted[entry.number] = self.now
+        if isinstance(entry, Renew) and entry.number != self.me:
+            # what it signed with the key before proves nothing to others any more, and they would refuse to hear it
+            self.statuses.pop(entry.number, None)
         if isinstance(entry, Ask):
             self.granted[entry] = decided.index
 

@@ -183,8 +183,8 @@ def _check_reachable(address: str) -> None:
     host, _, port = address.rpartition(":")
     try:
         _connect(host.strip("[]"), int(port))
-    except OSError as error:
-        raise _nobody(address, error.strerror or str(error)) from None
+    except (OSError, UnicodeError) as error:
+        raise _nobody(address, getattr(error, "strerror", None) or str(error)) from None
 
 
 def _first_line(error: Exception) -> str:
