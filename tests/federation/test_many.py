@@ -179,6 +179,11 @@ def test_messages_of_some_rounds_change_no_number_and_the_account_says_which(tmp
     assert "passes no messages" not in json.loads((tmp_path / "every" / "certificate.json").read_text())["remark"]
 
 
+def test_the_certificate_of_a_protocol_that_passes_all_messages_does_not_say_otherwise(tmp_path):
+    train(config_of(methods=("paper",), messages_every=3, rounds=1, out=str(tmp_path / "run")))
+    assert "passes no messages" not in (tmp_path / "run" / "certificate.json").read_text()
+
+
 def test_a_run_stops_when_messages_and_sums_differ(tmp_path, monkeypatch):
     right = partial_sums.partial_sum
 

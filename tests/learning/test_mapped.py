@@ -1,5 +1,6 @@
 """Samples that stay on disk: a folder of arrays gives the numbers that the same arrays in memory give."""
 
+import os
 import pickle
 
 import numpy as np
@@ -121,3 +122,35 @@ def test_what_is_no_data_is_told(folder):
     folder.joinpath("y.npy").unlink()
     with pytest.raises(ConfigError, match=r"no y\.npy"):
         read_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("y.npy", np.zeros(600, dtype=np.int64), "of one class"),
+        ("y.npy", np.full(600, 2**40), "one whole number for each sample"),
+        ("common.npy", np.arange(600), "True or False for each sample"),
+        ("common.npy", np.zeros((600, 2), dtype=bool), "True or False for each sample"),
+        ("x.npy", np.zeros((600, 0), dtype=np.float32), "samples are numbers"),
+        ("x.npy", np.zeros((600, 2), dtype=np.uint64), "samples are numbers"),
+    ],
+)
+def test_arrays_that_mean_nothing_are_refused(folder, name, array, message):
+    np.save(folder / name, array)
+    with pytest.raises(InvalidInputError, match=message):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["x.npy", "y.npy"])
+def test_an_archive_or_a_broken_head_is_no_array(folder, name):
+    for content in (b"PK\x03\x04 an archive", b"\x93NUMPY\x01\x00\x10\x00{'descr': ((((       "):
+        folder.joinpath(name).write_bytes(content)
+        with pytest.raises(InvalidInputError, match=r"write it with numpy\.save"):
+            read_folder(folder)
+
+
+def test_a_file_that_was_cut_while_in_use_is_an_error_and_not_the_end_of_the_process(folder):
+    samples = read_folder(folder).x
+    os.truncate(folder / "x.npy", 200)
+    with pytest.raises(InvalidInputError, match="was changed while it is in use"):
+        samples[[500]]
