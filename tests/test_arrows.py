@@ -12,6 +12,7 @@ import securedfl
 SOURCE = Path(securedfl.__file__).parent
 BELOW = {"containers", "arrays", "errors", "parameters", "plugins", "states", "storage", "sureness", "svg"}
 ARROWS = {
+    "__main__": {"cli"},
     "designs": set(),
     "protocols": {"designs"},
     "privacy": {"designs", "protocols"},

@@ -63,7 +63,8 @@ def site(tmp_path, monkeypatch):
 def test_an_app_is_made_and_scored(site):
     assert site("well") == (
         True,
-        "my_opened:make: 3 training samples, 3 parameters to average, 0 of 3 test samples right before training",
+        "my_opened:make: 3 training samples, 3 parameters to average, 0 of 3 test samples right before training; "
+        "its update was not tried",
     )
 
 

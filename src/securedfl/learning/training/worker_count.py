@@ -65,15 +65,15 @@ def _ray_team(
     *,
     gpu: bool,
 ) -> Team:
-    # late: most runs do without
-    from securedfl.learning.training.cluster.ray_host import RayHost
-    from securedfl.learning.training.cluster.team import ShardTeam
-
     if not task.movable:
         raise ConfigError(
             'engine = "ray" needs an app that its workers can import: put the function into a module and give its '
             'name, module:function; or use engine = "local"'
         )
+    # late: most runs do without
+    from securedfl.learning.training.cluster.ray_host import RayHost
+    from securedfl.learning.training.cluster.team import ShardTeam
+
     offered = min(cores(), task.peers) if workers == "auto" else workers
     return ShardTeam(task, RayHost(address, cores=offered, gpu=gpu), workers, tell, rows, gpu=gpu)
 
