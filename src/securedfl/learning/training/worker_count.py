@@ -47,7 +47,6 @@ def make_team(
     tell
         Hears what the user should know, in one line.
     """
-    check_engine(engine)
     if engine == "ray":
         return _ray_team(task, workers, address, tell, rows, gpu=gpu)
     if workers == "auto":
@@ -70,6 +69,7 @@ def _ray_team(
             'engine = "ray" needs an app that its workers can import: put the function into a module and give its '
             'name, module:function; or use engine = "local"'
         )
+    check_engine("ray")
     # late: most runs do without
     from securedfl.learning.training.cluster.ray_host import RayHost
     from securedfl.learning.training.cluster.team import ShardTeam
