@@ -35,7 +35,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import members
@@ -46,6 +45,7 @@ from securedfl.federation.train import train
 from securedfl.learning.models.registry import build
 from securedfl.learning.training.known import KnownTask
 from securedfl.learning.training.trainer import one_thread
+from training import count_right, train_epoch
 
 HERE = Path(__file__).parent
 WORK = {"peers": 1000, "held_back": 0.1, "methods": "secured", "workers": 1}
@@ -144,28 +144,19 @@ def bare_loop(task: KnownTask, config: TrainConfig) -> tuple[float, float]:
         data = [[torch.from_numpy(a) for a in vars(task.data(k)).values()] for k in range(task.peers)]
         assert task.common is not None
         test_x, test_y = torch.from_numpy(task.common.x[:]), torch.from_numpy(task.common.y)
-        loss_of = nn.CrossEntropyLoss()
         for round in range(1, config.rounds + 1):
             who = members(config, round)
             total = {name: torch.zeros_like(value) for name, value in common.items()}
             for peer in who:
                 model.load_state_dict(common)
-                model.train()
                 optimizer = torch.optim.RMSprop(model.parameters(), lr=options.learning_rate)
                 x, y, _, _ = data[peer]
-                order = torch.randperm(len(x))
-                for start in range(0, len(x), options.batch_size):
-                    batch = order[start : start + options.batch_size]
-                    optimizer.zero_grad()
-                    loss_of(model(x[batch]), y[batch]).backward()
-                    optimizer.step()
+                train_epoch(model, optimizer, x, y, options.batch_size)
                 for name, value in model.state_dict().items():
                     total[name] += value
             common = {name: value / len(who) for name, value in total.items()}
             model.load_state_dict(common)
-            model.eval()
-            with torch.inference_mode():
-                right = int((model(test_x).argmax(dim=1) == test_y).sum())
+            right = count_right(model, test_x, test_y)
     return time.process_time() - used, right / len(test_y)
 
 

@@ -106,25 +106,37 @@ def bare_loop(task: Task, rounds: int) -> tuple[float, float]:
         models = [build(options.model, shape, classes) for _ in range(task.peers)]
         optimizers = [torch.optim.RMSprop(m.parameters(), lr=options.learning_rate) for m in models]
         data = [[torch.from_numpy(a) for a in vars(task.data(k)).values()] for k in range(task.peers)]
-        loss_of = nn.CrossEntropyLoss()
         share_mean(models)
         for _ in range(rounds):
             for model, optimizer, (x, y, _, _) in zip(models, optimizers, data, strict=True):
-                model.train()
-                order = torch.randperm(len(x))
-                for start in range(0, len(x), options.batch_size):
-                    batch = order[start : start + options.batch_size]
-                    optimizer.zero_grad()
-                    loss_of(model(x[batch]), y[batch]).backward()
-                    optimizer.step()
+                train_epoch(model, optimizer, x, y, options.batch_size)
             share_mean(models)
             right = count = 0
             for model, (_, _, x, y) in zip(models, data, strict=True):
-                model.eval()
-                with torch.inference_mode():
-                    right += int((model(x).argmax(dim=1) == y).sum())
+                right += count_right(model, x, y)
                 count += len(y)
     return time.perf_counter() - started, right / count
+
+
+def train_epoch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor, batch_size: int
+) -> None:
+    """Take a plain step for each batch, in an order drawn anew."""
+    model.train()
+    loss_of = nn.CrossEntropyLoss()
+    order = torch.randperm(len(x))
+    for start in range(0, len(x), batch_size):
+        batch = order[start : start + batch_size]
+        optimizer.zero_grad()
+        loss_of(model(x[batch]), y[batch]).backward()
+        optimizer.step()
+
+
+def count_right(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> int:
+    """Count the samples whose class the model finds."""
+    model.eval()
+    with torch.inference_mode():
+        return int((model(x).argmax(dim=1) == y).sum())
 
 
 def share_mean(models: list[nn.Module]) -> None:
