@@ -70,6 +70,19 @@ def test_the_default_folder_is_named_after_the_run(tmp_path, monkeypatch):
     assert folder.name.startswith("digits-12-")
 
 
+def test_two_runs_that_begin_in_one_second_have_two_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form: "20260102-030405")
+    for _ in range(3):
+        result = invoke("train", *TINY)
+        assert result.exit_code == 0, result.output
+    assert sorted(folder.name for folder in Path("runs").iterdir()) == [
+        "digits-9-20260102-030405",
+        "digits-9-20260102-030405-2",
+        "digits-9-20260102-030405-3",
+    ]
+
+
 def test_the_settings_of_a_run_start_another(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert invoke("train", *TINY, "--out", tmp_path / "first").exit_code == 0

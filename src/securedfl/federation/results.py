@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -117,5 +118,7 @@ def leave_results(
 
 
 def default_folder(config: TrainConfig) -> Path:
-    """Return runs/DATASET-PEERS-TIME."""
-    return Path("runs") / f"{config.subject.replace(':', '-')}-{config.peers}-{time.strftime('%Y%m%d-%H%M%S')}"
+    """Return runs/DATASET-PEERS-TIME, with a number behind it where another run began in the same second."""
+    name = f"{config.subject.replace(':', '-')}-{config.peers}-{time.strftime('%Y%m%d-%H%M%S')}"
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(path for path in (Path("runs") / name for name in names) if not path.exists())
