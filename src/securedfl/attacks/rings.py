@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from securedfl.attacks.solving import Held, Loot
-from securedfl.privacy.symbolic.algebra import Arithmetic, PrimeField, eliminate, reduce
+from securedfl.privacy.symbolic.algebra import Ring, eliminate, reduce
 from securedfl.privacy.symbolic.view import symbolic
 from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint
 from securedfl.protocols.masks import values
 from securedfl.protocols.steps import Array, PeerProtocol
 
 
-def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint, ring: Arithmetic) -> Loot:
+def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint, ring: Ring) -> Loot:
     """Recover every coordinate that the messages of an average determine.
 
     Parameters
@@ -35,7 +35,6 @@ def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint, ri
     coordinates = len(held.average)
     owners, steps = symbolic(protocol, n, coordinates, ring)
     owner = np.asarray(owners)
-    modulus = ring.prime if isinstance(ring, PrimeField) else 1 << 64
     known = np.zeros(len(owners), dtype=ring.dtype)
     known[0] = 1
     for member in held.coalition:
@@ -50,7 +49,7 @@ def solve_ring(held: Held, protocol: PeerProtocol, n: int, codec: FixedPoint, ri
             row = np.zeros(len(owners), dtype=ring.dtype)
             row[: len(form.row)] = form.row
             table.append(row)
-            right.append((int(value) - sum(map(int, ring.multiply(row, known)))) % modulus)
+            right.append((int(value) - sum(map(int, ring.multiply(row, known)))) % ring.modulus)
     mine = np.isin(owner, [-1, *held.coalition])
     params = np.arange(1, 1 + n * coordinates)
     masks = np.setdiff1d(np.flatnonzero(~mine), params)

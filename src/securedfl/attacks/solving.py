@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from securedfl.errors import PrivacyError
-from securedfl.privacy.symbolic.algebra import Vector
+from securedfl.privacy.symbolic.algebra import Coefficients
 from securedfl.privacy.symbolic.view import symbolic
-from securedfl.protocols.field import Native
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, PeerProtocol
@@ -150,23 +148,14 @@ def max_error(loot: Loot, vectors: Sequence[Array], peers: Iterable[int]) -> flo
     return max(errors, default=None)
 
 
-class Reals(Native):
+class Reals(Coefficients):
     """Coefficients in float64, as an attacker calculates."""
 
     dtype = np.float64
-    name = "float64"
 
-    def element(self, value: Fraction) -> Any:
+    def element(self, value: Fraction) -> float:
         """Return the nearest float."""
         return float(value)
-
-    def pivot(self, column: Vector) -> tuple[int, int, int] | None:
-        """Refuse: rank over floats is a matter of tolerance, which `solve` takes care of."""
-        raise NotImplementedError
-
-    def lead(self, row: Vector, width: int | None = None) -> tuple[int, Vector]:
-        """Refuse, as `pivot` does."""
-        raise NotImplementedError
 
 
 def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array, Array]:

@@ -24,7 +24,7 @@ from securedfl.designs.coalition_search import (
 )
 from securedfl.designs.coalitions import Extent, components, evaluate, extent, first_and_spread
 from securedfl.privacy.certificate import Certificate, Verdict
-from securedfl.privacy.symbolic.algebra import Arithmetic, PrimeField, TwoAdic
+from securedfl.privacy.symbolic.algebra import PrimeField, Ring, TwoAdic
 from securedfl.privacy.symbolic.forms import exactly
 from securedfl.privacy.symbolic.view import Knowledge, View, observe
 from securedfl.protocols.field import PRIMES
@@ -80,7 +80,7 @@ class Audit:
         return {name: value for name, value in public.items() if isinstance(value, plain)}
 
     @property
-    def ring(self) -> Arithmetic:
+    def ring(self) -> Ring:
         """The protocol's own arithmetic; without a choice of bits, that of 32."""
         if self.averaging.protocol.arithmetic == "ring":
             return TwoAdic()

@@ -17,7 +17,6 @@ import numpy as np
 
 from securedfl.designs.design import Design, Group, Partition
 from securedfl.errors import ConfigError
-from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, Options, Outbox, Settled, Steps, total
 
 Finish = Literal["exact", "literal"]
@@ -93,7 +92,7 @@ def paper(
     iterations: int = 2,
     finish: Finish = "exact",
     round: int = 0,
-    draw: Draw = secret_uniform,
+    draw: Draw,
 ) -> Steps:
     """Average by ADMM, talking only within the groups of a design (SecureAggregation of Algorithm 3).
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from securedfl.designs.design import Design
 from securedfl.protocols.admm import check_iterations, collect, relay
 from securedfl.protocols.field import once
-from securedfl.protocols.fixedpoint import FieldCodec, FieldPoint, codec_of
-from securedfl.protocols.randomness import secret_uniform
+from securedfl.protocols.fixedpoint import FieldPoint, Symbols, codec_of
 from securedfl.protocols.steps import Array, Draw, Options, Settled, Steps
 
 
@@ -24,9 +23,9 @@ def grouped(
     iterations: int = 2,
     bits: int | None = None,
     range: float | None = None,  # noqa: A002
-    codec: FieldCodec | None = None,
+    codec: Symbols | None = None,
     round: int = 0,
-    draw: Draw = secret_uniform,
+    draw: Draw,
 ) -> Steps:
     """Average by ADMM in a field, talking only within the groups of a design; exact up to one rounding per value.
 
@@ -39,7 +38,7 @@ def grouped(
     me, w, design, round, draw
         As for every protocol (`securedfl.protocols.steps`).
     """
-    code: FieldCodec = codec_of(codec, FieldPoint, bits=bits, range=range)
+    code = codec_of(FieldPoint, codec, bits, range)
     field, n = code.field(w), design.n
     like, w = w, code.encode(w, n)
     # u = lam / rho, the scaled dual variable

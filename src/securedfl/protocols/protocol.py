@@ -54,7 +54,7 @@ class Protocol:
     generator
         What a peer does: ``generator(me, w, design, *, round, draw, **options)`` (`securedfl.protocols.steps`).
     documented
-        Another generator with the same options, if they are named only there.
+        Another function with the same options, if they are named only there.
     masks
         Of what kind they are.
     arithmetic
@@ -90,7 +90,7 @@ class Protocol:
 
     name: str
     generator: Callable[..., Steps] = field(compare=False)
-    documented: Callable[..., Steps] | None = field(default=None, compare=False)
+    documented: Callable[..., Any] | None = field(default=None, compare=False)
     label: str = ""
     masks: Masks = "bounded"
     arithmetic: Arithmetic = "reals"
@@ -243,6 +243,7 @@ SHARES = Protocol(
     name="shares",
     label="SecureD-FL shares",
     generator=sharing.shares,
+    documented=sharing.begin,
     masks="perfect",
     arithmetic="ring",
     commit_step=1,
@@ -256,7 +257,6 @@ RESILIENT = replace(
     name="resilient",
     label="SecureD-FL resilient shares",
     generator=resilient,
-    documented=sharing.shares,
     commit_step=2,
 )
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from securedfl.privacy.symbolic.algebra import Arithmetic, Matrix
+from securedfl.privacy.symbolic.algebra import Matrix, Ring
 from securedfl.protocols.steps import Array
 
 MOST_ROWS = 14
 """Up to which number of connected rows all combinations are tried; beyond, single rows and pairs."""
 
 
-def computable_sums(bases: Iterable[tuple[Array, Matrix]], coordinates: int, ring: Arithmetic) -> list[tuple[int, ...]]:
+def computable_sums(bases: Iterable[tuple[Array, Matrix]], coordinates: int, ring: Ring) -> list[tuple[int, ...]]:
     """Return the smallest sets of peers whose sum, at some coordinate, is in the span of a reduced basis.
 
     In a reduced basis every row has a one where all the others have zeros. So a sum, which has only ones, is a sum of
@@ -55,7 +55,7 @@ def _connected(basis: Matrix) -> Iterator[Matrix]:
         yield basis[(basis[:, columns] != 0).any(axis=1)]
 
 
-def _combinations(rows: Matrix, ring: Arithmetic) -> Matrix:
+def _combinations(rows: Matrix, ring: Ring) -> Matrix:
     """Return the sums of all sets of rows but the empty one; of many rows, those of one and two."""
     if len(rows) > MOST_ROWS:
         first, second = np.triu_indices(len(rows), 1)

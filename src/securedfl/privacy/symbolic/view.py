@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import PeerLostError, PrivacyError
-from securedfl.privacy.symbolic.algebra import Arithmetic, Matrix, PrimeField, eliminate, reduce
+from securedfl.privacy.symbolic.algebra import Coefficients, Matrix, PrimeField, Ring, eliminate, reduce
 from securedfl.privacy.symbolic.forms import Form, exactly
 from securedfl.privacy.symbolic.sums import computable_sums
 from securedfl.protocols.steps import Array, Inbox, Outbox, PeerProtocol, Steps, in_one_part
@@ -54,7 +54,7 @@ class View:
         self,
         n: int,
         coordinates: int,
-        ring: Arithmetic,
+        ring: Ring,
         owners: Sequence[int],
         received: Sequence[Sequence[Sequence[Form]]],
     ) -> None:
@@ -107,7 +107,7 @@ class Block:
     def __init__(
         self,
         coordinates: int,
-        ring: Arithmetic,
+        ring: Ring,
         owners: Array,
         places: Array,
         rows: Sequence[Sequence[Matrix]],
@@ -143,7 +143,7 @@ class Block:
         return reduce(computable, self._ring)
 
 
-def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arithmetic | None = None) -> View:
+def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Ring | None = None) -> View:
     """Run the generators of n peers on symbols and return all that was received.
 
     Parameters
@@ -168,7 +168,7 @@ def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arith
 
 
 def symbolic(
-    protocol: PeerProtocol, n: int, coordinates: int, ring: Arithmetic
+    protocol: PeerProtocol, n: int, coordinates: int, ring: Coefficients
 ) -> tuple[list[int], list[list[dict[int, list[Form]]]]]:
     """Run a protocol on symbols.
 
@@ -235,7 +235,7 @@ def _forms(message: Any) -> list[Form]:
     return forms
 
 
-def _table(forms: Sequence[Form], symbols: int, ring: Arithmetic) -> Matrix:
+def _table(forms: Sequence[Form], symbols: int, ring: Ring) -> Matrix:
     table = np.zeros((len(forms), symbols), dtype=ring.dtype)
     for row, form in zip(table, forms, strict=True):
         row[: len(form.row)] = form.row

@@ -14,7 +14,6 @@ from typing import Any
 from securedfl.designs.design import Design, Group
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols.masks import mask, values
-from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.shares.layout import Interval, Layout, Reduction, union
 from securedfl.protocols.shares.shares import Decode, Encode, begin, reduce_and_gather
 from securedfl.protocols.shares.sums import Sums
@@ -24,18 +23,10 @@ Slot = tuple[int, int]
 """A share and the peer that owns a slice of it."""
 
 
-def resilient(
-    me: int,
-    w: Array,
-    design: Design,
-    *,
-    round: int = 0,
-    draw: Draw = secret_uniform,
-    **options: Any,
-) -> Steps:
+def resilient(me: int, w: Array, design: Design, *, round: int = 0, draw: Draw, **options: Any) -> Steps:
     """Share and back up; return the `Holding` from which the average can be finished, also after losses.
 
-    Parameters are those of `shares`.
+    Options are those of `begin`.
     """
     encode, layout, decode = begin(w, design, round, **options)
     if not layout.groups[me]:
