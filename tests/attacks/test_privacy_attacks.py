@@ -18,7 +18,7 @@ from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import PrivacyError
 from securedfl.privacy.symbolic.algebra import TwoAdic
-from securedfl.protocols import InsecureSeededDraw, Schedule, classic, grouped, paper, plain
+from securedfl.protocols import InsecureSeededDraw, Schedule, by_name, grouped, paper
 from securedfl.protocols.admm import factors
 from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, Symbols
 from securedfl.protocols.shares.shares import shares
@@ -60,10 +60,10 @@ def test_attack_and_audit_agree(n, s, iterations, rho, round, seed, data):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "dtype", "limit"), [(classic, "f4", 2e-5), (classic, "f8", 1e-12), (plain, "f4", 1e-6)]
+    ("protocol", "dtype", "limit"), [("classic", "f4", 2e-5), ("classic", "f8", 1e-12), ("plain", "f4", 1e-6)]
 )
 def test_one_peer_steals_everything(protocol, dtype, limit):
-    call = partial(protocol, design=AFFINE)
+    call = by_name(protocol).on(AFFINE)
     private = vectors(9, 10_000, dtype=dtype)
     loot = solve(record(call, private).held_by([0]), call, 9)
     assert loot.claimed == recovered(loot, private) == tuple(range(1, 9))
@@ -101,7 +101,7 @@ def two_messages(first, second, between, rho):
 def test_the_lemma_from_two_messages_in_a_row():
     """Lemma III.1: all-to-all, two iterations."""
     rho, private = 0.0625, vectors(9)
-    taken = record(partial(classic, design=AFFINE, rho=rho), private)
+    taken = record(by_name("classic").on(AFFINE, rho=rho), private)
     held = taken.held_by([0])
     first, second = (m.array for m in held.messages if m.sender == 5)
     z = consensus(held, AFFINE.everyone(9), rho=rho, at=0)
@@ -147,7 +147,7 @@ def test_ill_conditioning_is_reported():
 @pytest.mark.parametrize("n", [2, 3, 9])
 def test_the_expected_error_is_about_the_true_one(n, dtype):
     """Messages are rounded as large as they are, masks included; so is the average, which is made of them."""
-    call = partial(classic, design=Design.everyone(n), rho=1 / 16, iterations=2)
+    call = by_name("classic").on(Design.everyone(n), rho=1 / 16, iterations=2)
     private = vectors(n, 5000, dtype=dtype)
     loot = solve(record(call, private).held_by([0]), call, n)
     assert loot.claimed == tuple(range(1, n))

@@ -18,7 +18,7 @@ import numpy as np
 from securedfl.attacks.solving import record, recovered, solve
 from securedfl.designs import best
 from securedfl.errors import needing
-from securedfl.protocols import classic, paper
+from securedfl.protocols.protocol import CLASSIC, PAPER
 from securedfl.protocols.randomness import InsecureSeededDraw
 from securedfl.protocols.steps import Array
 
@@ -107,8 +107,8 @@ def _steal(vectors: Sequence[Array], true: Array, look: Callable[[Array], Array]
     n = len(vectors)
     design = best(n, 3, seed)
     found, counts = [], []
-    for protocol in (classic, paper):
-        average = partial(protocol, design=design)
+    for protocol in (CLASSIC, PAPER):
+        average = protocol.on(design)
         # seeded: a demonstration that looks the same every time
         taken = record(average, vectors, lambda peer: InsecureSeededDraw(seed, peer=peer))
         loot = solve(taken.held_by([0]), average, n)

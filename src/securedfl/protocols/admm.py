@@ -1,5 +1,6 @@
-"""Averaging by ADMM in floats, as published: within groups (Algorithm 3) and all-to-all (Algorithm 1).
+"""Averaging by ADMM in floats, as published: within groups (Algorithm 3).
 
+Algorithm 1 is the same with everybody in one group, the protocol "classic"; two iterations of it reveal all parameters.
 For repeating the paper. Float masks are of bounded width and leak (docs/guides/privacy.md);
 `securedfl.protocols.grouped` is the same algorithm behind perfect masks. The names are the paper's: w private
 parameters, x local variable, y message, z consensus, lam dual variable.
@@ -145,11 +146,6 @@ def paper(
         z = z - q * z_before
         z *= 1 / c
     return z
-
-
-def classic(me: int, w: Array, design: Design, **options: Any) -> Steps:
-    """Average by ADMM with everybody in one group (Algorithm 1). Two iterations reveal all parameters to everybody."""
-    return paper(me, w, Design.everyone(design.n), **options)
 
 
 def factors(rho: Any) -> tuple[Any, Any]:

@@ -223,8 +223,23 @@ def _round_up(value: Fraction) -> int:
 P = TypeVar("P", bound=FixedPoint)
 
 
-def codec_of(kind: type[P], codec: Symbols | None, bits: int | None, range: float | None) -> P | Symbols:  # noqa: A002
-    """Return the codec, or fixed point of a kind with these settings; giving both is a contradiction."""
+def codec_of(
+    kind: type[P],
+    /,
+    *,
+    bits: int | None = None,
+    range: float | None = None,  # noqa: A002
+    codec: Symbols | None = None,
+) -> P | Symbols:
+    """Return how values become elements: fixed point of a kind with bits and range, or another codec instead.
+
+    Parameters
+    ----------
+    bits, range
+        See `FixedPoint`.
+    codec
+        Another encoding; `Symbols` for audits.
+    """
     if codec is None:
         return kind(bits=bits, range=range)
     if bits is not None or range is not None:

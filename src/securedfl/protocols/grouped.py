@@ -8,37 +8,24 @@ uniformly random, whatever the parameters are (docs/mathematics/protocols.md). N
 
 from __future__ import annotations
 
+from typing import Any
+
 from securedfl.designs.design import Design
 from securedfl.protocols.admm import check_iterations, collect, relay
 from securedfl.protocols.field import once
-from securedfl.protocols.fixedpoint import FieldPoint, Symbols, codec_of
+from securedfl.protocols.fixedpoint import FieldPoint, codec_of
 from securedfl.protocols.steps import Array, Draw, Options, Settled, Steps
 
 
 def grouped(
-    me: int,
-    w: Array,
-    design: Design,
-    *,
-    iterations: int = 2,
-    bits: int | None = None,
-    range: float | None = None,  # noqa: A002
-    codec: Symbols | None = None,
-    round: int = 0,
-    draw: Draw,
+    me: int, w: Array, design: Design, *, iterations: int = 2, round: int = 0, draw: Draw, **encoding: Any
 ) -> Steps:
     """Average by ADMM in a field, talking only within the groups of a design; exact up to one rounding per value.
 
-    Parameters
-    ----------
-    iterations
-        Two give the exact average; more only reveal more.
-    bits, range, codec
-        How values become elements of the field: see `FixedPoint`. A codec, such as `Symbols`, replaces both.
-    me, w, design, round, draw
-        As for every protocol (`securedfl.protocols.steps`).
+    Two iterations give the exact average; more only reveal more. Values become elements of the field as `codec_of`
+    says.
     """
-    code = codec_of(FieldPoint, codec, bits, range)
+    code = codec_of(FieldPoint, **encoding)
     field, n = code.field(w), design.n
     like, w = w, code.encode(w, n)
     # u = lam / rho, the scaled dual variable

@@ -61,7 +61,7 @@ class Holding:
 
     def share(self, draw: Draw) -> Generator[Outbox, Mapping[int, Message], None]:
         """Send slices to their owners, and own slices to stand-ins."""
-        me, mine = self.me, self._split(draw)
+        me, mine = self.me, self._shares(draw)
         sums = Sums.zeros(self.layout.owned(me), mine[min(self.groups), me])
         received = yield {v: mine[i, v] for i, group in self.groups.items() for v in group if v != me}
         for i, group in self.groups.items():
@@ -82,7 +82,7 @@ class Holding:
         if sums is None:
             raise RuntimeError("nothing can be finished before it was shared")
         alive = [u for u in layout.order if u not in lost]
-        owned = {u: union([s for _, s in self._slots(u, lost)]) for u in alive}
+        owned = {u: union(self._slices(u, lost)) for u in alive}
         if lost:
             found = yield from self._hand_over(lost)
             sums = sums.within(owned[me])
@@ -101,36 +101,29 @@ class Holding:
                         "it may have been seen: do not average the same parameters again among fewer peers"
                     )
 
-    def _split(self, draw: Draw) -> dict[Slot, Message]:
-        """Turn x into shares: all but one random, a seed of its own for every slice, and the rest in the last one."""
-        x, remainder = self._encode(), min(self.groups)
+    def _shares(self, draw: Draw | None = None) -> dict[Slot, Message]:
+        """Turn x into shares: all but one random, a seed of its own for every slice, and the rest in the first one.
+
+        Without a draw they are the same as before.
+        """
+        x, remainder, rest = self._encode(), min(self.groups), {}
         for i, group in self.groups.items():
-            for v in group if i != remainder else ():
-                part = x[slice(*self.layout.slice_of(group, v))]
-                self._masks[i, v] = sent = mask(draw, part)
-                part -= values(sent)
-        return self._masks | self._rest(x)
-
-    def _rest(self, x: Array) -> dict[Slot, Message]:
-        """Return the slices of the one share that is not random."""
-        remainder = min(self.groups)
-        group = self.groups[remainder]
-        return {(remainder, v): x[slice(*self.layout.slice_of(group, v))] for v in group}
-
-    def _again(self) -> dict[Slot, Message]:
-        """Return the same shares as `_split` did."""
-        x = self._encode()
-        for (i, v), sent in self._masks.items():
-            part = x[slice(*self.layout.slice_of(self.groups[i], v))]
-            part -= values(sent, keep=False)
-        return self._masks | self._rest(x)
+            for v in group:
+                slot, part = (i, v), x[slice(*self.layout.slice_of(group, v))]
+                if i == remainder:
+                    rest[slot] = part
+                    continue
+                if draw is not None:
+                    self._masks[slot] = mask(draw, part)
+                part -= values(self._masks[slot], keep=draw is not None)
+        return self._masks | rest
 
     def _hand_over(self, lost: frozenset[int]) -> Generator[Outbox, Mapping[int, Message], list[tuple[Slot, Message]]]:
         """Send the slices of lost owners to their stand-ins, who are of the same group and hold the owners' copies.
 
         Returns what is contributed to the slices whose stand-in this peer is.
         """
-        me, mine = self.me, self._again()
+        me, mine = self.me, self._shares()
         outbox, found, expected = dict[int, Message](), list[tuple[Slot, Message]](), dict[int, Slot]()
         for i, group in self.groups.items():
             for owner in lost.intersection(group):
@@ -143,12 +136,12 @@ class Holding:
         received = yield outbox
         return found + [(slot, received[u]) for u, slot in expected.items()]
 
-    def _slots(self, u: int, lost: frozenset[int]) -> list[tuple[Slot, Interval]]:
+    def _slices(self, u: int, lost: frozenset[int]) -> list[Interval]:
         """Return the slices that a peer holds for its groups: its own, and those of the lost whose stand-in it is."""
         return [
-            ((i, owner), self.layout.slice_of(group, owner))
-            for i, group in self.layout.groups[u].items()
-            for owner in dict.fromkeys((u, _before(group, u)))
+            self.layout.slice_of(group, owner)
+            for group in self.layout.groups[u].values()
+            for owner in {u, _before(group, u)}
             if owner == u or owner in lost
         ]
 

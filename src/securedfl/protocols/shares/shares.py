@@ -16,7 +16,7 @@ from typing import Any
 from securedfl.designs.best import strength_for
 from securedfl.designs.design import Design
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.protocols.fixedpoint import FixedPoint, Symbols, codec_of
+from securedfl.protocols.fixedpoint import FixedPoint, codec_of
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.shares.layout import Layout, Reduction, layout_for
 from securedfl.protocols.shares.sums import Sums
@@ -75,12 +75,11 @@ def begin(
     w: Array,
     design: Design,
     round: int,
+    /,
     *,
     strength: int | None = None,
     collusion: int | None = None,
-    bits: int | None = None,
-    range: float | None = None,  # noqa: A002
-    codec: Symbols | None = None,
+    **encoding: Any,
 ) -> tuple[Encode, Layout, Decode]:
     """Return how to encode the parameters, who owns what in this round, and how a segment's total becomes its mean.
 
@@ -92,14 +91,10 @@ def begin(
     collusion
         Instead of the strength: how many colluders must learn nothing but the total. The smallest strength that
         provides it is used; by default 1 colluder.
-    bits, range
-        See `FixedPoint`.
-    codec
-        Another encoding; `Symbols` for audits.
-    w, design, round
-        As for every protocol (`securedfl.protocols.steps`).
+    **encoding
+        See `codec_of`.
     """
-    code, n = codec_of(FixedPoint, codec, bits, range), design.n
+    code, n = codec_of(FixedPoint, **encoding), design.n
     turns = design.turns(round, check_strength(design, strength, collusion))
     return partial(code.encode, w, n), layout_for(design, turns, len(w)), partial(code.decode, n=n, like=w[:0])
 
