@@ -180,7 +180,7 @@ class Design:
         """
         met_in = np.zeros((self.n, self.n), dtype=bool)
         for i, row in enumerate(self._labels):
-            first, second = _pairs(row)
+            first, second = pairs(row)
             again = np.flatnonzero(met_in[first, second])
             if again.size:
                 a, b = int(first[again[0]]), int(second[again[0]])
@@ -296,7 +296,7 @@ def _groups(row: npt.NDArray[Any]) -> Partition:
     return tuple(tuple(group.tolist()) for group in np.split(order, cuts))
 
 
-def _pairs(row: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def pairs(row: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Return all pairs a < b of peers with the same label."""
     order = np.argsort(row, kind="stable")
     ordered = row[order]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement, islice
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs.coalitions import components
+from securedfl.designs.design import pairs
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
 from securedfl.privacy.symbolic.sums import MOST_ROWS, computable_sums
@@ -98,29 +99,25 @@ class Ledger:
     def meetings(self) -> npt.NDArray[np.int64]:
         """How often each pair of peers saw each other's masked messages."""
         met = np.zeros((self.n, self.n), dtype=np.int64)
-        for attempt in self.attempts:
-            who = np.arange(self.n) if self.peers is None or attempt.members is None else np.array(attempt.members)
-            for row in self.audit.averaging.used(attempt.round):
-                met[np.ix_(who, who)] += row[:, None] == row
-        np.fill_diagonal(met, 0)
-        return met
+        met.flat[self._met[0]] = self._met[1]
+        return met + met.T
 
-    def _pairs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return how often pairs met, and how many pairs did so often, without a square of all peers."""
+    @cached_property
+    def _met(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The pairs that saw each other's messages, the smaller number times n plus the larger; and how often."""
         met = [np.empty(0, dtype=np.int64)]
         for attempt in self.attempts:
             who = np.arange(self.n) if self.peers is None or attempt.members is None else np.array(attempt.members)
             for row in self.audit.averaging.used(attempt.round):
-                # those of a group stand side by side; a pair is its first peer's number times n, plus the second's
-                order = np.argsort(row, kind="stable")
-                for apart in range(1, int(np.bincount(row).max())):
-                    first, second = order[:-apart], order[apart:]
-                    same = row[first] == row[second]
-                    a, b = who[first[same]], who[second[same]]
-                    met.append(np.minimum(a, b) * self.n + np.maximum(a, b))
-        times, pairs = np.unique(np.unique(np.concatenate(met), return_counts=True)[1], return_counts=True)
-        never = self.n * (self.n - 1) // 2 - int(pairs.sum())
-        return (np.append(0, times), np.append(never, pairs)) if never else (times, pairs)
+                first, second = (who[places] for places in pairs(row))
+                met.append(np.minimum(first, second) * self.n + np.maximum(first, second))
+        return np.unique(np.concatenate(met), return_counts=True)
+
+    def _pairs_by_meetings(self) -> dict[int, int]:
+        """Return how many pairs met how often."""
+        times, count = np.unique(self._met[1], return_counts=True)
+        never = self.n * (self.n - 1) // 2 - len(self._met[0])
+        return ({0: never} if never else {}) | dict(zip(times.tolist(), count.tolist(), strict=True))
 
     def exposed(self, coalition: Iterable[int]) -> tuple[int, ...]:
         """Return the peers of whom a coalition has computed the parameters of some round, retries added up."""
@@ -232,8 +229,8 @@ class Ledger:
         """
         members = tuple(coalition) if coalition is not None else (0,)
         row, widths = self.audit.averaging.protocol, self.audit.averaging.settled.widths
-        (times, pairs), (worst, smallest) = self._pairs(), self.worst_over_rounds(members)
-        most = int(times.max(initial=0))
+        pairs_by_meetings, (worst, smallest) = self._pairs_by_meetings(), self.worst_over_rounds(members)
+        most = max(pairs_by_meetings, default=0)
         repeated = sum(len(attempts) - 1 for attempts in self._by_content().values())
         return {
             "peers": self.n,
@@ -244,7 +241,7 @@ class Ledger:
             "retries_with_the_same_parameters": repeated,
             "irregular_averages": self._irregular(),
             "most_meetings_of_a_pair": most,
-            "pairs_by_meetings": {str(t): int(p) for t, p in zip(times, pairs, strict=True)},
+            "pairs_by_meetings": {str(times): count for times, count in pairs_by_meetings.items()},
             "coalition": list(members),
             "exposed_so_far": list(self.exposed(members)),
             "coalition_over_rounds": list(worst),
