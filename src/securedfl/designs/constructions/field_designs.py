@@ -75,12 +75,13 @@ def thrice_plus_one(q: int) -> Classes:
     running over half the squares. The sums and differences are all different if a is a nonsquare and
     (a + 1)(a - 1) is one too.
     """
-    numbers = field(q)
-    quarter = (q - 1) // 4
-    x = numbers.exponential(2 * np.arange(quarter))
-    minus = numbers.negative(x)
-    candidates = numbers.exponential(2 * np.arange((q - 1) // 2) + 1)
-    test = numbers.multiply(numbers.add(candidates, 1), numbers.add(candidates, numbers.negative(1)))
+    numbers, half = field(q), (q - 1) // 2
+    # half way through the powers of a primitive element is -1
+    minus_one = numbers.exponential(half)
+    x = numbers.exponential(2 * np.arange(half // 2))
+    minus = numbers.multiply(minus_one, x)
+    candidates = numbers.exponential(2 * np.arange(half) + 1)
+    test = numbers.multiply(numbers.add(candidates, 1), numbers.add(candidates, minus_one))
     a = candidates[(test != 0) & (numbers.log[test] % 2 == 1)][0]
     base = [np.array([[3 * q, 0, q, 2 * q]])]
     for copy in range(3):
