@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import combinations_with_replacement, islice
 from typing import Any
 
@@ -99,12 +99,12 @@ class Ledger:
     def meetings(self) -> npt.NDArray[np.int64]:
         """How often each pair of peers saw each other's masked messages."""
         met = np.zeros((self.n, self.n), dtype=np.int64)
-        met.flat[self._met[0]] = self._met[1]
+        who, times = self._met()
+        met.flat[who] = times
         return met + met.T
 
-    @cached_property
     def _met(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The pairs that saw each other's messages, the smaller number times n plus the larger; and how often."""
+        """Return the pairs that met, each as the smaller number times n plus the larger, and how often they did."""
         met = [np.empty(0, dtype=np.int64)]
         for attempt in self.attempts:
             who = np.arange(self.n) if self.peers is None or attempt.members is None else np.array(attempt.members)
@@ -113,11 +113,11 @@ class Ledger:
                 met.append(np.minimum(first, second) * self.n + np.maximum(first, second))
         return np.unique(np.concatenate(met), return_counts=True)
 
-    def _pairs_by_meetings(self) -> dict[int, int]:
-        """Return how many pairs met how often."""
-        times, count = np.unique(self._met[1], return_counts=True)
-        never = self.n * (self.n - 1) // 2 - len(self._met[0])
-        return ({0: never} if never else {}) | dict(zip(times.tolist(), count.tolist(), strict=True))
+    def _pairs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return how often pairs met, and how many pairs did so often, without a square of all peers."""
+        times, count = np.unique(self._met()[1], return_counts=True)
+        never = self.n * (self.n - 1) // 2 - int(count.sum())
+        return (np.append(0, times), np.append(never, count)) if never else (times, count)
 
     def exposed(self, coalition: Iterable[int]) -> tuple[int, ...]:
         """Return the peers of whom a coalition has computed the parameters of some round, retries added up."""
@@ -229,8 +229,8 @@ class Ledger:
         """
         members = tuple(coalition) if coalition is not None else (0,)
         row, widths = self.audit.averaging.protocol, self.audit.averaging.settled.widths
-        pairs_by_meetings, (worst, smallest) = self._pairs_by_meetings(), self.worst_over_rounds(members)
-        most = max(pairs_by_meetings, default=0)
+        (times, pairs), (worst, smallest) = self._pairs(), self.worst_over_rounds(members)
+        most = int(times.max(initial=0))
         repeated = sum(len(attempts) - 1 for attempts in self._by_content().values())
         return {
             "peers": self.n,
@@ -241,7 +241,7 @@ class Ledger:
             "retries_with_the_same_parameters": repeated,
             "irregular_averages": self._irregular(),
             "most_meetings_of_a_pair": most,
-            "pairs_by_meetings": {str(times): count for times, count in pairs_by_meetings.items()},
+            "pairs_by_meetings": {str(t): int(p) for t, p in zip(times, pairs, strict=True)},
             "coalition": list(members),
             "exposed_so_far": list(self.exposed(members)),
             "coalition_over_rounds": list(worst),

@@ -34,6 +34,12 @@ class Form:
         row[symbol] = 1
         return cls(row, ring)
 
+    def padded(self, symbols: int) -> Vector:
+        """Return the coefficients of so many symbols: they are numbered as they are drawn, so that rows grow."""
+        row = np.zeros(symbols, dtype=self.row.dtype)
+        row[: len(self.row)] = self.row
+        return row
+
     def __add__(self, other: Any) -> Any:
         added = self._form(other)
         return NotImplemented if added is None else Form(self.ring.add(*_padded(self.row, added.row)), self.ring)

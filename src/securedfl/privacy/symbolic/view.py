@@ -236,10 +236,7 @@ def _forms(message: Any) -> list[Form]:
 
 
 def _table(forms: Sequence[Form], symbols: int, ring: Ring) -> Matrix:
-    table = np.zeros((len(forms), symbols), dtype=ring.dtype)
-    for row, form in zip(table, forms, strict=True):
-        row[: len(form.row)] = form.row
-    return table
+    return np.array([form.padded(symbols) for form in forms], dtype=ring.dtype).reshape(-1, symbols)
 
 
 def _touching(table: Matrix, part: Array) -> Matrix:
