@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from securedfl.simulation.driver import Outcome, run
+from securedfl.simulation.attempts import Outcome
+from securedfl.simulation.driver import run
 from securedfl.simulation.faults import Crash, Delay, Drop
 from securedfl.simulation.transcript import Message
 
