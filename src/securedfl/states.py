@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from securedfl.arrays import is_tensor
 from securedfl.errors import ConfigError
 from securedfl.parameters import Array
 
@@ -36,7 +37,7 @@ def pack(state: Any) -> tuple[str, dict[str, Array]]:
             return [type(value).__name__, [node(item, f"{where}[{i}]") for i, item in enumerate(value)]]
         if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
             return ["array", keep(np.asarray(value))]
-        if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
+        if is_tensor(value):
             return ["tensor", *_tensor(value, keep)]
         raise ConfigError(f"{where} is a {type(value).__name__}, which a checkpoint cannot hold")
 

@@ -12,7 +12,7 @@ def audit(protocol, design, options=None, **more) -> Audit:
     return Audit(by_name(protocol).on(design, **(options or {})), **more)
 
 
-def own(name, call, n, *, kind="bounded", coordinates=None) -> Audit:
+def own(name, call, n, *, kind="bounded") -> Audit:
     """Return the audit of a protocol of the test's own, called as ``call(me, w, round=round, draw=draw)``."""
 
     def generator(me, w, design, *, round, draw):
@@ -20,4 +20,4 @@ def own(name, call, n, *, kind="bounded", coordinates=None) -> Audit:
 
     arithmetic = "ring" if kind == "perfect" else "reals"
     row = Protocol(name=name, generator=generator, masks=kind, arithmetic=arithmetic, in_groups=False)
-    return Audit(row.on(Design.everyone(n)), coordinates=coordinates)
+    return Audit(row.on(Design.everyone(n)))

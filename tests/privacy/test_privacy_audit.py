@@ -243,8 +243,8 @@ class TestAnyProtocol:
             yield {(me + 1) % 4: hidden}
             return w
 
-        assert own("slice", slice_leak, 4, coordinates=1).learns((1,)).exposed == ()
-        found = own("slice", slice_leak, 4, coordinates=5).learns((1,))
+        assert observe(slice_leak, 4, coordinates=1).knowledge((1,)).exposed == ()
+        found = observe(slice_leak, 4, coordinates=5).knowledge((1,))
         assert (found.exposed, found.dimension) == ((0,), 2)
 
     def test_differences_are_functions_but_not_sums(self):

@@ -31,11 +31,9 @@ from securedfl.protocols.field import PRIMES
 from securedfl.protocols.protocol import Averaging
 from securedfl.protocols.steps import Options, PeerProtocol
 
-LIMIT, EFFORT = 20_000, 900
-"""How many coalitions are examined on symbols: all up to the limit, else about as many as the effort."""
-
-WORK = 150
-"""Peers times rounds up to which every round is examined on symbols."""
+LIMIT, EFFORT, WORK = 20_000, 900, 150
+"""How many coalitions are examined on symbols: all up to the limit, else about as many as the effort; and in how many
+rounds: peers times rounds up to the work."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +44,12 @@ class Audit:
     ----------
     averaging
         What is audited: the very object that drivers run.
-    shortcut, coordinates
-        Whether connected components may stand for the code where they say all (tests prove them equal); and how many
-        parameters the audit runs on, by default enough to tell slices apart.
+    shortcut
+        Whether connected components may stand for the code where they say all (tests prove them equal).
     """
 
     averaging: Averaging
     shortcut: bool = True
-    coordinates: int | None = None
 
     @property
     def n(self) -> int:
@@ -67,9 +63,7 @@ class Audit:
 
     @property
     def places(self) -> int:
-        """How many parameters it runs on."""
-        if self.coordinates is not None:
-            return self.coordinates
+        """How many parameters it runs on: enough to tell slices apart."""
         return math.lcm(self.n, *self.averaging.design.sizes) if self.averaging.protocol.sliced else 1
 
     @cached_property
