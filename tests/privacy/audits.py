@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from securedfl.designs import Design
-from securedfl.privacy import Audit
+from securedfl.privacy import Audit, Certificate
+from securedfl.privacy.gate import refusal
 from securedfl.protocols import Protocol, by_name
 
 
 def audit(protocol, design, options=None, **more) -> Audit:
     """Return the audit of a known protocol."""
     return Audit(by_name(protocol).on(design, **(options or {})), **more)
+
+
+def enforce(averaging, *, collusion=1) -> Certificate:
+    """Return the certificate if it meets what the gate demands; else raise what the gate raises."""
+    certificate = Audit(averaging).certificate(collusion=collusion)
+    if not certificate.meets(collusion):
+        raise refusal(certificate, averaging)
+    return certificate
 
 
 def own(name, call, n, *, kind="bounded") -> Audit:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any
 
 from securedfl.designs import best, nearest
 from securedfl.designs.best import withstanding
 from securedfl.errors import PrivacyError
 from securedfl.privacy.audit import Audit
-from securedfl.privacy.certificate import Certificate, Verdict
+from securedfl.privacy.certificate import Certificate
 from securedfl.protocols.protocol import GROUPED, SHARES, Averaging
-
-DEFAULT_PROMISE: Verdict = "partial sums"
-"""By default nobody may be exposed; what else a coalition learns is in the certificate."""
 
 MOST_ITERATIONS = 5
 """Up to which numbers of iterations are tried for suggestions."""
@@ -23,34 +19,9 @@ MOST_GROUP_SIZE = 7
 """Up to which group sizes are tried for suggestions."""
 
 
-def enforce(
-    averaging: Averaging, *, collusion: int = 1, rounds: int = 1, promise: Verdict = DEFAULT_PROMISE
-) -> Certificate:
-    """Return the certificate if it promises enough; else raise `PrivacyError` with what would.
-
-    Parameters
-    ----------
-    averaging
-        What the federation wants to run.
-    collusion
-        How many peers may pool what they received.
-    rounds
-        Of the run.
-    promise
-        ``partial sums`` (no peer exposed) or ``only the total``.
-    """
-    certificate = Audit(averaging).certificate(collusion=collusion, rounds=rounds)
-    if certificate.meets(collusion, promise=promise):
-        return certificate
-    raise refusal(certificate, averaging, promise=promise)
-
-
-def refusal(certificate: Certificate, averaging: Averaging, *, promise: Verdict = DEFAULT_PROMISE) -> PrivacyError:
+def refusal(certificate: Certificate, averaging: Averaging) -> PrivacyError:
     """Return the error that says why settings are refused, and the nearest that would do."""
-    reason = certificate.sentence
-    if certificate.verdict == "partial sums" and promise == "only the total":
-        reason += f" The federation demands: {promise}."
-    found = list(suggestions(certificate, averaging, promise=promise))
+    found = list(suggestions(certificate, averaging))
     who = f"{certificate.collusion} of {averaging.n} peers"
     advice = (
         "These would do: " + "; ".join(found)
@@ -58,31 +29,32 @@ def refusal(certificate: Certificate, averaging: Averaging, *, promise: Verdict 
         else f"No other settings were found that withstand {who}; demand less collusion"
     )
     return PrivacyError(
-        f"{reason} {advice}. The setting allow_exposure starts all the same, and says so in log, summary and report."
+        f"{certificate.sentence} {advice}. The setting allow_exposure starts all the same, and says so in log, summary "
+        "and report."
     )
 
 
-def suggestions(certificate: Certificate, averaging: Averaging, *, promise: Verdict) -> Iterator[str]:
+def suggestions(certificate: Certificate, averaging: Averaging) -> Iterator[str]:
     """Yield settings that are close to the refused ones and withstand the same coalitions, nearest first."""
     collusion, rounds = certificate.collusion, certificate.rounds
     if collusion >= averaging.n - 1:
         return
-    for candidates in (_perfect_masks(averaging), _fewer_iterations(averaging)):
-        yield from islice(_meeting(candidates, collusion, rounds, promise), 1)
+    yield from _first_that_meets(_perfect_masks(averaging), collusion, rounds)
+    yield from _first_that_meets(_fewer_iterations(averaging), collusion, rounds)
     yield from _shares(averaging, collusion)
-    yield from islice(_meeting(_other_groups(averaging), collusion, rounds, promise), 1)
+    yield from _first_that_meets(_other_groups(averaging), collusion, rounds)
 
 
 Candidate = tuple[str, Averaging]
 """Other settings for the same peers: what to change, in words, and what would run then."""
 
 
-def _meeting(candidates: Iterable[Candidate], collusion: int, rounds: int, promise: Verdict) -> Iterator[str]:
-    """Yield the words of those that meet the promise."""
+def _first_that_meets(candidates: Iterable[Candidate], collusion: int, rounds: int) -> Iterator[str]:
+    """Yield the words of the first that withstands so many."""
     for words, other in candidates:
-        found = Audit(other).certificate(collusion=collusion, rounds=rounds, thorough=False)
-        if found.meets(collusion, promise=promise):
+        if Audit(other).certificate(collusion=collusion, rounds=rounds, thorough=False).meets(collusion):
             yield words
+            return
 
 
 def _perfect_masks(averaging: Averaging) -> Iterator[Candidate]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache, partial
 
 import numpy as np
 
 from securedfl.designs.constructions.arithmetic import add
-from securedfl.designs.constructions.construction import Classes, Construction, as_classes
+from securedfl.designs.constructions.construction import Classes, Construction, as_classes, develop
 from securedfl.designs.constructions.shipped import solutions
 
 
@@ -33,13 +34,13 @@ def starters() -> dict[tuple[int, int], Construction]:
     """
     found = {}
     for item in solutions("starters"):
-        s, m, moving = item["s"], item["m"], item["levels"] * item["m"]
-        n = moving + item["fixed"]
+        s, m, levels = item["s"], item["m"], item["levels"]
+        n = levels * m + item["fixed"]
         # The file has the members of all blocks in one list, to stay small.
         bases = np.array(item["base"]).reshape(-1, n // s, s)
         different = (np.diff(np.sort(bases % m, axis=2), axis=2) > 0).all()
-        upright = (item["levels"], item["fixed"]) == (s, 0) and bool(different)
-        build = partial(_turned, bases, m, moving, upright, item.get("order"))
+        upright = (levels, item["fixed"]) == (s, 0) and bool(different)
+        build = partial(_turned, bases, m, levels, upright, item.get("order"))
         found[n, s] = Construction(m * len(bases) + upright, _name(n, s), build)
     return found
 
@@ -54,7 +55,7 @@ def _name(n: int, s: int) -> str:
     return kinds.get((s, n % 6), "") + "starter found by search"
 
 
-def _turned(bases: Classes, m: int, moving: int, upright: bool, order: list[int] | None) -> Classes:
+def _turned(bases: Classes, m: int, levels: int, upright: bool, order: list[int] | None) -> Classes:
     """Add 1..m to all residues: each base partition becomes m partitions.
 
     ``order`` lists them differently: those of the Kirkman system of 15 are in an order in which every prefix of m
@@ -62,11 +63,9 @@ def _turned(bases: Classes, m: int, moving: int, upright: bool, order: list[int]
     partitions). If there are as many levels as members of a group and points of equal residue never meet
     (``upright``), they form the groups of one partition more.
     """
-    base, turn = bases[:, None], np.arange(m)[:, None, None]
-    moved = np.where(base >= moving, base, base // m * m + (base % m + turn) % m)
-    classes = as_classes(moved.reshape(-1, *bases.shape[1:]))
+    classes = np.concatenate([develop((m,), base, levels) for base in bases])
     if upright:
-        return as_classes(np.concatenate([classes, np.arange(moving).reshape(-1, m).T[None]]))
+        return np.concatenate([classes, as_classes(np.arange(levels * m).reshape(-1, m).T[None])])
     return classes[order] if order else classes
 
 
@@ -79,7 +78,7 @@ def rotational() -> dict[tuple[int, int], Construction]:
     """
     found = {}
     for item in solutions("rotational"):
-        s, n = item["s"], int(np.prod(item["group"])) + 1
+        s, n = item["s"], math.prod(item["group"]) + 1
         # The file has the members of all blocks in one list, to stay small.
         blocks = np.array(item["base"]).reshape(-1, s)
         build = partial(_rotated, tuple(item["group"]), np.array(item["subgroup"]), blocks)
@@ -95,13 +94,11 @@ def _rotated(group: tuple[int, ...], within: Classes, blocks: Classes) -> Classe
     blocks up to the subgroup. So the fixed point with the subgroup, and the translates of all blocks by the subgroup,
     are a partition; its own translates are the others, and all pairs meet.
     """
-    last, s = int(np.prod(group)), blocks.shape[1]
-    moved = add(group, blocks[None, :, :], within[:, None, None]).reshape(-1, s)
-    elements = np.arange(last)
+    elements = np.arange(math.prod(group))
     cosets = add(group, elements[:, None], within[None, :]).min(axis=1)
-    turns = elements[cosets == elements][:, None, None]
-    first = [add(group, within[None, None, :], turns), np.full((len(turns), 1, 1), last)]
-    return as_classes(np.concatenate([np.concatenate(first, axis=2), add(group, moved[None, :, :], turns)], axis=1))
+    moved = develop(group, blocks, elements=within).reshape(-1, blocks.shape[1])
+    base = np.concatenate([[[*within, len(elements)]], moved])
+    return develop(group, base, elements=elements[cosets == elements])
 
 
 ALL = tuple(range(8))

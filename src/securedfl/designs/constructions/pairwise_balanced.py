@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs.constructions import transversal
-from securedfl.designs.constructions.construction import Classes, as_classes, empty
+from securedfl.designs.constructions.construction import Classes, as_classes, develop, empty
 from securedfl.designs.constructions.field_designs import affine_geometry
 
 Blocks = Classes
@@ -90,16 +90,16 @@ def thirty_four() -> list[Blocks]:
     """
     x, y = np.divmod(np.arange(27), 3)
 
-    def translates(*base: tuple[int, int]) -> Blocks:
-        return as_classes(np.stack([(x + a) % 9 * 3 + (y + b) % 3 for a, b in base], axis=1))
+    def translates(*base: int) -> Blocks:
+        return develop((9, 3), np.array([base]))[:, 0]
 
     def joined(triples: Blocks, new: npt.NDArray[np.int64]) -> Blocks:
         return as_classes(np.concatenate([triples, new[:, None]], axis=1))
 
     blocks = [
-        translates((0, 0), (1, 0), (2, 1), (4, 0)),
-        joined(translates((0, 0), (1, 2), (4, 1)), 27 + y),
-        joined(translates((0, 0), (2, 0), (5, 1)), 30 + (x + 2 * y) % 3),
+        translates(0, 3, 7, 12),
+        joined(translates(0, 5, 13), 27 + y),
+        joined(translates(0, 6, 16), 30 + (x + 2 * y) % 3),
         joined(as_classes(np.arange(27).reshape(9, 3)), np.full(9, 33)),
     ]
     return [as_classes(np.concatenate(blocks)), as_classes(np.arange(27, 34)[None, :])]
