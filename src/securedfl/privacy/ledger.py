@@ -277,13 +277,12 @@ class Ledger:
 
     def _learned(self, attempts: list[Attempt], members: tuple[int, ...]) -> set[int]:
         """Stack what each attempt gives; masks are fresh, so nothing else can be combined."""
-        if self.peers is not None:
-            return self._learned_of_some(attempts, members)
-        if self.audit.averaging.protocol.masks == "perfect":
+        perfect = self.audit.averaging.protocol.masks == "perfect"
+        if perfect:
             # Until its commit an attempt gives nothing that its graph does not, and the same graph twice gives no more.
             attempts = list(dict.fromkeys(a for a in attempts if a.opened))
-            if self.audit.joined:
-                return _single(self._basis(attempts, members))
+        if self.peers is not None or (perfect and self.audit.joined):
+            return _single(self._basis(attempts, members))
         if len(attempts) == 1 and attempts[0].steps is None and attempts[0].members is None:
             return set(self.audit.learns(members, attempts[0].round).exposed)
         n, coordinates = self.audit.n, self.audit.places
@@ -300,15 +299,6 @@ class Ledger:
                 inside = np.isin(np.arange(n), attempt.members) & ~np.isin(np.arange(n), members)
                 rows.append(np.kron(inside, np.eye(coordinates)).astype(ring.dtype))
         return {place // coordinates for place in _single(reduce(np.vstack(rows), ring))}
-
-    def _learned_of_some(self, attempts: list[Attempt], coalition: tuple[int, ...]) -> set[int]:
-        """Return whom a coalition exposed in averages each of which was of members of its own."""
-        found: set[int] = set()
-        for attempt in attempts:
-            who = attempt.members or tuple(range(self.n))
-            inside = tuple(place for place, peer in enumerate(who) if peer in coalition)
-            found |= {who[place] for place in self.audit.learns(inside, attempt.round).exposed}
-        return found
 
 
 @lru_cache(maxsize=1024)

@@ -135,7 +135,8 @@ class Block:
     def functions(self, members: Sequence[int], steps: int, *, total: bool) -> Matrix:
         """Return a basis of the functions of the block's honest parameters that the members can compute."""
         known = np.isin(self._owners, members)
-        rows = np.vstack([self.basis(member, steps) for member in members])
+        nothing = np.zeros((0, self._width), dtype=self._ring.dtype)
+        rows = np.vstack([nothing, *(self.basis(member, steps) for member in members)])
         rows[:, known] = 0  # the coalition subtracts what it knows itself
         computable = eliminate(rows, self.masks, self._ring)
         if total:
