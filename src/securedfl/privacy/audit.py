@@ -111,15 +111,15 @@ class Audit:
 
         Rounds with the same partitions count once; if that is all of them, it is `distinct(rounds)`.
         """
-        distinct = self.distinct(rounds)
-        reach = self._extent(size, distinct, thorough=thorough)
-        found = {}
-        for round, limit, effort in reach.within(distinct):
-            labels = self.averaging.used(round) if self.averaging.settled.partitions else None
-            judge = self.evaluate(round)
-            found[round] = exposure(self.n, size, judge, limit=limit, effort=effort, labels=labels)
+        distinct, found, examined = self.distinct(rounds), dict[int, Exposure](), 0
+        for round, (limit, effort) in sorted(self._extent(size, distinct, thorough=thorough).items()):
+            if round < distinct:
+                labels = self.averaging.used(round) if self.averaging.settled.partitions else None
+                judge = self.evaluate(round)
+                found[round] = exposure(self.n, size, judge, limit=limit, effort=effort, labels=labels)
+                examined += bool(limit or effort)
         worst = max(found, key=lambda round: found[round].severity)
-        return worst_of(list(found.values())), worst, sum(round < distinct for round in reach.rounds)
+        return worst_of(list(found.values())), worst, examined
 
     def _extent(self, size: int, distinct: int, *, thorough: bool) -> Extent:
         """Return how far coalitions are examined; by components as far as whoever chose the design did."""
@@ -127,8 +127,8 @@ class Audit:
         if self.joined and used:
             return extent(self.averaging.design, used, size)
         if thorough:
-            return Extent(LIMIT, EFFORT, first_and_spread(distinct, max(1, WORK // self.n)))
-        return Extent(LIMIT // 20, EFFORT // 3, frozenset({0}))
+            return dict.fromkeys(first_and_spread(distinct, max(1, WORK // self.n)), (LIMIT, EFFORT))
+        return {0: (LIMIT // 20, EFFORT // 3)}
 
     def certificate(self, *, collusion: int = 1, rounds: int = 1, thorough: bool = True) -> Certificate:
         """Examine the coalitions of a size over the rounds of a run, and certify what was found.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -205,7 +206,7 @@ def _first(bad: Array) -> int:
 @lru_cache(maxsize=64)
 def _fraction_bits(range: float, half: int, bits: int, n: int) -> int:  # noqa: A002
     f = 2 * bits
-    while f >= 0 and n * _round_up(Fraction(range) * 2**f) > half:
+    while f >= 0 and n * math.ceil(Fraction(range) * 2**f) > half:
         f -= 1
     if f < 0:
         more = " or more bits" if bits < 64 else ""
@@ -214,10 +215,6 @@ def _fraction_bits(range: float, half: int, bits: int, n: int) -> int:  # noqa: 
             f"use a range of at most {half // n}{more}"
         )
     return f
-
-
-def _round_up(value: Fraction) -> int:
-    return -int(-value // 1)
 
 
 P = TypeVar("P", bound=FixedPoint)

@@ -55,28 +55,18 @@ def field(q: int) -> Field:
 
 
 def _powers(p: int, degree: int) -> Integers:
-    """Powers of a primitive element, found by trying: of a prime field, or of GF(p)[x] / (polynomial)."""
-    q = p**degree
-    if degree == 1:
-        for root in range(1, p):
-            powers = [1]
-            while (following := powers[-1] * root % p) != 1:
-                powers.append(following)
-            if len(powers) == q - 1:
-                return np.array(powers, dtype=np.int64)
-    # without a constant term x divides the polynomial and is never primitive
-    for tail in product(range(1, p), *[range(p)] * (degree - 1)):
+    """Powers of a primitive element, found by trying: x in GF(p)[x] / (polynomial)."""
+    # without a constant term x divides the polynomial and is never primitive; of degree one, x is a number: 1, 2, ...
+    tails = product(range(1, p), *[range(p)] * (degree - 1)) if degree > 1 else ((p - root,) for root in range(1, p))
+    for tail in tails:
         # x is primitive modulo x^degree + tail exactly if its powers visit every nonzero element.
-        element = [1] + [0] * (degree - 1)
+        one = element = [1] + [0] * (degree - 1)
         numbers: list[int] = []
-        while True:
+        while not numbers or element != one:
             numbers.append(sum(c * p**i for i, c in enumerate(element)))
             carry = element[-1]
-            shifted = [0, *element[:-1]]
-            element = [(c - carry * t) % p for c, t in zip(shifted, tail, strict=True)]
-            if len(numbers) == q - 1 or element == [1] + [0] * (degree - 1) or not any(element):
-                break
-        if len(set(numbers)) == q - 1:
+            element = [(c - carry * t) % p for c, t in zip([0, *element[:-1]], tail, strict=True)]
+        if len(numbers) == p**degree - 1:
             return np.array(numbers, dtype=np.int64)
     raise AssertionError("every finite field has a primitive element")
 

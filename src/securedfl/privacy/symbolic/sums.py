@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -30,8 +30,11 @@ def computable_sums(bases: Iterable[tuple[Array, Matrix]], coordinates: int, rin
     # coordinates are mostly treated alike
     alike = {(tuple(places // coordinates), basis.tobytes()): (places, basis) for places, basis in bases}
     for places, basis in alike.values():
-        for rows in _connected(basis):
-            combined = _combinations(rows, ring)
+        # a row belongs to the part of its columns, of which it ties all
+        part_of = connected([np.flatnonzero(row).tolist() for row in basis], basis.shape[1])
+        parts = part_of[(basis != 0).argmax(axis=1)]
+        for part in np.unique(parts):
+            combined = _combinations(basis[parts == part], ring)
             for sums in combined[(combined <= 1).all(axis=1)] != 0:
                 if len(set((places[sums] % coordinates).tolist())) == 1:
                     found.add(frozenset((places[sums] // coordinates).tolist()))
@@ -42,17 +45,20 @@ def computable_sums(bases: Iterable[tuple[Array, Matrix]], coordinates: int, rin
     return sorted(tuple(sorted(peers)) for peers in smallest)
 
 
-def _connected(basis: Matrix) -> Iterator[Matrix]:
-    """Yield the rows that share columns with each other, and with no others."""
-    left = list(range(len(basis)))
-    while left:
-        part, columns = [left.pop()], basis[:0].any(axis=0)
-        while part:
-            columns |= basis[part.pop()] != 0
-            touching = [row for row in left if (basis[row] != 0)[columns].any()]
-            part += touching
-            left = [row for row in left if row not in touching]
-        yield basis[(basis[:, columns] != 0).any(axis=1)]
+def connected(ties: Iterable[Sequence[int]], count: int) -> Array:
+    """Return for each of so many columns the first of those that it is tied to, directly or not: union-find."""
+    parent = list(range(count))
+
+    def find(column: int) -> int:
+        while parent[column] != column:
+            parent[column] = column = parent[parent[column]]
+        return column
+
+    for first, *rest in filter(None, ties):
+        for column in rest:
+            low, high = sorted((find(first), find(column)))
+            parent[high] = low
+    return np.array([find(column) for column in range(count)], dtype=np.intp)
 
 
 def _combinations(rows: Matrix, ring: Ring) -> Matrix:

@@ -17,7 +17,7 @@ import numpy as np
 from securedfl.errors import PeerLostError, PrivacyError
 from securedfl.privacy.symbolic.algebra import Coefficients, Matrix, PrimeField, Ring, eliminate, reduce
 from securedfl.privacy.symbolic.forms import Form, exactly
-from securedfl.privacy.symbolic.sums import computable_sums
+from securedfl.privacy.symbolic.sums import computable_sums, connected
 from securedfl.protocols.steps import Array, Inbox, Outbox, PeerProtocol, Steps, in_one_part
 
 
@@ -66,7 +66,7 @@ class View:
         rows = [[_table(forms, len(owners), ring)[:, columns] for forms in step] for step in received]
         masks = len(columns) - params
         places = np.concatenate([np.full(masks, -1), np.arange(params)])
-        parts = _connected(rows, coordinates, masks, n) if coordinates > 1 else [np.arange(len(columns))]
+        parts = _parts(rows, coordinates, masks, len(columns)) if coordinates > 1 else [np.arange(len(columns))]
         self._blocks = [Block(coordinates, ring, np.asarray(owners)[columns], places, rows, part) for part in parts]
 
     def functions(
@@ -246,20 +246,10 @@ def _touching(table: Matrix, part: Array) -> Matrix:
     return columns[columns.any(axis=1)]
 
 
-def _connected(rows: Sequence[Sequence[Matrix]], coordinates: int, masks: int, n: int) -> list[Array]:
-    """Return the columns that messages, or the total of a coordinate, connect: union-find over columns."""
-    parent = list(range(masks + n * coordinates))
-
-    def find(column: int) -> int:
-        while parent[column] != column:
-            parent[column] = column = parent[parent[column]]
-        return column
-
-    tied = [np.flatnonzero(row).tolist() for step in rows for table in step for row in table]
-    tied += [list(range(masks + k, len(parent), coordinates)) for k in range(coordinates)]
-    for first, *rest in filter(None, tied):
-        for column in rest:
-            parent[find(column)] = find(first)
-    roots = np.array([find(column) for column in range(len(parent))])
+def _parts(rows: Sequence[Sequence[Matrix]], coordinates: int, masks: int, columns: int) -> list[Array]:
+    """Return the columns that messages, or the total of a coordinate, connect."""
+    ties = [np.flatnonzero(row).tolist() for step in rows for table in step for row in table]
+    ties += [list(range(masks + k, columns, coordinates)) for k in range(coordinates)]
+    first = connected(ties, columns)
     # a mask that no parameter is tied to hides nothing, so its part can be left out
-    return [np.flatnonzero(roots == root) for root in np.unique(roots[masks:])]
+    return [np.flatnonzero(first == part) for part in np.unique(first[masks:])]
