@@ -23,7 +23,7 @@ from securedfl.designs.coalition_search import (
     worst_of,
 )
 from securedfl.designs.coalitions import Extent, components, evaluate, extent, first_and_spread
-from securedfl.privacy.certificate import Certificate, Verdict
+from securedfl.privacy.certificate import Certificate
 from securedfl.privacy.symbolic.algebra import PrimeField, Ring, TwoAdic
 from securedfl.privacy.symbolic.forms import exactly
 from securedfl.privacy.symbolic.view import Knowledge, View, observe
@@ -143,7 +143,7 @@ class Audit:
         found, worst_round, examined = self._exposure(collusion, rounds, thorough=thorough)
         learned = self.learns(found.worst, worst_round)
         design, widths = self.averaging.design, self.averaging.settled.widths
-        exposed = found.exposed_by_iteration
+        exposed, dimensions = found.exposed_by_iteration, found.dimension_by_iteration
         return Certificate(
             peers=self.n,
             protocol=self.averaging.protocol.name,
@@ -152,7 +152,7 @@ class Audit:
             gap=design.gap,
             group_size=design.group_size,
             collusion=collusion,
-            verdict=_verdict(found),
+            verdict="exposed" if exposed[-1] else "partial sums" if dimensions[-1] else "only the total",
             kind=self.averaging.protocol.masks,
             width=widths[0] if widths else None,
             narrowest=min(widths, default=None),
@@ -163,7 +163,7 @@ class Audit:
             partial_sums=learned.sums,
             dimension=learned.dimension,
             exposed_by_iteration=exposed,
-            dimension_by_iteration=found.dimension_by_iteration,
+            dimension_by_iteration=dimensions,
             safe_iterations=next((i for i, count in enumerate(exposed) if count), len(exposed)),
             paper_bound=2 * design.gap - 1,
             exhaustive=found.exhaustive and examined == self.distinct(rounds),
@@ -197,12 +197,6 @@ def exact_options(options: Options) -> dict[str, Any]:
         return value
 
     return {name: exact(value) for name, value in options.items()}
-
-
-def _verdict(found: Exposure) -> Verdict:
-    if found.exposed_by_iteration[-1]:
-        return "exposed"
-    return "partial sums" if found.dimension_by_iteration[-1] else "only the total"
 
 
 def _evaluate_view(view: View, iterations: int, coalitions: Coalitions) -> tuple[Levels, npt.NDArray[np.int64]]:

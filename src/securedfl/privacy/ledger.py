@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from securedfl.designs.coalitions import components
 from securedfl.designs.design import pairs
+from securedfl.privacy.absence import blocks
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
 from securedfl.privacy.symbolic.sums import MOST_ROWS, computable_sums
@@ -164,16 +165,8 @@ class Ledger:
 
     def _coalitions(self, size: int) -> Iterator[tuple[int, ...]]:
         """Yield coalitions of a size that differ in how many of them were in which averages."""
-        alike: dict[bytes, list[int]] = {}
-        opened = self._opened()
-        there = np.ones((self.n, len(opened)), dtype=bool)
-        for column, attempt in zip(there.T, opened, strict=True):
-            if attempt.members is not None:
-                column[:] = False
-                column[list(attempt.members)] = True
-        for peer, pattern in enumerate(there):
-            alike.setdefault(pattern.tobytes(), []).append(peer)
-        classes = sorted(alike.values(), key=len)
+        history = [frozenset(range(self.n) if a.members is None else a.members) for a in self._opened()]
+        classes = sorted((sorted(peers) for peers in blocks(history, self.n).values()), key=len)
         for chosen in islice(combinations_with_replacement(range(len(classes)), size), _MOST_COALITIONS):
             counts = Counter(chosen)
             if all(count <= len(classes[at]) for at, count in counts.items()):

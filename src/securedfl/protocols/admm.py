@@ -195,18 +195,17 @@ def collect(me: int, g: Group, pi: Partition, received: Mapping[int, Array]) -> 
 
 
 def settle(_design: Design, options: Options) -> Settled:
-    """Return what follows from the options of ADMM; two iterations reveal what connected components say, more more."""
+    """Return what follows from the options of ADMM in floats."""
     completed = dict(options)
     completed.setdefault("iterations", 2)
     completed.setdefault("rho", DEFAULT_RHO)
     schedule, iterations = check_options(**completed), completed["iterations"]
-    return Settled(
-        options=completed,
-        partitions=iterations,
-        parts=iterations,
-        joined=iterations == 2,
-        widths=interval_widths(schedule, iterations),
-    )
+    return settled(completed, iterations, interval_widths(schedule, iterations))
+
+
+def settled(options: Options, iterations: int, widths: tuple[float, ...] = ()) -> Settled:
+    """Return what follows from the iterations; two reveal what connected components say, more more."""
+    return Settled(options=options, partitions=iterations, parts=iterations, joined=iterations == 2, widths=widths)
 
 
 def interval_widths(schedule: Schedule, iterations: int) -> tuple[float, ...]:

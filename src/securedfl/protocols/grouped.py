@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from securedfl.designs.design import Design
-from securedfl.protocols.admm import check_iterations, collect, relay
+from securedfl.protocols.admm import check_iterations, collect, relay, settled
 from securedfl.protocols.field import once
 from securedfl.protocols.fixedpoint import FieldPoint, codec_of
 from securedfl.protocols.steps import Array, Draw, Options, Settled, Steps
@@ -62,13 +62,8 @@ def grouped(
 
 
 def settle(_design: Design, options: Options) -> Settled:
-    """Return what follows from the options; two iterations reveal what connected components say, more more."""
+    """Return what follows from the options of ADMM in a field."""
     iterations = options.get("iterations", 2)
     check_iterations(iterations, least=2)
     FieldPoint(bits=options.get("bits"), range=options.get("range"))
-    return Settled(
-        options={**options, "iterations": iterations},
-        partitions=iterations,
-        parts=iterations,
-        joined=iterations == 2,
-    )
+    return settled({**options, "iterations": iterations}, iterations)
