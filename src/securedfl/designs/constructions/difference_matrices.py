@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import random
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
-from securedfl.designs.constructions.construction import Classes, Construction, as_classes, develop
+from securedfl.designs.constructions.construction import Classes, as_classes, develop
 from securedfl.designs.constructions.shipped import solutions
 
 INFINITE = 3
@@ -88,26 +88,7 @@ def partial_transversal(k: int, v: int) -> Classes:
         columns, spent = _columns(k, v, source, left)
         left -= spent
         best = max(best, columns, key=len)
-    return _developed((v,), np.array(best))
-
-
-@lru_cache(maxsize=1)
-def partial_difference_matrices() -> dict[tuple[int, int], Construction]:
-    """Return the constructions from the columns of longer searches, which the package has, by (n, s)."""
-    found = {}
-    for item in solutions("partial_difference_matrices"):
-        rows, group = item["rows"], tuple(item["group"])
-        columns = as_classes(item["columns"]).reshape(-1, rows)
-        name = " x ".join(f"Z_{modulus}" for modulus in group)
-        method = f"partial difference matrix over {name} found by search"
-        build = partial(_developed, group, columns)
-        found[rows * math.prod(group), rows] = Construction(len(columns), method, build)
-    return found
-
-
-def _developed(group: tuple[int, ...], columns: Classes) -> Classes:
-    """Return the partitions of the columns, points numbered row by row."""
-    return as_classes(translated(group, columns) + math.prod(group) * np.arange(columns.shape[1]))
+    return as_classes(translated((v,), np.array(best)) + v * np.arange(k))
 
 
 def _columns(k: int, v: int, source: random.Random, steps: int) -> tuple[list[list[int]], int]:
