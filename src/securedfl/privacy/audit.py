@@ -143,7 +143,7 @@ class Audit:
         found, worst_round, examined = self._exposure(collusion, rounds, thorough=thorough)
         learned = self.learns(found.worst, worst_round)
         design, widths = self.averaging.design, self.averaging.settled.widths
-        exposed, dimensions = found.exposed_by_iteration, found.dimension_by_iteration
+        exposed = found.exposed_by_iteration
         return Certificate(
             peers=self.n,
             protocol=self.averaging.protocol.name,
@@ -152,7 +152,7 @@ class Audit:
             gap=design.gap,
             group_size=design.group_size,
             collusion=collusion,
-            verdict="exposed" if exposed[-1] else "partial sums" if dimensions[-1] else "only the total",
+            verdict="exposed" if exposed[-1] else "partial sums" if learned.dimension else "only the total",
             kind=self.averaging.protocol.masks,
             width=widths[0] if widths else None,
             narrowest=min(widths, default=None),
@@ -163,7 +163,7 @@ class Audit:
             partial_sums=learned.sums,
             dimension=learned.dimension,
             exposed_by_iteration=exposed,
-            dimension_by_iteration=dimensions,
+            dimension_by_iteration=found.dimension_by_iteration,
             safe_iterations=next((i for i, count in enumerate(exposed) if count), len(exposed)),
             paper_bound=2 * design.gap - 1,
             exhaustive=found.exhaustive and examined == self.distinct(rounds),

@@ -47,7 +47,7 @@ class View:
     """All messages of one average as rows of coefficients, and who owns which symbol.
 
     Columns are ordered masks first, then parameters peer by peer. Symbols that no message connects are treated
-    apart, because a protocol with element-wise arithmetic never mixes coordinates: `Block` is one such part.
+    apart, because a protocol with element-wise arithmetic never mixes coordinates: `Component` is one such part.
     """
 
     def __init__(
@@ -65,21 +65,21 @@ class View:
         columns = np.concatenate([np.arange(1 + params, len(owners)), np.arange(1, 1 + params)])
         rows = [[_table(forms, len(owners), ring)[:, columns] for forms in step] for step in received]
         masks = len(columns) - params
-        places = np.concatenate([np.full(masks, -1), np.arange(params)])
+        owner, places = np.asarray(owners)[columns], np.concatenate([np.full(masks, -1), np.arange(params)])
         parts = _parts(rows, coordinates, masks, len(columns)) if coordinates > 1 else [np.arange(len(columns))]
-        self._blocks = [Block(coordinates, ring, np.asarray(owners)[columns], places, rows, part) for part in parts]
+        self._components = [Component(coordinates, ring, owner, places, rows, part) for part in parts]
 
     def functions(
         self, coalition: Iterable[int], steps: int | None = None, *, total: bool = True
     ) -> list[tuple[Array, Matrix]]:
         """Return bases of the functions of honest parameters that a coalition can compute.
 
-        One basis per block, with the places (peer times coordinates plus coordinate) that its columns stand for.
+        One basis per component, with the places (peer times coordinates plus coordinate) that its columns stand for.
         ``total=False`` leaves out the total where the messages do not give it, as in an aborted average.
         """
         members = sorted(set(coalition))
         until = self.steps if steps is None else steps
-        return [(block.places, block.functions(members, until, total=total)) for block in self._blocks]
+        return [(part.places, part.functions(members, until, total=total)) for part in self._components]
 
     def knowledge(self, coalition: Iterable[int], steps: int | None = None, *, sums: bool = True) -> Knowledge:
         """Return what a coalition learns from the first steps, or from all, together with the total.
@@ -101,7 +101,7 @@ class View:
         )
 
 
-class Block:
+class Component:
     """Symbols that messages connect with each other but with no others."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Block:
         return self._bases[peer, steps]
 
     def functions(self, members: Sequence[int], steps: int, *, total: bool) -> Matrix:
-        """Return a basis of the functions of the block's honest parameters that the members can compute."""
+        """Return a basis of the functions of its honest parameters that the members can compute."""
         known = np.isin(self._owners, members)
         nothing = np.zeros((0, self._width), dtype=self._ring.dtype)
         rows = np.vstack([nothing, *(self.basis(member, steps) for member in members)])
