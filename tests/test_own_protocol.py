@@ -13,6 +13,7 @@ from securedfl.errors import ConfigError, PrivacyError
 from securedfl.protocols import Settled, by_name
 from securedfl.reporting.report import write_report
 from securedfl.simulation import Crash, run
+from tests.privacy.audits import enforce
 
 PEERS = 5
 
@@ -109,4 +110,4 @@ def test_what_follows_from_options_is_settled_once():
         securedfl.certify(PEERS, protocol=bounded, factor=0.0)
     assert securedfl.certify(PEERS, protocol=bounded, factor=8.0).width == 8.0
     with pytest.raises(PrivacyError, match=r"only 0\.01 wide"):
-        securedfl.privacy.enforce(bounded.on(securedfl.Design.everyone(PEERS), factor=0.01))
+        enforce(bounded.on(securedfl.Design.everyone(PEERS), factor=0.01))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from securedfl.arrays import is_tensor
 from securedfl.errors import ConfigError
 from securedfl.parameters import Array
 
@@ -36,8 +37,14 @@ def pack(state: Any) -> tuple[str, dict[str, Array]]:
             return [type(value).__name__, [node(item, f"{where}[{i}]") for i, item in enumerate(value)]]
         if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
             return ["array", keep(np.asarray(value))]
-        if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach"):
-            return ["tensor", *_tensor(value, keep)]
+        if is_tensor(value):
+            import torch
+
+            flat = value.detach().cpu()
+            if flat.dtype == torch.bfloat16:
+                # numpy has no bfloat16, so its bits travel as whole numbers
+                return ["tensor", keep(flat.contiguous().view(torch.int16).numpy()), "bfloat16"]
+            return ["tensor", keep(flat.numpy())]
         raise ConfigError(f"{where} is a {type(value).__name__}, which a checkpoint cannot hold")
 
     return json.dumps(node(state, "the state")), arrays
@@ -65,13 +72,3 @@ def unpack(text: str, arrays: Mapping[str, Array]) -> Any:
         raise ValueError(f"a {kind!r} in a state")
 
     return value(json.loads(text))
-
-
-def _tensor(tensor: Any, keep: Any) -> list[str]:
-    """Keep a tensor; numpy has no bfloat16, so its bits travel as whole numbers."""
-    import torch
-
-    flat = tensor.detach().cpu()
-    if flat.dtype == torch.bfloat16:
-        return [keep(flat.contiguous().view(torch.int16).numpy()), "bfloat16"]
-    return [keep(flat.numpy())]

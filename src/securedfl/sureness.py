@@ -171,9 +171,7 @@ def compare(pairs: Sequence[Pair]) -> Difference:
     apart = distinct == sum(len(pair.samples) for pair in pairs)
     gained = [pair.gained for pair in pairs]
     found = replace(
-        _summed(np.array([one.share for one in gained]), _noise(gained, random), random),
-        users=_users(gained),
-        predictions=_predictions(gained),
+        _summed(np.array([one.share for one in gained]), _noise(gained, random), gained, random),
         only_first=first,
         only_second=second,
         p=mcnemar(first, second) if apart else None,
@@ -188,8 +186,7 @@ def contrast(first: Sequence[ByUser], second: Sequence[ByUser]) -> Difference:
     differences = np.array([one.share - other.share for one, other in zip(first, second, strict=True)])
     every = [*first, *second]
     noise = _noise(every, random)
-    found = _summed(differences, noise[: len(first)] - noise[len(first) :], random)
-    return replace(found, users=_users(every), predictions=_predictions(every))
+    return _summed(differences, noise[: len(first)] - noise[len(first) :], every, random)
 
 
 def bonett_price(only_first: int, only_second: int, predictions: int, samples: int) -> tuple[float, float]:
@@ -211,14 +208,6 @@ def mcnemar(only_first: int, only_second: int) -> float:
     logs = [math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1) for k in range(fewer + 1)]
     tail = math.fsum(math.exp(log - n * math.log(2)) for log in logs)
     return min(1.0, 2 * tail)
-
-
-def _users(shares: Sequence[ByUser]) -> int:
-    return len(np.unique(np.concatenate([one.users for one in shares])))
-
-
-def _predictions(shares: Sequence[ByUser]) -> int:
-    return int(sum(one.count.sum() for one in shares))
 
 
 def _noise(shares: Sequence[ByUser], random: np.random.Generator) -> Floats:
@@ -251,7 +240,7 @@ def _kinds(table: Array) -> tuple[Array, Array]:
     return table[first], times
 
 
-def _summed(differences: Floats, noise: Floats, random: np.random.Generator) -> Difference:
+def _summed(differences: Floats, noise: Floats, shares: Sequence[ByUser], random: np.random.Generator) -> Difference:
     """Return the mean over seeds, with what the choice of users adds to it and what the choice of seeds does.
 
     The mean of few seeds has Student's distribution. What differs between seeds because their test samples do is in
@@ -263,4 +252,6 @@ def _summed(differences: Floats, noise: Floats, random: np.random.Generator) -> 
     if seeds > 1:
         drawn += differences.std(ddof=1) / math.sqrt(seeds) * random.standard_t(seeds - 1, size=REPLICATES)
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Difference(100 * mean, 100 * float(low), 100 * float(high), seeds=seeds, users=0, predictions=0)
+    users = len(np.unique(np.concatenate([one.users for one in shares])))
+    predictions = int(sum(one.count.sum() for one in shares))
+    return Difference(100 * mean, 100 * float(low), 100 * float(high), seeds, users, predictions)

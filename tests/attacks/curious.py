@@ -25,7 +25,7 @@ def codec_of(averaging):
 def overhear(averaging, vectors, seed=0):
     """Run one average and return, for each attacker and neighbour, what the neighbour's first message says."""
     taken = record(averaging, vectors, lambda peer: InsecureSeededDraw(seed, peer=peer, round=averaging.round))
-    return {attacker: readings(taken.held_by([attacker]), averaging, attacker) for attacker in range(len(vectors))}
+    return {attacker: readings(taken.overheard_by([attacker]), averaging, attacker) for attacker in range(len(vectors))}
 
 
 def readings(held, averaging, attacker):

@@ -18,7 +18,7 @@ from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import PrivacyError
 from securedfl.privacy.symbolic.algebra import TwoAdic
-from securedfl.protocols import InsecureSeededDraw, Schedule, classic, grouped, paper, plain
+from securedfl.protocols import InsecureSeededDraw, Schedule, by_name, grouped, paper
 from securedfl.protocols.admm import factors
 from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, Symbols
 from securedfl.protocols.shares.shares import shares
@@ -52,7 +52,7 @@ def test_attack_and_audit_agree(n, s, iterations, rho, round, seed, data):
     coalition = tuple(sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=1, max_size=min(3, n - 1)))))
     protocol = partial(paper, design=design, rho=rho, iterations=iterations, round=round)
     private = vectors(n, seed=seed)
-    loot = solve(record(protocol, private, seeded(seed)).held_by(coalition), protocol, n)
+    loot = solve(record(protocol, private, seeded(seed)).overheard_by(coalition), protocol, n)
     exposed = audit("paper", design, {"rho": rho, "iterations": iterations}, shortcut=False)
     expected = exposed.learns(coalition, round).exposed
     assert loot.claimed == expected
@@ -60,12 +60,12 @@ def test_attack_and_audit_agree(n, s, iterations, rho, round, seed, data):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "dtype", "limit"), [(classic, "f4", 2e-5), (classic, "f8", 1e-12), (plain, "f4", 1e-6)]
+    ("protocol", "dtype", "limit"), [("classic", "f4", 2e-5), ("classic", "f8", 1e-12), ("plain", "f4", 1e-6)]
 )
 def test_one_peer_steals_everything(protocol, dtype, limit):
-    call = partial(protocol, design=AFFINE)
+    call = by_name(protocol).on(AFFINE)
     private = vectors(9, 10_000, dtype=dtype)
-    loot = solve(record(call, private).held_by([0]), call, 9)
+    loot = solve(record(call, private).overheard_by([0]), call, 9)
     assert loot.claimed == recovered(loot, private) == tuple(range(1, 9))
     assert max_error(loot, private, loot.claimed) < limit
 
@@ -73,7 +73,7 @@ def test_one_peer_steals_everything(protocol, dtype, limit):
 def test_group_sums_give_everybody_away_at_iteration_six():
     call = partial(paper, design=AFFINE, iterations=6)
     private = vectors(9)
-    loot = solve(record(call, private).held_by([4]), call, 9)
+    loot = solve(record(call, private).overheard_by([4]), call, 9)
     assert recovered(loot, private) == tuple(peer for peer in range(9) if peer != 4)
 
 
@@ -81,7 +81,7 @@ def test_eighteen_of_thirty_six_pairs_recover_somebody():
     call = partial(paper, design=AFFINE)
     private = vectors(9)
     taken = record(call, private)
-    hits = [pair for pair in combinations(range(9), 2) if recovered(solve(taken.held_by(pair), call, 9), private)]
+    hits = [pair for pair in combinations(range(9), 2) if recovered(solve(taken.overheard_by(pair), call, 9), private)]
     assert len(hits) == 18
 
 
@@ -101,8 +101,8 @@ def two_messages(first, second, between, rho):
 def test_the_lemma_from_two_messages_in_a_row():
     """Lemma III.1: all-to-all, two iterations."""
     rho, private = 0.0625, vectors(9)
-    taken = record(partial(classic, design=AFFINE, rho=rho), private)
-    held = taken.held_by([0])
+    taken = record(by_name("classic").on(AFFINE, rho=rho), private)
+    held = taken.overheard_by([0])
     first, second = (m.array for m in held.messages if m.sender == 5)
     z = consensus(held, AFFINE.everyone(9), rho=rho, at=0)
     assert np.allclose(two_messages(first, second, [z], rho), private[5], atol=1e-12)
@@ -113,7 +113,7 @@ def test_meeting_twice_under_a_gap():
     rho, private = 1.0, vectors(9)
     victim = next(u for u in AFFINE.group(0, 0) if u != 0)
     taken = record(partial(paper, design=AFFINE, rho=rho, iterations=5), private)
-    held = taken.held_by([0])
+    held = taken.overheard_by([0])
     first, second = (m.array for m in held.messages if m.sender == victim and m.step % 2 == 0)
     # every peer knows each z: here from the sums of all groups, one message per group and iteration
     between = []
@@ -134,7 +134,7 @@ def test_ill_conditioning_is_reported():
     """With masks a million wide, rounding of float32 drowns what is determined; the attacker knows it."""
     call = partial(paper, design=AFFINE, rho=1e-6, iterations=6)
     private = vectors(9, 1000, dtype="f4")
-    loot = solve(record(call, private).held_by([0]), call, 9)
+    loot = solve(record(call, private).overheard_by([0]), call, 9)
     assert audit("paper", AFFINE, {"rho": 1e-6, "iterations": 6}).learns((0,)).exposed == loot.claimed
     assert recovered(loot, private) == ()
     assert loot.condition > 1e6
@@ -147,9 +147,9 @@ def test_ill_conditioning_is_reported():
 @pytest.mark.parametrize("n", [2, 3, 9])
 def test_the_expected_error_is_about_the_true_one(n, dtype):
     """Messages are rounded as large as they are, masks included; so is the average, which is made of them."""
-    call = partial(classic, design=Design.everyone(n), rho=1 / 16, iterations=2)
+    call = by_name("classic").on(Design.everyone(n), rho=1 / 16, iterations=2)
     private = vectors(n, 5000, dtype=dtype)
-    loot = solve(record(call, private).held_by([0]), call, n)
+    loot = solve(record(call, private).overheard_by([0]), call, n)
     assert loot.claimed == tuple(range(1, n))
     error = max_error(loot, private, loot.claimed)
     assert error < max(loot.expected_error.values()) < 10 * error
@@ -161,7 +161,7 @@ def test_shares_are_broken_in_the_ring_exactly_where_the_audit_says(dtype, stren
     coalition = tuple(sorted(data.draw(st.sets(st.integers(0, 8), min_size=1, max_size=4))))
     call = partial(shares, design=AFFINE, strength=strength)
     private = vectors(9, 9, dtype=dtype)
-    held = record(call, private).held_by(coalition)
+    held = record(call, private).overheard_by(coalition)
     loot = solve_ring(held, partial(call, codec=Symbols()), 9, FixedPoint(), TwoAdic())
     exposed = audit("shares", AFFINE, {"strength": strength}, shortcut=False).learns(coalition).exposed
     assert loot.claimed == exposed
@@ -175,7 +175,7 @@ def test_grouped_is_broken_in_the_field_exactly_where_the_audit_says(bits, itera
     coalition = tuple(sorted(data.draw(st.sets(st.integers(0, 8), min_size=1, max_size=3))))
     call = partial(grouped, design=AFFINE, iterations=iterations, bits=bits)
     private = vectors(9, 9, dtype=np.float64)
-    held = record(call, private).held_by(coalition)
+    held = record(call, private).overheard_by(coalition)
     audited = audit("grouped", AFFINE, {"iterations": iterations, "bits": bits}, shortcut=False)
     loot = solve_ring(held, partial(call, codec=Symbols(), bits=None), 9, FieldPoint(bits=bits), audited.ring)
     exposed = audited.learns(coalition).exposed
@@ -185,11 +185,11 @@ def test_grouped_is_broken_in_the_field_exactly_where_the_audit_says(bits, itera
 
 
 def test_attackers_get_nothing_of_the_others():
-    held = record(partial(paper, design=AFFINE), vectors(9)).held_by([2, 5])
+    held = record(partial(paper, design=AFFINE), vectors(9)).overheard_by([2, 5])
     assert {m.receiver for m in held.messages} == {2, 5}
     assert set(held.parameters) == set(held.draws) == {2, 5}
     with pytest.raises(PrivacyError):
-        record(partial(paper, design=AFFINE), vectors(9)).held_by([])
+        record(partial(paper, design=AFFINE), vectors(9)).overheard_by([])
 
 
 class TestNarrowing:
@@ -198,9 +198,9 @@ class TestNarrowing:
         private = vectors(9)
         for round in range(4):
             call = partial(paper, design=AFFINE, rho=0.5, round=round)
-            held = record(call, private).held_by([0])
+            held = record(call, private).overheard_by([0])
             for victim in range(1, 9):
-                found = interval(held, AFFINE, victim, rho=0.5, iterations=2, round=round)
+                found = interval(held, AFFINE, victim, rho=0.5, round=round)
                 met = [i for i in range(2) if victim in AFFINE.group(0, 2 * round + i)]
                 assert (found is None) == (not met)
                 if found is not None:

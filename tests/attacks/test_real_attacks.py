@@ -23,9 +23,9 @@ from securedfl.learning.models.registry import build
 from securedfl.learning.training.task import PeerData, TrainingOptions
 from securedfl.learning.training.trainer import LocalTrainer
 from securedfl.parameters import Schema, add_weights
-from securedfl.privacy import enforce
 from securedfl.protocols import InsecureSeededDraw, by_name
 from tests.attacks.curious import codec_of, matched_filter, on_grid, overhear, repeated, told_apart
+from tests.privacy.audits import enforce
 
 AFFINE = best(9, 3, 0)
 PERFECT = ["grouped", "shares"]
@@ -236,7 +236,8 @@ class TestMatchedFilter:
 
     @pytest.mark.parametrize("protocol", PERFECT)
     def test_the_gate_lets_perfect_masks_pass(self, protocol):
-        assert enforce(on(protocol), promise="only the total").kind == "perfect"
+        found = enforce(on(protocol))
+        assert (found.kind, found.verdict) == ("perfect", "only the total")
 
 
 class TestWeights:

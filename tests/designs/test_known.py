@@ -11,7 +11,6 @@ from securedfl.designs import Design, best, constructed, group_sizes, known, upp
 from securedfl.designs.algorithm2 import randomized
 from securedfl.designs.constructions.catalogue import construction
 from securedfl.designs.constructions.resolvable import resolvable
-from securedfl.designs.known import estimate
 from securedfl.designs.local_search import local_search
 from securedfl.errors import DesignError
 
@@ -35,7 +34,7 @@ def test_every_design_is_valid_and_has_the_promised_groups(n: int, s: int, seed:
     check_by_hand(design)
     assert design.n == n
     assert 1 <= design.gap <= design.bound
-    assert design.gap >= estimate(n, s) - 1
+    assert design.gap >= constructed(n, s).gap
     if len(group_sizes(n, s)) >= s:
         assert set(design.sizes) <= {s - 1, s}
         assert s in design.sizes
@@ -226,21 +225,6 @@ def test_other_seeds_give_other_designs_equally_good() -> None:
 def test_bad_input_names_the_nearest(arguments: tuple[int, ...], words: str) -> None:
     with pytest.raises(DesignError, match=words):
         best(*arguments)
-
-
-def test_an_impossible_wish_names_the_nearest_possible() -> None:
-    with pytest.raises(DesignError) as caught:
-        best(5, 3, partitions=2)
-    for words in (
-        "only 1 exists",
-        "1 partition of 5 peers",
-        "2 partitions of 5 peers in groups of 2",
-        "7 peers",
-    ):
-        assert words in str(caught.value)
-    with pytest.raises(DesignError, match="at least 1 partition"):
-        best(9, 3, partitions=0)
-    assert best(9, 3, partitions=3) == best(9, 3).first(3)
 
 
 @pytest.fixture

@@ -25,13 +25,14 @@ from securedfl.learning.training.team import InProcessTeam
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.ledger import Attempt, Ledger
 from securedfl.protocols import by_name
+from securedfl.protocols.field import PrimeWords
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.reporting.live.page import page
 from securedfl.reporting.live.snapshot import Content, snapshot
 from securedfl.reporting.report import write_report
 from securedfl.simulation import partial_sums
 from securedfl.simulation.driver import run
-from securedfl.simulation.partial_sums import DifferentAverageError, add_up, join, partial_sum
+from securedfl.simulation.partial_sums import DifferentAverageError, add_up, sum_of_codes
 from tests.federation.tiny_runs import StopAfter, numbers
 
 MANY = {
@@ -142,9 +143,10 @@ def test_codes_added_up_in_any_parts_give_the_bits_that_the_messages_give(protoc
     vectors = [random.uniform(-0.2, 0.2, 23).astype(kind) for _ in range(n)]
     added = add_up(averaging, vectors)
     assert added.tobytes() == run(averaging, vectors).average.tobytes()
-    cut = int(random.integers(1, n))
-    parts = partial_sum(averaging, vectors[cut:]), partial_sum(averaging, vectors[:cut])
-    assert averaging.codec.decode(join(averaging, *parts), n, vectors[0]).tobytes() == added.tobytes()
+    cut, codec = int(random.integers(1, n)), averaging.codec
+    parts = [sum_of_codes(codec, part, n) for part in (vectors[cut:], vectors[:cut])]
+    total = PrimeWords(bits).add(*parts) if protocol == "grouped" else parts[0] + parts[1]
+    assert codec.decode(total, n, vectors[0]).tobytes() == added.tobytes()
 
 
 def test_a_value_that_cannot_be_brought_is_told_with_its_peer():
@@ -185,14 +187,14 @@ def test_the_certificate_of_a_protocol_that_passes_all_messages_does_not_say_oth
 
 
 def test_a_run_stops_when_messages_and_sums_differ(tmp_path, monkeypatch):
-    right = partial_sums.partial_sum
+    right = partial_sums.sum_of_codes
 
-    def wrong(averaging, vectors):
-        total = right(averaging, vectors)
+    def wrong(codec, vectors, n):
+        total = right(codec, vectors, n)
         total[7] += total.dtype.type(1 << 20)
         return total
 
-    monkeypatch.setattr(partial_sums, "partial_sum", wrong)
+    monkeypatch.setattr(partial_sums, "sum_of_codes", wrong)
     with pytest.raises(DifferentAverageError, match=r"another average in round 0 .* at 1 of 650 parameters"):
         train(config_of(methods="secured", messages_every=5, out=str(tmp_path / "run")))
 

@@ -130,7 +130,7 @@ def repeatedly(me, w, design, *, finishes, strength=None, collusion=None, codec=
     return mean
 
 
-REPEATEDLY = replace(by_name("resilient"), name="repeatedly", generator=repeatedly, documented=None)
+REPEATEDLY = replace(by_name("resilient"), name="repeatedly", generator=repeatedly, passes_on=())
 
 
 @pytest.mark.parametrize("finishes", [[(), (4,), ()], [(0,), (8,), (4,)], [TWO[:1], TWO, ()]])

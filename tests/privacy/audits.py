@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from securedfl.designs import Design
-from securedfl.privacy import Audit
+from securedfl.privacy import Audit, Certificate
+from securedfl.privacy.gate import refusal
 from securedfl.protocols import Protocol, by_name
 
 
@@ -12,7 +13,15 @@ def audit(protocol, design, options=None, **more) -> Audit:
     return Audit(by_name(protocol).on(design, **(options or {})), **more)
 
 
-def own(name, call, n, *, kind="bounded", coordinates=None) -> Audit:
+def enforce(averaging, *, collusion=1) -> Certificate:
+    """Return the certificate if it meets what the gate demands; else raise what the gate raises."""
+    certificate = Audit(averaging).certificate(collusion=collusion)
+    if not certificate.meets(collusion):
+        raise refusal(certificate, averaging)
+    return certificate
+
+
+def own(name, call, n, *, kind="bounded") -> Audit:
     """Return the audit of a protocol of the test's own, called as ``call(me, w, round=round, draw=draw)``."""
 
     def generator(me, w, design, *, round, draw):
@@ -20,4 +29,4 @@ def own(name, call, n, *, kind="bounded", coordinates=None) -> Audit:
 
     arithmetic = "ring" if kind == "perfect" else "reals"
     row = Protocol(name=name, generator=generator, masks=kind, arithmetic=arithmetic, in_groups=False)
-    return Audit(row.on(Design.everyone(n)), coordinates=coordinates)
+    return Audit(row.on(Design.everyone(n)))

@@ -173,3 +173,11 @@ class TestLedger:
             Attempt(round=0)
         )
         assert len(ledger.smallest_sum((0,))) == 1
+
+    @pytest.mark.parametrize("iterations", [2, 3])
+    def test_who_was_not_drawn_knows_the_total_of_those_who_were(self, iterations):
+        """With three iterations the code is run on symbols, in which nobody of the coalition may take part."""
+        audited = audit("grouped", best_design(6, collusion=1), {"iterations": iterations})
+        ledger = Ledger(audited, peers=12).add(Attempt(round=0, members=(6, 7, 8, 9, 10, 11)))
+        assert ledger.exposed((0,)) == ()
+        assert ledger.smallest_sum((0,)) == (6, 7, 8, 9, 10, 11)

@@ -19,7 +19,7 @@ from securedfl.errors import PrivacyError
 from securedfl.privacy import observe
 from securedfl.privacy.audit import knowledge
 from securedfl.privacy.symbolic.algebra import TwoAdic
-from securedfl.protocols import Schedule, classic, paper, plain
+from securedfl.protocols import Schedule, by_name, paper
 from securedfl.protocols.fixedpoint import Symbols
 from securedfl.protocols.shares.layout import layout_for
 from securedfl.protocols.shares.resilient import resilient
@@ -243,8 +243,8 @@ class TestAnyProtocol:
             yield {(me + 1) % 4: hidden}
             return w
 
-        assert own("slice", slice_leak, 4, coordinates=1).learns((1,)).exposed == ()
-        found = own("slice", slice_leak, 4, coordinates=5).learns((1,))
+        assert observe(slice_leak, 4, coordinates=1).knowledge((1,)).exposed == ()
+        found = observe(slice_leak, 4, coordinates=5).knowledge((1,))
         assert (found.exposed, found.dimension) == ((0,), 2)
 
     def test_differences_are_functions_but_not_sums(self):
@@ -290,8 +290,8 @@ class TestAnyProtocol:
         assert audit("grouped", AFFINE, shortcut=False).learns(tuple(range(8))).exposed == (8,)
 
     def test_generators_are_used_as_they_are(self):
-        for protocol in (classic, paper, plain):
-            assert observe(partial(protocol, design=AFFINE), 9).steps >= 1
+        for protocol in ("classic", "paper", "plain"):
+            assert observe(by_name(protocol).on(AFFINE), 9).steps >= 1
         size = lcm(9, 3)
         sharing = partial(shares, design=AFFINE, strength=2, codec=Symbols())
         assert observe(sharing, 9, coordinates=size, ring=TwoAdic()).steps == 3

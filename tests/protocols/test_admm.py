@@ -16,7 +16,7 @@ from securedfl import Schedule, average
 from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
 from securedfl.errors import ConfigError
-from securedfl.protocols import DEFAULT_RHO, InsecureSeededDraw, classic, paper, plain
+from securedfl.protocols import DEFAULT_RHO, InsecureSeededDraw, by_name, paper
 from securedfl.simulation import run
 
 # (rho_0, decay, period) of the authors' experiments per number of iterations, and the MSE that they report
@@ -67,7 +67,7 @@ def test_any_finite_inputs_average_to_their_mean_on_any_design(data, design, dty
     assert np.abs(got - np.mean(vectors, axis=0, dtype=np.float64)).max() <= limit * scale
 
 
-@pytest.mark.parametrize("protocol", [paper, classic])
+@pytest.mark.parametrize("protocol", ["paper", "classic"])
 @pytest.mark.parametrize("rho", [Schedule(start=0.3), Schedule(start=3, decay=0.2, period=2)])
 @pytest.mark.parametrize("iterations", [1, 2, 5])
 def test_literal_mode_is_the_papers_pseudo_code(protocol, rho, iterations):
@@ -77,7 +77,7 @@ def test_literal_mode_is_the_papers_pseudo_code(protocol, rho, iterations):
     expected, duals = pseudo_code(w, lam, rho, iterations)[-1]
     design = best(9, 3, 0)
     got = run(
-        partial(protocol, design=design, rho=rho, iterations=iterations, finish="literal"),
+        by_name(protocol).on(design, rho=rho, iterations=iterations, finish="literal"),
         list(w),
         draws=seeded(),
     )
@@ -154,12 +154,12 @@ def test_authors_schedules_reproduce_the_order_of_magnitude_of_their_errors(iter
     assert abs(np.log10(mse / reported)) < (0.4 if iterations <= 3 else 1.4)
 
 
-@pytest.mark.parametrize("protocol", [paper, classic, plain])
+@pytest.mark.parametrize("protocol", ["paper", "classic", "plain"])
 @given(chunk=st.integers(1, 60), threads=st.integers(1, 3), dtype=st.sampled_from([np.float32, np.float64]))
 @settings(max_examples=15, deadline=None)
 def test_chunk_size_and_threads_never_change_the_result(protocol, chunk, threads, dtype):
     vectors = list(np.random.default_rng(5).normal(size=(10, 57)).astype(dtype))
-    bound = partial(protocol, design=best(10, 3, 0), round=3)
+    bound = by_name(protocol).on(best(10, 3, 0)).at(3)
     whole = run(bound, vectors, draws=seeded(), chunk=57, threads=1)
     cut = run(bound, vectors, draws=seeded(), chunk=chunk, threads=threads)
     assert whole.average.tobytes() == cut.average.tobytes()

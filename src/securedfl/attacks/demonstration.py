@@ -18,7 +18,7 @@ import numpy as np
 from securedfl.attacks.solving import record, recovered, solve
 from securedfl.designs import best
 from securedfl.errors import needing
-from securedfl.protocols import classic, paper
+from securedfl.protocols.protocol import CLASSIC, PAPER
 from securedfl.protocols.randomness import InsecureSeededDraw
 from securedfl.protocols.steps import Array
 
@@ -107,11 +107,11 @@ def _steal(vectors: Sequence[Array], true: Array, look: Callable[[Array], Array]
     n = len(vectors)
     design = best(n, 3, seed)
     found, counts = [], []
-    for protocol in (classic, paper):
-        average = partial(protocol, design=design)
+    for protocol in (CLASSIC, PAPER):
+        average = protocol.on(design)
         # seeded: a demonstration that looks the same every time
         taken = record(average, vectors, lambda peer: InsecureSeededDraw(seed, peer=peer))
-        loot = solve(taken.held_by([0]), average, n)
+        loot = solve(taken.overheard_by([0]), average, n)
         found.append(np.stack([look(loot.estimates[peer]) for peer in range(1, n)]))
         counts.append(len(recovered(loot, vectors)))
     return Theft(tuple(range(1, n)), true[1:], found[0], found[1], counts[0], counts[1])
@@ -127,10 +127,8 @@ def _image(common: Array, parameters: Array) -> Array:
 
 
 def _filter(parameters: Array) -> Array:
-    """Return the strongest filter of the first layer."""
-    filters = np.asarray(parameters)[: HIDDEN * PIXELS].reshape(HIDDEN, SIDE, SIDE)
-    strongest: Array = filters[0]
-    return strongest
+    """Return the first filter of the first layer."""
+    return np.asarray(parameters)[:PIXELS].reshape(SIDE, SIDE)
 
 
 def _digits() -> tuple[Array, Array]:
@@ -166,5 +164,5 @@ def _trained(start: Any, images: Array, labels: Array, *, steps: int) -> Array:
 
 
 def _flat(model: Any) -> Array:
-    parts = [parameter.detach().numpy().astype(np.float64).ravel() for parameter in model.parameters()]
-    return np.concatenate(parts)
+    parts = [parameter.detach().numpy().ravel() for parameter in model.parameters()]
+    return np.concatenate(parts).astype(np.float64)

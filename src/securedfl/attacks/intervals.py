@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from securedfl.attacks.solving import Held, record
+from securedfl.attacks.solving import Overheard, record
 from securedfl.designs import Design
 from securedfl.protocols.admm import factors, paper
+from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw
 
 
@@ -34,38 +36,38 @@ class Narrowing:
 
 
 def interval(
-    held: Held, design: Design, victim: int, *, rho: float, iterations: int, round: int
+    overheard: Overheard, design: Design, victim: int, *, rho: float, round: int
 ) -> tuple[Array, Array] | None:
-    """Return the bounds that the first message from the victim leaves for its parameters; None if there is none.
+    """Return the bounds that the first of two messages leaves for the victim's parameters; None if there is none.
 
     y^1 = c (w + lam/rho) and y^2 = c (w + y^1) + (q - c) z^1 with lam in [0, 1), where z^1 is public.
     """
     c, q = factors(rho)
-    turns = design.turns(round, iterations)
+    turns = design.turns(round, 2)
     for i, at in enumerate(turns):
-        if i > 1 or design.group(victim, at) != design.group(held.coalition[0], at):
+        if design.group(victim, at) != design.group(overheard.coalition[0], at):
             continue
         step = sum(1 + (len(design.partition(before)) > 1) for before in turns[:i])
-        y = next(m.array for m in held.messages if m.sender == victim and m.step == step).astype(np.float64)
+        y = next(m.array for m in overheard.messages if m.sender == victim and m.step == step).astype(np.float64)
         if i == 0:
             top = y / c
             return top - 1 / rho, top
-        z = consensus(held, design, rho=rho, at=turns[0])
+        z = consensus(overheard, design, rho=rho, at=turns[0])
         top = (y - (q - c) * z) / (c * (1 + c))
         return top - c / (1 + c) / rho, top
     return None
 
 
-def consensus(held: Held, design: Design, *, rho: float, at: int) -> Array:
+def consensus(overheard: Overheard, design: Design, *, rho: float, at: int) -> Array:
     """Return z^1 as a member of the coalition computes it: from its group's messages and the other groups' sums."""
-    me = held.coalition[0]
+    me = overheard.coalition[0]
     c, _ = factors(rho)
-    own = c * (held.parameters[me].astype(np.float64) + held.draws[me][0].astype(np.float64) / rho)
-    mates = [m.array for m in held.messages if m.receiver == me and m.step == 0]
+    own = c * (overheard.parameters[me].astype(np.float64) + overheard.draws[me][0].astype(np.float64) / rho)
+    mates = [m.array for m in overheard.messages if m.receiver == me and m.step == 0]
     z = (own + sum(array.astype(np.float64) for array in mates)) / design.n
     if len(design.partition(at)) > 1:
         senders = {}
-        for message in held.messages:
+        for message in overheard.messages:
             if message.receiver == me and message.step == 1:
                 senders[design.group(message.sender, at)] = message.array
         z = z + sum(array.astype(np.float64) for array in senders.values())
@@ -79,12 +81,11 @@ def narrow(
     rounds: int,
     rho: float,
     attacker: int = 0,
-    victim: int | None = None,
     rotate: bool = True,
     drift: float = 0.0,
-    draw: Callable[[int, int], Draw] | None = None,
+    draw: Callable[[int, int], Draw] = lambda _peer, _round: secret_uniform,
 ) -> Narrowing:
-    """Average over many rounds and intersect what one attacker learns about one victim.
+    """Average over many rounds and intersect what one attacker learns about a neighbour of the first partition.
 
     Parameters
     ----------
@@ -94,8 +95,8 @@ def narrow(
         As the federation has them; two iterations.
     rounds
         How many averages.
-    attacker, victim
-        By default the victim is the attacker's neighbour in the first partition.
+    attacker
+        Which peer attacks.
     rotate
         Whether partitions go on with the rounds, or are the same in every round.
     drift
@@ -103,32 +104,20 @@ def narrow(
     draw
         Gives the source of masks for a peer and a round.
     """
-    if victim is None:
-        victim = next(u for u in design.group(attacker, 0) if u != attacker)
-    low: Array | None = None
-    high: Array | None = None
+    victim = next(u for u in design.group(attacker, 0) if u != attacker)
+    low, high = np.array(-np.inf), np.array(np.inf)
     seen, messages, widths, errors = 0, [], [], []
     for r in range(rounds):
         vectors = parameters(r)
         used = r if rotate else 0
         protocol = partial(paper, design=design, rho=rho, iterations=2, round=used)
-        taken = record(protocol, vectors, None if draw is None else partial(_of_round, draw, r))
-        found = interval(taken.held_by([attacker]), design, victim, rho=rho, iterations=2, round=used)
-        if low is not None and high is not None:
-            low, high = low - drift, high + drift
+        taken = record(protocol, vectors, [draw(peer, r) for peer in range(design.n)].__getitem__)
+        found = interval(taken.overheard_by([attacker]), design, victim, rho=rho, round=used)
+        low, high = low - drift, high + drift
         if found is not None:
             seen += 1
-            low = found[0] if low is None else np.maximum(low, found[0])
-            high = found[1] if high is None else np.minimum(high, found[1])
+            low, high = np.maximum(low, found[0]), np.minimum(high, found[1])
         messages.append(seen)
-        if low is None or high is None:
-            widths.append(float("inf"))
-            errors.append(float("inf"))
-        else:
-            widths.append(float(np.maximum(high - low, 0).mean()))
-            errors.append(float(np.abs((high + low) / 2 - vectors[victim]).mean()))
+        widths.append(float(np.maximum(high - low, 0).mean()))
+        errors.append(float(np.abs((high + low) / 2 - vectors[victim]).mean()) if seen else math.inf)
     return Narrowing(tuple(messages), tuple(widths), tuple(errors))
-
-
-def _of_round(draw: Callable[[int, int], Draw], round: int, peer: int) -> Draw:
-    return draw(peer, round)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
 from securedfl.errors import PrivacyError
-from securedfl.privacy.symbolic.algebra import Vector
+from securedfl.privacy.symbolic.algebra import Coefficients
 from securedfl.privacy.symbolic.view import symbolic
-from securedfl.protocols.field import Native
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, PeerProtocol
@@ -27,7 +25,7 @@ RESIDUAL = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class Overheard:
     """What a coalition holds after an average."""
 
     coalition: tuple[int, ...]
@@ -45,13 +43,13 @@ class Recording:
     vectors: tuple[Array, ...]
     draws: tuple[tuple[Array, ...], ...]
 
-    def held_by(self, coalition: Iterable[int]) -> Held:
+    def overheard_by(self, coalition: Iterable[int]) -> Overheard:
         """Return what the members of a coalition hold, and nothing of the others."""
         members = tuple(sorted(set(coalition)))
         transcript = self.outcome.transcript
         if transcript is None or not members:
             raise PrivacyError("an attack needs a recorded transcript and at least one member")
-        return Held(
+        return Overheard(
             coalition=members,
             messages=tuple(transcript.received_by(members)),
             parameters={member: self.vectors[member] for member in members},
@@ -103,20 +101,20 @@ class Loot:
     condition: float
 
 
-def solve(held: Held, protocol: PeerProtocol, n: int) -> Loot:
+def solve(overheard: Overheard, protocol: PeerProtocol, n: int) -> Loot:
     """Solve the whole linear system of everything that the coalition received, group sums included.
 
     The coefficients come from running the public protocol on symbols with float64 coefficients; that is what an
     attacker would do, and it is independent of the audit's exact arithmetic. For protocols over the real numbers that
     treat all coordinates alike.
     """
-    rows, right_sides, size = _system(held, protocol, n)
+    rows, right_sides, size = _system(overheard, protocol, n)
     left, singular, right = np.linalg.svd(rows, full_matrices=False)
     rank = int((singular > singular[0] * max(rows.shape) * np.finfo(np.float64).eps * 16).sum())
     left, singular, right = left[:, :rank], singular[:rank], right[:rank]
-    honest = [peer for peer in range(n) if peer not in held.coalition]
+    honest = [peer for peer in range(n) if peer not in overheard.coalition]
     masks = rows.shape[1] - len(honest)
-    precision = float(np.finfo(held.average.dtype).eps)
+    precision = float(np.finfo(overheard.average.dtype).eps)
     contradiction = np.abs(right_sides - left @ (left.T @ right_sides)).max(axis=1)
 
     estimates, claimed, errors = {}, [], {}
@@ -150,26 +148,17 @@ def max_error(loot: Loot, vectors: Sequence[Array], peers: Iterable[int]) -> flo
     return max(errors, default=None)
 
 
-class Reals(Native):
+class Reals(Coefficients):
     """Coefficients in float64, as an attacker calculates."""
 
     dtype = np.float64
-    name = "float64"
 
-    def element(self, value: Fraction) -> Any:
+    def element(self, value: Fraction) -> float:
         """Return the nearest float."""
         return float(value)
 
-    def pivot(self, column: Vector) -> tuple[int, int, int] | None:
-        """Refuse: rank over floats is a matter of tolerance, which `solve` takes care of."""
-        raise NotImplementedError
 
-    def lead(self, row: Vector, width: int | None = None) -> tuple[int, Vector]:
-        """Refuse, as `pivot` does."""
-        raise NotImplementedError
-
-
-def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array, Array]:
+def _system(overheard: Overheard, protocol: PeerProtocol, n: int) -> tuple[Array, Array, Array]:
     """Return the equations in the honest peers' masks and parameters (in this order), and their right-hand sides.
 
     The third is how large the numbers were of which each right-hand side was rounded: a message as it was sent, before
@@ -177,26 +166,23 @@ def _system(held: Held, protocol: PeerProtocol, n: int) -> tuple[Array, Array, A
     """
     owners, steps = symbolic(protocol, n, 1, Reals())
     owner = np.asarray(owners)
-    known: dict[int, Array] = {0: np.ones_like(held.average, dtype=np.float64)}
-    for member in held.coalition:
+    known: dict[int, Array] = {0: np.ones_like(overheard.average, dtype=np.float64)}
+    for member in overheard.coalition:
         symbols = np.flatnonzero(owner == member)
-        own = [held.parameters[member], *held.draws[member]]
+        own = [overheard.parameters[member], *overheard.draws[member]]
         if len(own) != len(symbols):
             raise PrivacyError("the recorded draws do not fit the protocol; this attack is for element-wise protocols")
         known |= dict(zip(symbols.tolist(), own, strict=True))
 
     rows, right_sides = [], []
-    for message in held.messages:
-        if message.sender in held.coalition:
+    for message in overheard.messages:
+        if message.sender in overheard.coalition:
             continue
-        forms = steps[message.step][message.receiver][message.sender]
-        row = np.zeros(len(owners))
-        row[: len(forms[0].row)] = forms[0].row
-        rows.append(row)
+        rows.append(steps[message.step][message.receiver][message.sender][0].padded(len(owners)))
         right_sides.append(np.asarray(message.array, dtype=np.float64))
     mean = np.zeros(len(owners))
     mean[1 : 1 + n] = 1 / n
-    table, right = np.array([*rows, mean]), np.array([*right_sides, held.average.astype(np.float64)])
+    table, right = np.array([*rows, mean]), np.array([*right_sides, overheard.average.astype(np.float64)])
     size = np.abs(right).max(axis=1)
     size[-1] = size.max()
     for symbol, value in known.items():

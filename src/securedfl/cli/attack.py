@@ -150,7 +150,7 @@ def _result(audited: Audit, members: tuple[int, ...], vectors: list[Array]) -> A
 def _attack(audit: Audit, members: tuple[int, ...], vectors: list[Array]) -> Loot:
     """Run the real protocol, take what the coalition holds, and solve."""
     attacked = audit.averaging
-    held = record(attacked, vectors).held_by(members)
+    held = record(attacked, vectors).overheard_by(members)
     if attacked.protocol.masks != "perfect":
         return solve(held, attacked, attacked.n)
     return solve_ring(held, audit.on_symbols(), attacked.n, attacked.codec or FixedPoint(), audit.ring)

@@ -4,18 +4,15 @@
 """
 
 from securedfl.designs.algorithm2 import randomized
-from securedfl.designs.best import Choice, best_design, choose, nearest, strength_for
+from securedfl.designs.best import best_design, choose, nearest, strength_for
 from securedfl.designs.coalitions import withstands
-from securedfl.designs.design import Design, Group, Partition
+from securedfl.designs.design import Design
 from securedfl.designs.known import best, constructed
 from securedfl.designs.local_search import local_search
 from securedfl.designs.sizes import group_sizes, upper_bound
 
 __all__ = [
-    "Choice",
     "Design",
-    "Group",
-    "Partition",
     "best",
     "best_design",
     "choose",

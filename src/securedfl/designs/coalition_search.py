@@ -18,6 +18,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from securedfl.designs.design import Group, groups
 from securedfl.errors import PrivacyError
 
 Labels = npt.NDArray[np.integer]
@@ -94,8 +95,10 @@ def exposure(
         worst = max(worst, found, key=lambda one: one[0])
         most.append((exposed.max(axis=0), dimension.max(axis=0)))
         learning = levels[:, -1].any(axis=1)
-        for member in coalitions[learning].T:
-            _raise_rows(about, member, levels[learning, -1])
+        coalitions, learned = coalitions[learning], levels[learning, -1]
+        for member in np.unique(coalitions):
+            of_member = learned[(coalitions == member).any(axis=1)]
+            about[member] = np.maximum(about[member], of_member.max(axis=0))
     by_iteration = np.max(most, axis=0)
     return Exposure(
         exhaustive=math.comb(n, size) <= limit,
@@ -106,13 +109,6 @@ def exposure(
         dimension_by_iteration=tuple(by_iteration[1].tolist()),
         levels=about,
     )
-
-
-def _raise_rows(table: Levels, at: npt.NDArray[np.int64], rows: Levels) -> None:
-    """Do what ``np.maximum.at(table, at, rows)`` does, several times as fast."""
-    for order in np.split(np.argsort(at, kind="stable"), np.flatnonzero(np.diff(np.sort(at))) + 1):
-        if order.size:
-            np.maximum(table[at[order[0]]], rows[order].max(axis=0), out=table[at[order[0]]])
 
 
 def worst_of(found: Sequence[Exposure]) -> Exposure:
@@ -218,16 +214,12 @@ def _grown(n: int, size: int, evaluate: Evaluate, effort: int, source: random.Ra
 
 def _aimed(n: int, size: int, labels: Labels, effort: int, source: random.Random) -> Coalitions:
     """Try to cut off groups, and those single peers that have no more groups than the coalition has members."""
-    rows = labels.tolist()
-    partitions: list[list[list[int]]] = [[[] for _ in range(max(row) + 1)] for row in rows]
-    for row, groups in zip(rows, partitions, strict=True):
-        for peer, group in enumerate(row):
-            groups[group].append(peer)
+    rows, partitions = labels.tolist(), [groups(row) for row in labels]
 
-    def groups_of(target: list[int]) -> list[list[int]]:
-        return [groups[row[peer]] for peer in target for row, groups in zip(rows, partitions, strict=True)]
+    def groups_of(target: Group) -> list[Group]:
+        return [partition[row[peer]] for peer in target for row, partition in zip(rows, partitions, strict=True)]
 
-    alone = [[peer] for peer in range(n) if sum(len(group) > 1 for group in groups_of([peer])) <= size]
+    alone = [(peer,) for peer in range(n) if sum(len(group) > 1 for group in groups_of((peer,))) <= size]
     targets = _shuffled(chain(alone, chain.from_iterable(partitions)), source)
     # larger coalitions and more partitions are more work for each target
     most = max(1, min(effort, _AIMED_WORK // (size * len(rows))))

@@ -9,8 +9,7 @@ peers stay connected: then only the total is learned.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -143,30 +142,9 @@ def evaluate(labels: Labels, iterations: int = 1) -> Evaluate:
     return judge
 
 
-@dataclass(frozen=True)
-class Extent:
-    """How far the coalitions of a size are examined.
-
-    Attributes
-    ----------
-    limit, effort
-        All coalitions if there are at most ``limit``, otherwise about ``effort`` of them, found by a search.
-    rounds
-        Those of all different rounds that are examined so.
-    glanced
-        Those that are examined by a `glance` at least.
-    """
-
-    limit: int
-    effort: int
-    rounds: frozenset[int]
-    glanced: frozenset[int] = frozenset()
-
-    def within(self, rounds: int) -> Iterator[tuple[int, int, int]]:
-        """Yield which of the first rounds are examined, with limit and effort."""
-        for round in sorted(self.rounds | self.glanced):
-            if round < rounds:
-                yield (round, self.limit, self.effort) if round in self.rounds else (round, 0, 0)
+Extent = Mapping[int, tuple[int, int]]
+"""Which of the different rounds are examined, and how far, as `candidates` takes it: all coalitions up to a limit,
+otherwise about so many, found by a search. No limit and no effort is a `glance`."""
 
 
 @lru_cache(maxsize=64)
@@ -187,7 +165,7 @@ def extent(design: Design, strength: int, size: int) -> Extent:
         return first_and_spread(every, max(1, WORK // each))
 
     thorough = rounds(limit) if limit else rounds(effort, effort)
-    return Extent(limit, effort, rounds=thorough, glanced=rounds(GLANCE))
+    return dict.fromkeys(rounds(GLANCE), (0, 0)) | dict.fromkeys(thorough, (limit, effort))
 
 
 def first_and_spread(every: int, most: int) -> frozenset[int]:
@@ -223,14 +201,14 @@ def _found(design: Design, strength: int, collusion: int, level: int) -> bool:
         tried = candidates(design.n, collusion, judge, limit=limit, effort=effort, labels=labels)
         return any((judge(coalitions)[0] >= level).any() for coalitions in tried)
 
-    reach = extent(design, strength, collusion)
+    rounds = sorted(extent(design, strength, collusion).items())
     # A glance refutes nearly everything that can be refuted. Weak partitions come last in designs made of pieces.
-    if any(reached(round, 0, 0) for round in sorted(reach.glanced, reverse=True)):
+    if any(reached(round, 0, 0) for round, _ in reversed(rounds)):
         return True
-    return any(reached(round, reach.limit, reach.effort) for round in sorted(reach.rounds))
+    return any(reached(round, *how) for round, how in rounds if any(how))
 
 
 def exhaustive(design: Design, strength: int, collusion: int) -> bool:
     """Tell whether `withstands` tries every coalition in every round."""
-    reach = extent(design, strength, collusion)
-    return reach.limit > 0 and len(reach.rounds) == design.rotation(strength)
+    found = extent(design, strength, collusion)
+    return len(found) == design.rotation(strength) and all(limit > 0 for limit, _ in found.values())

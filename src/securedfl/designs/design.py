@@ -165,7 +165,7 @@ class Design:
     @property
     def partitions(self) -> tuple[Partition, ...]:
         """All partitions as tuples; for very large designs prefer `labels`."""
-        return tuple(_groups(row) for row in self._labels)
+        return tuple(groups(row) for row in self._labels)
 
     def first(self, count: int) -> Design:
         """Return the design of the first ``count`` partitions only."""
@@ -180,7 +180,7 @@ class Design:
         """
         met_in = np.zeros((self.n, self.n), dtype=bool)
         for i, row in enumerate(self._labels):
-            first, second = _pairs(row)
+            first, second = pairs(row)
             again = np.flatnonzero(met_in[first, second])
             if again.size:
                 a, b = int(first[again[0]]), int(second[again[0]])
@@ -213,7 +213,7 @@ class Design:
         }
         yield json.dumps(about)[:-1] + ', "partitions": ['
         for i, row in enumerate(self._labels):
-            yield ("," if i else "") + json.dumps(_groups(row))
+            yield ("," if i else "") + json.dumps(groups(row))
         yield "]}"
 
     @classmethod
@@ -262,7 +262,7 @@ class Design:
         index = iteration % self.gap
         if index not in self._cache:
             row = self._labels[index]
-            self._cache[index] = (_groups(row), tuple(row.tolist()))
+            self._cache[index] = (groups(row), tuple(row.tolist()))
         return self._cache[index]
 
 
@@ -290,13 +290,14 @@ def _canonical(labels: npt.NDArray[Any]) -> npt.NDArray[np.integer[Any]]:
     return result
 
 
-def _groups(row: npt.NDArray[Any]) -> Partition:
+def groups(row: npt.NDArray[Any]) -> Partition:
+    """Return the peers with the same label, in the order of labels."""
     order = np.argsort(row, kind="stable")
     cuts = np.flatnonzero(np.diff(row[order])) + 1
     return tuple(tuple(group.tolist()) for group in np.split(order, cuts))
 
 
-def _pairs(row: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+def pairs(row: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Return all pairs a < b of peers with the same label."""
     order = np.argsort(row, kind="stable")
     ordered = row[order]

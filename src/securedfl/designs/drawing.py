@@ -20,7 +20,6 @@ _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#
 _SCALE = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 _COLOURS_MOST = 250
 _CELL, _COLUMNS = 200, 3
-_TEXT = 'font-family="system-ui,sans-serif" fill="#777"'
 
 
 def design_svg(design: Design) -> str:
@@ -66,14 +65,12 @@ def _partition(design: Design, i: int) -> str:
     n, middle, radius = design.n, _CELL / 2, _CELL / 2 - 24
     spacing = 2 * math.pi * radius / n
     dot = max(2.5, min(12, spacing * 0.42))
-    places = []
-    for p in range(n):
-        angle = 2 * math.pi * p / n - math.pi / 2
-        places.append((middle + radius * math.cos(angle), middle + 24 + radius * math.sin(angle)))
-    parts = [f'<text x="{middle}" y="18" font-size="16" text-anchor="middle" {_TEXT}>partition {i}</text>']
-    parts.append(
-        f'<circle cx="{middle}" cy="{middle + 24}" r="{radius}" fill="none" stroke="#777" stroke-opacity=".3"/>'
-    )
+    angles = [2 * math.pi * p / n - math.pi / 2 for p in range(n)]
+    places = [(middle + radius * math.cos(a), middle + 24 + radius * math.sin(a)) for a in angles]
+    parts = [
+        _text(middle, 18, f"partition {i}"),
+        f'<circle cx="{middle}" cy="{middle + 24}" r="{radius}" fill="none" stroke="#777" stroke-opacity=".3"/>',
+    ]
     dots = []
     for number, group in enumerate(design.partition(i)):
         colour = _COLOURS[number % len(_COLOURS)]
@@ -84,22 +81,13 @@ def _partition(design: Design, i: int) -> str:
             dots.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{dot:.1f}" fill="{colour}"/>')
             if dot >= 8:
                 size = 13 if dot > 9 else 11
-                dots.append(
-                    f'<text x="{x:.1f}" y="{y + size * 0.36:.1f}" font-size="{size}" font-weight="600" '
-                    f'font-family="system-ui,sans-serif" text-anchor="middle" fill="#fff">{p}</text>'
-                )
+                dots.append(_text(x, y + size * 0.36, str(p), size=size, look='font-weight="600" fill="#fff"'))
             elif p % 5 == 0:
-                dots.append(_outer_number(p, x - middle, y - middle - 24, middle))
+                # outside of the circle
+                outer = (radius + 13) / radius
+                at = middle + (x - middle) * outer, middle + 28 + (y - middle - 24) * outer
+                dots.append(_text(*at, str(p), size=11))
     return "".join(parts + dots)
-
-
-def _outer_number(p: int, x: float, y: float, middle: float) -> str:
-    length = math.hypot(x, y)
-    outer = (length + 13) / length
-    return (
-        f'<text x="{middle + x * outer:.1f}" y="{middle + 28 + y * outer:.1f}" font-size="11" '
-        f'text-anchor="middle" {_TEXT}>{p}</text>'
-    )
 
 
 def _polygon(group: Group, places: list[tuple[float, float]], colour: str, *, light: bool) -> str:
@@ -127,18 +115,13 @@ def _matrix(design: Design) -> str:
     ]
     for peer in ticks(design.n, 12):
         at = (peer + 0.5) * side / design.n
-        parts.append(
-            f'<text x="{left + at:.1f}" y="{top - 8}" font-size="16" text-anchor="middle" {_TEXT}>{peer}</text>'
-        )
-        parts.append(
-            f'<text x="{left - 8}" y="{top + at + 6:.1f}" font-size="16" text-anchor="end" {_TEXT}>{peer}</text>'
-        )
+        parts += [_text(left + at, top - 8, str(peer)), _text(left - 8, top + at + 6, str(peer), anchor="end")]
     band, y = side / design.gap, top + side + 16
     for i in range(design.gap):
         colour = "#{:02x}{:02x}{:02x}".format(*_shade(i, design.gap))
         parts.append(f'<rect x="{left + i * band:.2f}" y="{y}" width="{band + 0.3:.2f}" height="16" fill="{colour}"/>')
-    for x, anchor, words in ((left, "start", "partition 0"), (left + side, "end", str(design.gap - 1))):
-        parts.append(f'<text x="{x}" y="{y + 36}" font-size="16" text-anchor="{anchor}" {_TEXT}>{words}</text>')
+    parts.append(_text(left, y + 36, "partition 0", anchor="start"))
+    parts.append(_text(left + side, y + 36, str(design.gap - 1), anchor="end"))
     return _wrap(left + side + 6, y + 46, parts, design)
 
 
@@ -148,6 +131,11 @@ def _shade(partition: int, gap: int) -> Colour:
     low = min(int(at), len(_SCALE) - 2)
     red, green, blue = (round(a + (b - a) * (at - low)) for a, b in zip(_SCALE[low], _SCALE[low + 1], strict=True))
     return red, green, blue
+
+
+def _text(x: float, y: float, words: str, *, size: int = 16, anchor: str = "middle", look: str = 'fill="#777"') -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"'
+    return f'<text {place} font-family="system-ui,sans-serif" {look}>{words}</text>'
 
 
 def _wrap(width: int, height: int, parts: list[str], design: Design) -> str:

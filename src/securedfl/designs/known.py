@@ -26,7 +26,7 @@ KEPT_FROM, KEPT_VERSION = 2000, 2
 is part of the file's name; raise it when a construction changes what it returns."""
 
 
-def best(n: int, s: int = 3, seed: int = 0, *, partitions: int | None = None) -> Design:
+def best(n: int, s: int = 3, seed: int = 0) -> Design:
     """Return the known design with the most partitions, verified.
 
     Groups have ``s`` peers, or ``s`` and ``s - 1`` where ``s`` does not divide ``n`` (see `group_sizes` for the
@@ -40,20 +40,11 @@ def best(n: int, s: int = 3, seed: int = 0, *, partitions: int | None = None) ->
     seed
         Relabels the peers: other seeds give other designs, equally good. A design is a function of ``(n, s,
         seed)``, the same on every machine.
-    partitions
-        Return just so many partitions; `DesignError` names the nearest possible if there are not enough.
     """
     check(n, s)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise DesignError(f"the seed must be a whole number, not {seed!r}")
-    if partitions is not None and partitions < 1:
-        raise DesignError(f"a design has at least 1 partition, not {partitions}")
-    design = _recalled(n, s, seed) if n >= KEPT_FROM else _relabelled(_searched(n, s), seed)
-    if partitions is None:
-        return design
-    if partitions > design.gap:
-        raise DesignError(_instead(n, s, partitions, design))
-    return design.first(partitions)
+    return _recalled(n, s, seed) if n >= KEPT_FROM else _relabelled(_searched(n, s), seed)
 
 
 def _recalled(n: int, s: int, seed: int) -> Design:
@@ -137,34 +128,3 @@ def _widest(n: int, s: int) -> int:
         if row_limit(v) >= s and v >= s:
             return v
     return 0
-
-
-def estimate(n: int, s: int) -> int:
-    """Return how many partitions constructions give, at least, without building anything."""
-    sizes = group_sizes(n, s)
-    if len(sizes) < max(sizes):
-        return 1
-    groups = -(-n // s)
-    missing = groups * s - n
-    return max(construction(groups * s, s).gap - (missing > 1), _widest(n, s) if missing else 0, 1)
-
-
-def _instead(n: int, s: int, wish: int, design: Design) -> str:
-    """Say what is possible instead of a wish for more partitions than there are."""
-    sizes = " and ".join(str(size) for size in reversed(design.sizes))
-    limit = (
-        ("exists" if design.gap == 1 else "exist")
-        if design.gap >= design.bound
-        else f"are known (no more than {design.bound} can exist)"
-    )
-    offers = [f"{design.gap} partition{'s' * (design.gap > 1)} of {n} peers in groups of {sizes}"]
-    smaller = next((size for size in range(s - 1, 1, -1) if estimate(n, size) >= wish), None)
-    if smaller:
-        offers.append(f"{wish} partitions of {n} peers in groups of {smaller}")
-    larger = next((m for m in range(n + 1, 4 * s * max(wish, s) + n) if estimate(m, s) >= wish), None)
-    if larger:
-        offers.append(f"{wish} partitions of {larger} peers in groups of {s}")
-    return (
-        f"{wish} partitions of {n} peers in groups of {s} are not possible: only {design.gap} {limit}; "
-        f"the nearest that work: {'; '.join(offers)}"
-    )

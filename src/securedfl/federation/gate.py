@@ -22,7 +22,7 @@ from securedfl.privacy.budget import words
 from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
-from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
+from securedfl.privacy.gate import refusal
 from securedfl.privacy.ledger import Attempt, Ledger, Tried
 from securedfl.privacy.run_certificate import RunCertificate, only, to_plain
 from securedfl.protocols.protocol import SHARES
@@ -71,7 +71,7 @@ def settle(config: TrainConfig) -> tuple[TrainConfig, Design]:
 
 
 def _withstands(config: TrainConfig, design: Design) -> bool:
-    return _certified(config, design, SECURED).meets(config.collusion, promise=DEFAULT_PROMISE)
+    return _certified(config, design, SECURED).meets(config.collusion)
 
 
 def pass_gate(
@@ -105,7 +105,7 @@ def pass_gate(
     for method in private(config):
         certificate = _certified(config, design, method)
         demand = config.collusion > 0
-        if demand and not certificate.meets(config.collusion, promise=DEFAULT_PROMISE):
+        if demand and not certificate.meets(config.collusion):
             if not (config.allow_exposure or find_method(method).as_published):
                 raise refusal(certificate, averaging_of(config, method, design))
             _log.warning("exposure is allowed: %s", certificate.sentence)

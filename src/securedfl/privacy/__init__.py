@@ -5,7 +5,6 @@ from __future__ import annotations
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import Certificate
 from securedfl.privacy.certify import certify
-from securedfl.privacy.gate import enforce
-from securedfl.privacy.symbolic.view import Knowledge, View, observe
+from securedfl.privacy.symbolic.view import observe
 
-__all__ = ["Audit", "Certificate", "Knowledge", "View", "certify", "enforce", "observe"]
+__all__ = ["Audit", "Certificate", "certify", "observe"]

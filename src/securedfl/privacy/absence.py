@@ -74,7 +74,7 @@ class Absence:
         if self.policy == "wait":
             return here if len(here) == n else frozenset()
         chosen: set[int] = set()
-        for pattern, peers in _blocks(history, n).items():
+        for pattern, peers in blocks(history, n).items():
             ready = sorted(here & peers)
             if not any(pattern):
                 # the total tells the sum of those who are new
@@ -95,8 +95,8 @@ class Absence:
         wanted = frozenset(members)
         if self.policy == "wait":
             return len(wanted) == n
-        before = {pattern: len(peers) for pattern, peers in _blocks(history, n).items()}
-        after = _blocks([*history, wanted], n)
+        before = {pattern: len(peers) for pattern, peers in blocks(history, n).items()}
+        after = blocks([*history, wanted], n)
         return all(
             len(peers) >= self.block or not any(pattern) or (any(pattern[:-1]) and len(peers) == before[pattern[:-1]])
             for pattern, peers in after.items()
@@ -170,7 +170,7 @@ class Drawn:
         )
 
 
-def _blocks(history: Sequence[Members], n: int) -> dict[tuple[bool, ...], frozenset[int]]:
+def blocks(history: Sequence[Members], n: int) -> dict[tuple[bool, ...], frozenset[int]]:
     """Return the peers by the averages that they were in."""
     found: defaultdict[tuple[bool, ...], set[int]] = defaultdict(set)
     for peer in range(n):

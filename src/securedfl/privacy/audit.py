@@ -23,19 +23,17 @@ from securedfl.designs.coalition_search import (
     worst_of,
 )
 from securedfl.designs.coalitions import Extent, components, evaluate, extent, first_and_spread
-from securedfl.privacy.certificate import Certificate, Verdict
-from securedfl.privacy.symbolic.algebra import Arithmetic, PrimeField, TwoAdic
+from securedfl.privacy.certificate import Certificate
+from securedfl.privacy.symbolic.algebra import PrimeField, Ring, TwoAdic
 from securedfl.privacy.symbolic.forms import exactly
 from securedfl.privacy.symbolic.view import Knowledge, View, observe
 from securedfl.protocols.field import PRIMES
 from securedfl.protocols.protocol import Averaging
 from securedfl.protocols.steps import Options, PeerProtocol
 
-LIMIT, EFFORT = 20_000, 900
-"""How many coalitions are examined on symbols: all up to the limit, else about as many as the effort."""
-
-WORK = 150
-"""Peers times rounds up to which every round is examined on symbols."""
+LIMIT, EFFORT, WORK = 20_000, 900, 150
+"""How many coalitions are examined on symbols: all up to the limit, else about as many as the effort; and in how many
+rounds: peers times rounds up to the work."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +44,12 @@ class Audit:
     ----------
     averaging
         What is audited: the very object that drivers run.
-    shortcut, coordinates
-        Whether connected components may stand for the code where they say all (tests prove them equal); and how many
-        parameters the audit runs on, by default enough to tell slices apart.
+    shortcut
+        Whether connected components may stand for the code where they say all (tests prove them equal).
     """
 
     averaging: Averaging
     shortcut: bool = True
-    coordinates: int | None = None
 
     @property
     def n(self) -> int:
@@ -67,9 +63,7 @@ class Audit:
 
     @property
     def places(self) -> int:
-        """How many parameters it runs on."""
-        if self.coordinates is not None:
-            return self.coordinates
+        """How many parameters it runs on: enough to tell slices apart."""
         return math.lcm(self.n, *self.averaging.design.sizes) if self.averaging.protocol.sliced else 1
 
     @cached_property
@@ -80,7 +74,7 @@ class Audit:
         return {name: value for name, value in public.items() if isinstance(value, plain)}
 
     @property
-    def ring(self) -> Arithmetic:
+    def ring(self) -> Ring:
         """The protocol's own arithmetic; without a choice of bits, that of 32."""
         if self.averaging.protocol.arithmetic == "ring":
             return TwoAdic()
@@ -117,15 +111,15 @@ class Audit:
 
         Rounds with the same partitions count once; if that is all of them, it is `distinct(rounds)`.
         """
-        distinct = self.distinct(rounds)
-        reach = self._extent(size, distinct, thorough=thorough)
-        found = {}
-        for round, limit, effort in reach.within(distinct):
-            labels = self.averaging.used(round) if self.averaging.settled.partitions else None
-            judge = self.evaluate(round)
-            found[round] = exposure(self.n, size, judge, limit=limit, effort=effort, labels=labels)
+        distinct, found, examined = self.distinct(rounds), dict[int, Exposure](), 0
+        for round, (limit, effort) in sorted(self._extent(size, distinct, thorough=thorough).items()):
+            if round < distinct:
+                labels = self.averaging.used(round) if self.averaging.settled.partitions else None
+                judge = self.evaluate(round)
+                found[round] = exposure(self.n, size, judge, limit=limit, effort=effort, labels=labels)
+                examined += bool(limit or effort)
         worst = max(found, key=lambda round: found[round].severity)
-        return worst_of(list(found.values())), worst, sum(round < distinct for round in reach.rounds)
+        return worst_of(list(found.values())), worst, examined
 
     def _extent(self, size: int, distinct: int, *, thorough: bool) -> Extent:
         """Return how far coalitions are examined; by components as far as whoever chose the design did."""
@@ -133,8 +127,8 @@ class Audit:
         if self.joined and used:
             return extent(self.averaging.design, used, size)
         if thorough:
-            return Extent(LIMIT, EFFORT, first_and_spread(distinct, max(1, WORK // self.n)))
-        return Extent(LIMIT // 20, EFFORT // 3, frozenset({0}))
+            return dict.fromkeys(first_and_spread(distinct, max(1, WORK // self.n)), (LIMIT, EFFORT))
+        return {0: (LIMIT // 20, EFFORT // 3)}
 
     def certificate(self, *, collusion: int = 1, rounds: int = 1, thorough: bool = True) -> Certificate:
         """Examine the coalitions of a size over the rounds of a run, and certify what was found.
@@ -158,7 +152,7 @@ class Audit:
             gap=design.gap,
             group_size=design.group_size,
             collusion=collusion,
-            verdict=_verdict(found),
+            verdict="exposed" if exposed[-1] else "partial sums" if learned.dimension else "only the total",
             kind=self.averaging.protocol.masks,
             width=widths[0] if widths else None,
             narrowest=min(widths, default=None),
@@ -203,12 +197,6 @@ def exact_options(options: Options) -> dict[str, Any]:
         return value
 
     return {name: exact(value) for name, value in options.items()}
-
-
-def _verdict(found: Exposure) -> Verdict:
-    if found.exposed_by_iteration[-1]:
-        return "exposed"
-    return "partial sums" if found.dimension_by_iteration[-1] else "only the total"
 
 
 def _evaluate_view(view: View, iterations: int, coalitions: Coalitions) -> tuple[Levels, npt.NDArray[np.int64]]:

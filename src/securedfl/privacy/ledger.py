@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs.coalitions import components
+from securedfl.designs.design import pairs
+from securedfl.privacy.absence import blocks
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
 from securedfl.privacy.symbolic.sums import MOST_ROWS, computable_sums
@@ -98,29 +100,25 @@ class Ledger:
     def meetings(self) -> npt.NDArray[np.int64]:
         """How often each pair of peers saw each other's masked messages."""
         met = np.zeros((self.n, self.n), dtype=np.int64)
-        for attempt in self.attempts:
-            who = np.arange(self.n) if self.peers is None or attempt.members is None else np.array(attempt.members)
-            for row in self.audit.averaging.used(attempt.round):
-                met[np.ix_(who, who)] += row[:, None] == row
-        np.fill_diagonal(met, 0)
-        return met
+        who, times = self._met()
+        met.flat[who] = times
+        return met + met.T
 
-    def _pairs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return how often pairs met, and how many pairs did so often, without a square of all peers."""
+    def _met(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the pairs that met, each as the smaller number times n plus the larger, and how often they did."""
         met = [np.empty(0, dtype=np.int64)]
         for attempt in self.attempts:
             who = np.arange(self.n) if self.peers is None or attempt.members is None else np.array(attempt.members)
             for row in self.audit.averaging.used(attempt.round):
-                # those of a group stand side by side; a pair is its first peer's number times n, plus the second's
-                order = np.argsort(row, kind="stable")
-                for apart in range(1, int(np.bincount(row).max())):
-                    first, second = order[:-apart], order[apart:]
-                    same = row[first] == row[second]
-                    a, b = who[first[same]], who[second[same]]
-                    met.append(np.minimum(a, b) * self.n + np.maximum(a, b))
-        times, pairs = np.unique(np.unique(np.concatenate(met), return_counts=True)[1], return_counts=True)
-        never = self.n * (self.n - 1) // 2 - int(pairs.sum())
-        return (np.append(0, times), np.append(never, pairs)) if never else (times, pairs)
+                first, second = (who[places] for places in pairs(row))
+                met.append(np.minimum(first, second) * self.n + np.maximum(first, second))
+        return np.unique(np.concatenate(met), return_counts=True)
+
+    def _pairs(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return how often pairs met, and how many pairs did so often, without a square of all peers."""
+        times, count = np.unique(self._met()[1], return_counts=True)
+        never = self.n * (self.n - 1) // 2 - int(count.sum())
+        return (np.append(0, times), np.append(never, count)) if never else (times, count)
 
     def exposed(self, coalition: Iterable[int]) -> tuple[int, ...]:
         """Return the peers of whom a coalition has computed the parameters of some round, retries added up."""
@@ -167,16 +165,8 @@ class Ledger:
 
     def _coalitions(self, size: int) -> Iterator[tuple[int, ...]]:
         """Yield coalitions of a size that differ in how many of them were in which averages."""
-        alike: dict[bytes, list[int]] = {}
-        opened = self._opened()
-        there = np.ones((self.n, len(opened)), dtype=bool)
-        for column, attempt in zip(there.T, opened, strict=True):
-            if attempt.members is not None:
-                column[:] = False
-                column[list(attempt.members)] = True
-        for peer, pattern in enumerate(there):
-            alike.setdefault(pattern.tobytes(), []).append(peer)
-        classes = sorted(alike.values(), key=len)
+        history = [frozenset(range(self.n) if a.members is None else a.members) for a in self._opened()]
+        classes = sorted((sorted(peers) for peers in blocks(history, self.n).values()), key=len)
         for chosen in islice(combinations_with_replacement(range(len(classes)), size), _MOST_COALITIONS):
             counts = Counter(chosen)
             if all(count <= len(classes[at]) for at, count in counts.items()):
@@ -280,13 +270,12 @@ class Ledger:
 
     def _learned(self, attempts: list[Attempt], members: tuple[int, ...]) -> set[int]:
         """Stack what each attempt gives; masks are fresh, so nothing else can be combined."""
-        if self.peers is not None:
-            return self._learned_of_some(attempts, members)
-        if self.audit.averaging.protocol.masks == "perfect":
+        perfect = self.audit.averaging.protocol.masks == "perfect"
+        if perfect:
             # Until its commit an attempt gives nothing that its graph does not, and the same graph twice gives no more.
             attempts = list(dict.fromkeys(a for a in attempts if a.opened))
-            if self.audit.joined:
-                return _single(self._basis(attempts, members))
+        if self.peers is not None or (perfect and self.audit.joined):
+            return _single(self._basis(attempts, members))
         if len(attempts) == 1 and attempts[0].steps is None and attempts[0].members is None:
             return set(self.audit.learns(members, attempts[0].round).exposed)
         n, coordinates = self.audit.n, self.audit.places
@@ -303,15 +292,6 @@ class Ledger:
                 inside = np.isin(np.arange(n), attempt.members) & ~np.isin(np.arange(n), members)
                 rows.append(np.kron(inside, np.eye(coordinates)).astype(ring.dtype))
         return {place // coordinates for place in _single(reduce(np.vstack(rows), ring))}
-
-    def _learned_of_some(self, attempts: list[Attempt], coalition: tuple[int, ...]) -> set[int]:
-        """Return whom a coalition exposed in averages each of which was of members of its own."""
-        found: set[int] = set()
-        for attempt in attempts:
-            who = attempt.members or tuple(range(self.n))
-            inside = tuple(place for place, peer in enumerate(who) if peer in coalition)
-            found |= {who[place] for place in self.audit.learns(inside, attempt.round).exposed}
-        return found
 
 
 @lru_cache(maxsize=1024)

@@ -1,5 +1,6 @@
-"""Averaging by ADMM in floats, as published: within groups (Algorithm 3) and all-to-all (Algorithm 1).
+"""Averaging by ADMM in floats, as published: within groups (Algorithm 3).
 
+Algorithm 1 is the same with everybody in one group, the protocol "classic"; two iterations of it reveal all parameters.
 For repeating the paper. Float masks are of bounded width and leak (docs/guides/privacy.md);
 `securedfl.protocols.grouped` is the same algorithm behind perfect masks. The names are the paper's: w private
 parameters, x local variable, y message, z consensus, lam dual variable.
@@ -17,7 +18,6 @@ import numpy as np
 
 from securedfl.designs.design import Design, Group, Partition
 from securedfl.errors import ConfigError
-from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, Options, Outbox, Settled, Steps, total
 
 Finish = Literal["exact", "literal"]
@@ -93,7 +93,7 @@ def paper(
     iterations: int = 2,
     finish: Finish = "exact",
     round: int = 0,
-    draw: Draw = secret_uniform,
+    draw: Draw,
 ) -> Steps:
     """Average by ADMM, talking only within the groups of a design (SecureAggregation of Algorithm 3).
 
@@ -148,11 +148,6 @@ def paper(
     return z
 
 
-def classic(me: int, w: Array, design: Design, **options: Any) -> Steps:
-    """Average by ADMM with everybody in one group (Algorithm 1). Two iterations reveal all parameters to everybody."""
-    return paper(me, w, Design.everyone(design.n), **options)
-
-
 def factors(rho: Any) -> tuple[Any, Any]:
     """Return c and q of the recurrence z = c mean + q z_before that holds from the second iteration on."""
     return 2 / (2 + rho), rho / (2 + rho)
@@ -200,18 +195,17 @@ def collect(me: int, g: Group, pi: Partition, received: Mapping[int, Array]) -> 
 
 
 def settle(_design: Design, options: Options) -> Settled:
-    """Return what follows from the options of ADMM; two iterations reveal what connected components say, more more."""
+    """Return what follows from the options of ADMM in floats."""
     completed = dict(options)
     completed.setdefault("iterations", 2)
     completed.setdefault("rho", DEFAULT_RHO)
     schedule, iterations = check_options(**completed), completed["iterations"]
-    return Settled(
-        options=completed,
-        partitions=iterations,
-        parts=iterations,
-        joined=iterations == 2,
-        widths=interval_widths(schedule, iterations),
-    )
+    return settled(completed, iterations, interval_widths(schedule, iterations))
+
+
+def settled(options: Options, iterations: int, widths: tuple[float, ...] = ()) -> Settled:
+    """Return what follows from the iterations; two reveal what connected components say, more more."""
+    return Settled(options=options, partitions=iterations, parts=iterations, joined=iterations == 2, widths=widths)
 
 
 def interval_widths(schedule: Schedule, iterations: int) -> tuple[float, ...]:

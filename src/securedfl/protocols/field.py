@@ -11,9 +11,8 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,25 +21,6 @@ from securedfl.protocols.steps import Array, Draw
 
 PRIMES = {16: 32749, 32: 2**31 - 1, 64: 2**61 - 1}
 """The field per width of a word: the largest prime below half of its range, or Mersenne's."""
-
-
-class Linear(Protocol):
-    """What a protocol over a field computes with: numbers when it runs, symbols when it is audited."""
-
-    def uniform(self, draw: Draw, like: Array) -> Array:
-        """Return fresh elements, uniform over the whole field."""
-
-    def add(self, a: Array, b: Array, out: Array | None = None) -> Array:
-        """Return a + b; ``out`` is memory that is not needed any more, which may become the result."""
-
-    def subtract(self, a: Array, b: Array, out: Array | None = None) -> Array:
-        """Return a - b; ``out`` as for `add`."""
-
-    def divide(self, a: Array, n: int) -> Array:
-        """Return a / n for a small whole number."""
-
-    def total(self, arrays: Sequence[Array]) -> Array:
-        """Return the sum."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +45,11 @@ class PrimeWords:
         return drawn
 
     def add(self, a: Array, b: Array, out: Array | None = None) -> Array:
-        """Return a + b."""
+        """Return a + b; ``out`` is memory that is not needed any more, which becomes the result."""
         return self._reduced(np.add(a, b, out=out))
 
     def subtract(self, a: Array, b: Array, out: Array | None = None) -> Array:
-        """Return a - b."""
+        """Return a - b; ``out`` as for `add`."""
         result: Array = np.subtract(a, b, out=out)
         np.minimum(result, np.add(result, self._p(a), out=_scratch(a, a.dtype)), out=result)
         return result
@@ -177,40 +157,3 @@ def _parts(prime: int, n: int, dtype: str) -> Array:
     """Return r / n modulo the prime for every remainder r."""
     inverse = pow(n, -1, prime)
     return np.array([r * inverse % prime for r in range(n)], dtype=dtype)
-
-
-class Native:
-    """Arithmetic that the elements' own operators do, in new memory."""
-
-    def add(self, a: Array, b: Array, out: Array | None = None) -> Array:  # noqa: ARG002
-        """Return a + b."""
-        result: Array = a + b
-        return result
-
-    def subtract(self, a: Array, b: Array, out: Array | None = None) -> Array:  # noqa: ARG002
-        """Return a - b."""
-        result: Array = a - b
-        return result
-
-    def multiply(self, a: Array, b: Array) -> Array:
-        """Return a * b."""
-        result: Array = a * b
-        return result
-
-
-class FieldSymbols(Native):
-    """The same on symbols, whose own arithmetic is that of the field; nothing is encoded."""
-
-    def uniform(self, draw: Draw, like: Array) -> Array:
-        """Return fresh symbols."""
-        return draw(like)
-
-    def divide(self, a: Array, n: int) -> Array:
-        """Return a / n."""
-        result: Array = a * Fraction(1, n)
-        return result
-
-    def total(self, arrays: Sequence[Array]) -> Array:
-        """Return the sum."""
-        result: Any = sum(arrays[1:], arrays[0])
-        return np.asarray(result)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.protocols.field import PRIMES, FieldSymbols, Linear, PrimeWords
-from securedfl.protocols.steps import Array
+from securedfl.protocols.field import PRIMES, PrimeWords
+from securedfl.protocols.steps import Array, Draw
 
 DEFAULT_RANGES = {16: 0.25, 32: 8.0, 64: 4096.0}
 """Largest absolute value per width, such that the mean is off by less than 2^-20 for 32 and 2^-40 for 64 bits. 16 bits
@@ -20,23 +21,6 @@ are for differences, which are small (docs/concepts/shares.md)."""
 
 _BLOCK = 1 << 16
 """Values encoded at a time, so that they stay in the cache from one pass to the next."""
-
-
-class Codec(Protocol):
-    """Turns a peer's vector into elements and a sum of n of them into the mean."""
-
-    def encode(self, w: Array, n: int) -> Array:
-        """Return a fresh array that the protocol may overwrite."""
-
-    def decode(self, total: Array, n: int, like: Array) -> Array:
-        """Return the mean of n vectors from the sum of their codes, in the dtype of ``like``."""
-
-
-class FieldCodec(Codec, Protocol):
-    """A codec whose elements form a field."""
-
-    def field(self, like: Array) -> Linear:
-        """Return the arithmetic of the codes of such vectors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +117,7 @@ class FieldPoint(FixedPoint):
         """Return what codes are counted modulo."""
         return PRIMES[bits]
 
-    def field(self, like: Array) -> Linear:
+    def field(self, like: Array) -> PrimeWords:
         """Return the arithmetic of the codes of such vectors."""
         return PrimeWords(self.width(like))
 
@@ -155,8 +139,8 @@ class FieldPoint(FixedPoint):
 
 
 @dataclass(frozen=True)
-class Symbols(FieldSymbols):
-    """No encoding, so that the protocol's arithmetic is that of symbols: for the audit."""
+class Symbols:
+    """No encoding, and the symbols' own operators as the arithmetic of a ring or field: for the audit."""
 
     def encode(self, w: Array, n: int) -> Array:  # noqa: ARG002
         """Return a copy."""
@@ -166,9 +150,29 @@ class Symbols(FieldSymbols):
         """Return the total itself: whoever knows n knows the mean."""
         return total
 
-    def field(self, like: Array) -> Linear:  # noqa: ARG002
-        """Return itself: symbols bring their own arithmetic."""
+    def field(self, like: Array) -> Symbols:  # noqa: ARG002
+        """Return itself."""
         return self
+
+    def uniform(self, draw: Draw, like: Array) -> Array:
+        """Return fresh symbols."""
+        return draw(like)
+
+    def add(self, a: Array, b: Array, out: Array | None = None) -> Array:  # noqa: ARG002
+        """Return a + b."""
+        return np.asarray(a + b)
+
+    def subtract(self, a: Array, b: Array, out: Array | None = None) -> Array:  # noqa: ARG002
+        """Return a - b."""
+        return np.asarray(a - b)
+
+    def divide(self, a: Array, n: int) -> Array:
+        """Return a / n."""
+        return np.asarray(a * Fraction(1, n))
+
+    def total(self, arrays: Sequence[Array]) -> Array:
+        """Return the sum."""
+        return np.asarray(sum(arrays[1:], arrays[0]))
 
 
 class UnencodableError(InvalidInputError):
@@ -202,7 +206,7 @@ def _first(bad: Array) -> int:
 @lru_cache(maxsize=64)
 def _fraction_bits(range: float, half: int, bits: int, n: int) -> int:  # noqa: A002
     f = 2 * bits
-    while f >= 0 and n * _round_up(Fraction(range) * 2**f) > half:
+    while f >= 0 and n * math.ceil(Fraction(range) * 2**f) > half:
         f -= 1
     if f < 0:
         more = " or more bits" if bits < 64 else ""
@@ -213,23 +217,28 @@ def _fraction_bits(range: float, half: int, bits: int, n: int) -> int:  # noqa: 
     return f
 
 
-def _round_up(value: Fraction) -> int:
-    return -int(-value // 1)
-
-
-C = TypeVar("C", bound=Codec)
+P = TypeVar("P", bound=FixedPoint)
 
 
 def codec_of(
-    codec: C | None,
-    fixed_point: Callable[..., C],
+    kind: type[P],
+    /,
     *,
-    bits: int | None,
-    range: float | None,  # noqa: A002
-) -> C:
-    """Return the codec, or fixed point of a kind with these settings; giving both is a contradiction."""
+    bits: int | None = None,
+    range: float | None = None,  # noqa: A002
+    codec: Symbols | None = None,
+) -> P | Symbols:
+    """Return how values become elements: fixed point of a kind with bits and range, or another codec instead.
+
+    Parameters
+    ----------
+    bits, range
+        See `FixedPoint`.
+    codec
+        Another encoding; `Symbols` for audits.
+    """
     if codec is None:
-        return fixed_point(bits=bits, range=range)
+        return kind(bits=bits, range=range)
     if bits is not None or range is not None:
         raise ConfigError("give either a codec or bits and range, not both")
     return codec

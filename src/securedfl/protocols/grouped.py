@@ -8,38 +8,24 @@ uniformly random, whatever the parameters are (docs/mathematics/protocols.md). N
 
 from __future__ import annotations
 
+from typing import Any
+
 from securedfl.designs.design import Design
-from securedfl.protocols.admm import check_iterations, collect, relay
+from securedfl.protocols.admm import check_iterations, collect, relay, settled
 from securedfl.protocols.field import once
-from securedfl.protocols.fixedpoint import FieldCodec, FieldPoint, codec_of
-from securedfl.protocols.randomness import secret_uniform
+from securedfl.protocols.fixedpoint import FieldPoint, codec_of
 from securedfl.protocols.steps import Array, Draw, Options, Settled, Steps
 
 
 def grouped(
-    me: int,
-    w: Array,
-    design: Design,
-    *,
-    iterations: int = 2,
-    bits: int | None = None,
-    range: float | None = None,  # noqa: A002
-    codec: FieldCodec | None = None,
-    round: int = 0,
-    draw: Draw = secret_uniform,
+    me: int, w: Array, design: Design, *, iterations: int = 2, round: int = 0, draw: Draw, **encoding: Any
 ) -> Steps:
     """Average by ADMM in a field, talking only within the groups of a design; exact up to one rounding per value.
 
-    Parameters
-    ----------
-    iterations
-        Two give the exact average; more only reveal more.
-    bits, range, codec
-        How values become elements of the field: see `FixedPoint`. A codec, such as `Symbols`, replaces both.
-    me, w, design, round, draw
-        As for every protocol (`securedfl.protocols.steps`).
+    Two iterations give the exact average; more only reveal more. Values become elements of the field as `codec_of`
+    says.
     """
-    code: FieldCodec = codec_of(codec, FieldPoint, bits=bits, range=range)
+    code = codec_of(FieldPoint, **encoding)
     field, n = code.field(w), design.n
     like, w = w, code.encode(w, n)
     # u = lam / rho, the scaled dual variable
@@ -76,13 +62,8 @@ def grouped(
 
 
 def settle(_design: Design, options: Options) -> Settled:
-    """Return what follows from the options; two iterations reveal what connected components say, more more."""
+    """Return what follows from the options of ADMM in a field."""
     iterations = options.get("iterations", 2)
     check_iterations(iterations, least=2)
     FieldPoint(bits=options.get("bits"), range=options.get("range"))
-    return Settled(
-        options={**options, "iterations": iterations},
-        partitions=iterations,
-        parts=iterations,
-        joined=iterations == 2,
-    )
+    return settled({**options, "iterations": iterations}, iterations)

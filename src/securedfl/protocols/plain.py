@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from securedfl.designs.design import Design
-from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, Steps, total
 
 SERVER = 0
 """The peer that plays FedAvg's server and so sees everybody's parameters."""
 
 
-def plain(me: int, w: Array, design: Design, *, round: int = 0, draw: Draw = secret_uniform) -> Steps:  # noqa: ARG001
+def plain(me: int, w: Array, design: Design, *, round: int = 0, draw: Draw) -> Steps:  # noqa: ARG001
     """Average at a server, as FedAvg does; exact, cheap, and private from everybody but the server."""
     if me == SERVER:
         received = yield {}

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from inspect import signature
+from inspect import Parameter, signature
+from itertools import chain
 from typing import Any, Literal
 
 from securedfl.designs.best import GroupSize, Make, best_design, nearest
@@ -20,7 +21,7 @@ from securedfl.designs.known import best
 from securedfl.errors import ConfigError, DesignError, unknown
 from securedfl.plugins import find
 from securedfl.protocols import admm
-from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, Symbols
+from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, Symbols, codec_of
 from securedfl.protocols.grouped import grouped
 from securedfl.protocols.grouped import settle as settle_grouped
 from securedfl.protocols.plain import plain
@@ -53,8 +54,8 @@ class Protocol:
         What settings and tables call it.
     generator
         What a peer does: ``generator(me, w, design, *, round, draw, **options)`` (`securedfl.protocols.steps`).
-    documented
-        Another generator with the same options, if they are named only there.
+    passes_on
+        Functions to which it passes further options, that are named only there.
     masks
         Of what kind they are.
     arithmetic
@@ -90,7 +91,7 @@ class Protocol:
 
     name: str
     generator: Callable[..., Steps] = field(compare=False)
-    documented: Callable[..., Steps] | None = field(default=None, compare=False)
+    passes_on: tuple[Callable[..., Any], ...] = field(default=(), compare=False)
     label: str = ""
     masks: Masks = "bounded"
     arithmetic: Arithmetic = "reals"
@@ -120,7 +121,9 @@ class Protocol:
     def options(self) -> tuple[str, ...]:
         """The names of its options."""
         fixed = ("me", "w", "design", "round", "draw")
-        return tuple(name for name in signature(self.documented or self.generator).parameters if name not in fixed)
+        named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+        every = chain(*(signature(function).parameters.values() for function in (self.generator, *self.passes_on)))
+        return tuple(one.name for one in every if one.kind in named and one.name not in fixed)
 
     def on(self, design: Design, *, seed: int = 0, **options: Any) -> Averaging:
         """Return the protocol on a design with its options; an unknown option is an error that names the nearest."""
@@ -215,6 +218,7 @@ GROUPED = Protocol(
     name="grouped",
     label="SecureD-FL",
     generator=grouped,
+    passes_on=(codec_of,),
     masks="perfect",
     arithmetic="field",
     partitions=2,
@@ -243,6 +247,7 @@ SHARES = Protocol(
     name="shares",
     label="SecureD-FL shares",
     generator=sharing.shares,
+    passes_on=(sharing.begin, codec_of),
     masks="perfect",
     arithmetic="ring",
     commit_step=1,
@@ -256,7 +261,6 @@ RESILIENT = replace(
     name="resilient",
     label="SecureD-FL resilient shares",
     generator=resilient,
-    documented=sharing.shares,
     commit_step=2,
 )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from securedfl.simulation.driver import Outcome, run
+from securedfl.simulation.attempts import Outcome
+from securedfl.simulation.driver import run
 from securedfl.simulation.faults import Crash, Delay, Drop
-from securedfl.simulation.transcript import Message, Transcript
+from securedfl.simulation.transcript import Message
 
-__all__ = ["Crash", "Delay", "Drop", "Message", "Outcome", "Transcript", "run"]
+__all__ = ["Crash", "Delay", "Drop", "Message", "Outcome", "run"]

@@ -8,9 +8,10 @@ left finish the one total over all of them, or nobody gets any.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from securedfl.errors import ConfigError, DesignError, PeerLostError
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.masks import values
 from securedfl.protocols.protocol import LEAST_PEERS, Averaging
-from securedfl.protocols.steps import Array, Held, Inbox, MissingMessageError, Outbox, PeerProtocol, Steps
+from securedfl.protocols.steps import Array, Held, Inbox, MissingMessageError, Outbox, PeerProtocol, Steps, whole
 from securedfl.simulation.faults import Weather
 from securedfl.simulation.transcript import Transcript
 
@@ -30,17 +31,38 @@ Begin = Callable[[PeerProtocol, int, int], Steps]
 """Starts the generator of a peer: called with the protocol, its place among the members, and the peer."""
 
 
-@dataclass
-class Chunk:
-    """The average of one chunk, and what it took."""
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of one average.
 
-    members: tuple[int, ...]
-    attempts: int = 1
-    results: dict[int, Result] = field(default_factory=dict)
+    Attributes
+    ----------
+    average
+        The result, which all peers hold bit for bit alike.
+    sent
+        Bytes of parameters that each peer sent, masks that travel as seeds counted as such.
+    steps
+        How many times peers sent and then waited.
+    seconds
+        Simulated time lost to injected delays.
+    transcript
+        Who received what and when, if recorded.
+    members
+        The peers that the average is of.
+    holders
+        The peers that hold the result: all that neither crashed nor were excluded.
+    attempts
+        How often a protocol that survives crashes had to start.
+    """
+
+    average: Array
+    sent: tuple[int, ...]
+    steps: int
+    seconds: float = 0.0
+    transcript: Transcript | None = None
+    members: tuple[int, ...] = ()
     holders: tuple[int, ...] = ()
-    sent: list[int] = field(default_factory=list)
-    steps: int = 0
-    transcript: Transcript = field(default_factory=Transcript)
+    attempts: int = 1
 
 
 def average_chunk(
@@ -51,7 +73,7 @@ def average_chunk(
     weather: Weather | None,
     record: bool,
     least_peers: int = LEAST_PEERS,
-) -> Chunk:
+) -> Outcome:
     """Run all peers until those that are left hold the average.
 
     Parameters
@@ -69,9 +91,8 @@ def average_chunk(
     """
     if least_peers < LEAST_PEERS:
         raise ConfigError(f"at least {LEAST_PEERS} peers must take part, not {least_peers}")
-    lockstep, done = _Lockstep(n, weather, record=record), Chunk(members=tuple(range(n)))
+    lockstep, members, attempts = _Lockstep(n, weather, record=record), tuple(range(n)), 1
     while True:
-        members = done.members
         returned = lockstep.run({u: begin(protocol, k, u) for k, u in enumerate(members)}, members)
         held = {u: value for u, value in returned.items() if isinstance(value, Held)}
         lost = lockstep.lost | (lockstep.crashed(members) if held else set())
@@ -79,15 +100,40 @@ def average_chunk(
             break
         if not isinstance(protocol, Averaging) or not protocol.protocol.can_lose:
             raise lockstep.abandoned()
-        done.members = _left(n, members, lost, least_peers, "before the commit")
-        protocol, done.attempts = protocol.among(len(done.members)), done.attempts + 1
+        members = _left(n, members, lost, least_peers, "before the commit")
+        protocol, attempts = protocol.among(len(members)), attempts + 1
     if held:
         returned = _finish(lockstep, held, members, can_lose=isinstance(protocol, Averaging))
     if not returned:
         raise PeerLostError("no peer is left that holds a result")
-    done.results, done.holders = returned, tuple(sorted(returned))
-    done.sent, done.steps, done.transcript = lockstep.sent, lockstep.step, lockstep.transcript
-    return done
+    return Outcome(
+        average=_agreed(returned),
+        sent=tuple(lockstep.sent),
+        steps=lockstep.step,
+        transcript=lockstep.transcript,
+        members=members,
+        holders=tuple(sorted(returned)),
+        attempts=attempts,
+    )
+
+
+def _agreed(results: Mapping[int, Result]) -> Array:
+    """Return the average as one array; raise if the protocol let two peers hold different bits."""
+    first = next(iter(results.values()))
+    mean = whole(first)
+    for peer, result in results.items():
+        alike = _same_objects(first, result) or np.array_equal(whole(result), mean)
+        # NaN differs from itself, and is not the protocol's fault
+        if not alike and np.array_equal(mean, mean):
+            raise RuntimeError(f"the protocol gave peers {min(results)} and {peer} different averages")
+    return mean
+
+
+def _same_objects(a: Result, b: Result) -> bool:
+    """Tell whether two results consist of the very same arrays, so that there is nothing to compare."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(operator.is_, a, b))
+    return a is b
 
 
 def _finish(

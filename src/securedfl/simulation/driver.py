@@ -6,11 +6,10 @@ reference (read-only), and chunks run on several threads, because numpy and AES 
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,8 +17,8 @@ from securedfl.errors import ConfigError, DesignError, InvalidInputError
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.protocol import LEAST_PEERS, Averaging
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.steps import Array, Draw, PeerProtocol, whole
-from securedfl.simulation.attempts import Chunk, Result, average_chunk
+from securedfl.protocols.steps import Array, Draw, PeerProtocol
+from securedfl.simulation.attempts import Outcome, average_chunk
 from securedfl.simulation.faults import Fault, Weather
 from securedfl.simulation.transcript import Transcript
 
@@ -32,40 +31,6 @@ CHUNK = 1 << 18
 
 SLICED_CHUNK = 1 << 19
 """For protocols that cut chunks into slices, whose operations are shorter than the chunk."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came out of one average.
-
-    Attributes
-    ----------
-    average
-        The result, which all peers hold bit for bit alike.
-    sent
-        Bytes of parameters that each peer sent, masks that travel as seeds counted as such.
-    steps
-        How many times peers sent and then waited.
-    seconds
-        Simulated time lost to injected delays.
-    transcript
-        Who received what and when, if recorded.
-    members
-        The peers that the average is of.
-    holders
-        The peers that hold the result: all that neither crashed nor were excluded.
-    attempts
-        How often a protocol that survives crashes had to start.
-    """
-
-    average: Array
-    sent: tuple[int, ...]
-    steps: int
-    seconds: float = 0.0
-    transcript: Transcript | None = None
-    members: tuple[int, ...] = ()
-    holders: tuple[int, ...] = ()
-    attempts: int = 1
 
 
 def run(
@@ -117,7 +82,7 @@ def run(
     average = np.empty_like(vectors[0])
     _keep_freed_memory()
 
-    def work(start: int) -> Chunk:
+    def work(start: int) -> Outcome:
         pieces = [vector[start : start + chunk] for vector in vectors]
         try:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -131,10 +96,14 @@ def run(
                 )
         except UnencodableError as error:
             raise _first_not_finite(pieces, start) or error.at(start=start) from None
-        average[start : start + chunk] = _agreed(done, pieces, start)
-        # free the memory for the next chunk
-        done.results.clear()
-        return done
+        mean = done.average
+        if mean.dtype.kind == "f" and not np.isfinite(mean).all():
+            raise _first_not_finite(pieces, start) or InvalidInputError(
+                f"the average overflows {mean.dtype} near parameter {start}; scale the parameters or use float64"
+            )
+        average[start : start + chunk] = mean
+        # its own memory is free for the next chunk
+        return replace(done, average=average[start : start + chunk])
 
     threads = threads or os.cpu_count() or 1
     if threads == 1 or len(starts) == 1 or faults:
@@ -142,14 +111,14 @@ def run(
     else:
         with ThreadPoolExecutor(min(threads, len(starts))) as pool:
             chunks = list(pool.map(work, starts))
-    return Outcome(
+    return replace(
+        chunks[0],
         average=average,
         sent=tuple(int(count) for count in np.sum([done.sent for done in chunks], axis=0)),
-        steps=chunks[0].steps,
         seconds=weather.seconds if weather else 0.0,
-        transcript=Transcript.join([done.transcript for done in chunks]) if record else None,
-        members=chunks[0].members,
-        holders=chunks[0].holders,
+        transcript=Transcript.join([done.transcript for done in chunks if done.transcript is not None])
+        if record
+        else None,
         attempts=max(done.attempts for done in chunks),
     )
 
@@ -186,27 +155,6 @@ def check_alike(vectors: Sequence[Array]) -> int:
                 f"but peer 0 has {first.shape} and {first.dtype}; all peers must train the same model"
             )
     return len(first)
-
-
-def _agreed(done: Chunk, pieces: Sequence[Array], start: int) -> Array:
-    """Return the average of a chunk; raise if it overflows, or if the protocol let two peers hold different bits."""
-    first = next(iter(done.results.values()))
-    mean = whole(first)
-    if mean.dtype.kind == "f" and not np.isfinite(mean).all():
-        raise _first_not_finite(pieces, start) or InvalidInputError(
-            f"the average overflows {mean.dtype} near parameter {start}; scale the parameters or use float64"
-        )
-    for peer, result in done.results.items():
-        if not _same_objects(first, result) and not np.array_equal(whole(result), mean):
-            raise RuntimeError(f"the protocol gave peers {min(done.results)} and {peer} different averages")
-    return mean
-
-
-def _same_objects(a: Result, b: Result) -> bool:
-    """Tell whether two results consist of the very same arrays, so that there is nothing to compare."""
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(operator.is_, a, b))
-    return a is b
 
 
 def _first_not_finite(pieces: Sequence[Array], start: int) -> NotFiniteError | None:

@@ -6,13 +6,12 @@ same in any order. It is bookkeeping for a simulation, which holds everybody's p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from securedfl.errors import SecuredFLError
-from securedfl.protocols.field import PrimeWords
-from securedfl.protocols.fixedpoint import FieldPoint, UnencodableError
+from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, UnencodableError
 from securedfl.protocols.protocol import Averaging
 from securedfl.protocols.steps import Array
 from securedfl.simulation.driver import check_alike
@@ -38,32 +37,22 @@ def add_up(averaging: Averaging, vectors: Sequence[Array]) -> Array:
         A value is not finite or beyond the range, as the protocol itself would say.
     """
     check_alike(vectors)
-    total = partial_sum(averaging, vectors)
-    assert averaging.codec is not None  # noqa: S101 - `partial_sum` has used it
-    return averaging.codec.decode(total, averaging.n, vectors[0])
-
-
-def partial_sum(averaging: Averaging, vectors: Iterable[Array]) -> Array:
-    """Return the sum of some members' codes; partial sums are added in any order, by `join`."""
-    codec = averaging.codec
+    codec, n = averaging.codec, averaging.n
     assert codec is not None  # noqa: S101 - the caller asks the protocol's row
+    return codec.decode(sum_of_codes(codec, vectors, n), n, vectors[0])
+
+
+def sum_of_codes(codec: FixedPoint, vectors: Sequence[Array], n: int) -> Array:
+    """Return the sum of members' codes, in the ring or field; the same bits in any order and in any parts."""
+    add = codec.field(vectors[0]).add if isinstance(codec, FieldPoint) else np.add
     total: Array | None = None
     for member, vector in enumerate(vectors):
         try:
-            codes = codec.encode(vector, averaging.n)
+            codes = codec.encode(vector, n)
         except UnencodableError as error:
             raise error.at(peer=member) from None
-        total = codes if total is None else join(averaging, total, codes)
-    assert total is not None  # noqa: S101 - there are members
-    return total
-
-
-def join(averaging: Averaging, first: Array, second: Array) -> Array:
-    """Add a partial sum to another, in place."""
-    if isinstance(averaging.codec, FieldPoint):
-        return PrimeWords(8 * first.dtype.itemsize).add(first, second, out=first)
-    result: Array = np.add(first, second, out=first)
-    return result
+        total = codes if total is None else add(total, codes, out=total)
+    return np.asarray(total)
 
 
 def compare(passed: Array, added: Array, *, round: int, protocol: str) -> None:

@@ -18,22 +18,18 @@ Numbers = npt.NDArray[np.integer[Any]]
 class Field:
     """GF(q). Elements are 0..q-1: the digits in base p are the coefficients of a polynomial over GF(p).
 
-    ``power[i]`` is the i-th power of a primitive element and ``log`` its inverse (``log[0]`` is unused).
+    ``group`` is that of addition, ``power[i]`` the i-th power of a primitive element, and ``log`` the inverse of that
+    (``log[0]`` is unused).
     """
 
     q: int
-    p: int
-    digits: Integers
+    group: tuple[int, ...]
     power: Integers
     log: Integers
 
     def add(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Integers:
         """Return a + b, element by element."""
-        return self._number(self.digits[np.asarray(a)] + self.digits[np.asarray(b)])
-
-    def negative(self, a: npt.ArrayLike) -> Integers:
-        """Return -a, element by element."""
-        return self._number(-self.digits[np.asarray(a)])
+        return add(self.group, np.asarray(a), np.asarray(b))
 
     def multiply(self, a: npt.ArrayLike, b: npt.ArrayLike) -> Integers:
         """Return a b, element by element."""
@@ -45,10 +41,6 @@ class Field:
         """Return the i-th power of the primitive element, for any integer i."""
         return np.asarray(self.power[np.asarray(i) % (self.q - 1)])
 
-    def _number(self, digits: Integers) -> Integers:
-        weights = self.p ** np.arange(digits.shape[-1], dtype=np.int64)
-        return np.asarray((digits % self.p) @ weights, dtype=np.int64)
-
 
 @lru_cache(maxsize=64)
 def field(q: int) -> Field:
@@ -56,36 +48,25 @@ def field(q: int) -> Field:
     p, degree = prime_power(q) or (0, 0)
     if not p:
         raise ValueError(f"{q} is not a prime power")
-    digits = np.stack([np.arange(q) // p**i % p for i in range(degree)], axis=1).astype(np.int64)
     power = _powers(p, degree)
     log = np.zeros(q, dtype=np.int64)
     log[power] = np.arange(q - 1)
-    return Field(q, p, digits, power, log)
+    return Field(q, (p,) * degree, power, log)
 
 
 def _powers(p: int, degree: int) -> Integers:
-    """Powers of a primitive element, found by trying: of a prime field, or of GF(p)[x] / (polynomial)."""
-    q = p**degree
-    if degree == 1:
-        for root in range(1, p):
-            powers = [1]
-            while (following := powers[-1] * root % p) != 1:
-                powers.append(following)
-            if len(powers) == q - 1:
-                return np.array(powers, dtype=np.int64)
-    # without a constant term x divides the polynomial and is never primitive
-    for tail in product(range(1, p), *[range(p)] * (degree - 1)):
+    """Powers of a primitive element, found by trying: x in GF(p)[x] / (polynomial)."""
+    # without a constant term x divides the polynomial and is never primitive; of degree one, x is a number: 1, 2, ...
+    tails = product(range(1, p), *[range(p)] * (degree - 1)) if degree > 1 else ((p - root,) for root in range(1, p))
+    for tail in tails:
         # x is primitive modulo x^degree + tail exactly if its powers visit every nonzero element.
-        element = [1] + [0] * (degree - 1)
+        one = element = [1] + [0] * (degree - 1)
         numbers: list[int] = []
-        while True:
+        while not numbers or element != one:
             numbers.append(sum(c * p**i for i, c in enumerate(element)))
             carry = element[-1]
-            shifted = [0, *element[:-1]]
-            element = [(c - carry * t) % p for c, t in zip(shifted, tail, strict=True)]
-            if len(numbers) == q - 1 or element == [1] + [0] * (degree - 1) or not any(element):
-                break
-        if len(set(numbers)) == q - 1:
+            element = [(c - carry * t) % p for c, t in zip([0, *element[:-1]], tail, strict=True)]
+        if len(numbers) == p**degree - 1:
             return np.array(numbers, dtype=np.int64)
     raise AssertionError("every finite field has a primitive element")
 

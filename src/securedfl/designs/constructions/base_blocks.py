@@ -1,13 +1,14 @@
-"""Designs from base blocks that a group turns into all the others; most of the blocks were found by search."""
+"""Designs from base blocks that a group turns into all the others; the blocks in files were found by search."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache, partial
 
 import numpy as np
 
 from securedfl.designs.constructions.arithmetic import add
-from securedfl.designs.constructions.construction import Classes, Construction, as_classes
+from securedfl.designs.constructions.construction import Classes, Construction, as_classes, develop
 from securedfl.designs.constructions.shipped import solutions
 
 
@@ -24,109 +25,60 @@ def round_robin(n: int) -> Classes:
     return as_classes(np.concatenate([centre, opposite], axis=1))
 
 
-@lru_cache(maxsize=1)
-def starters() -> dict[tuple[int, int], Construction]:
-    """Return the constructions from shipped starters by (n, s).
+@lru_cache(maxsize=2)
+def shipped(file: str) -> dict[tuple[int, int], Construction]:
+    """Return the constructions from the base blocks in a file, "starters" or "rotational", by (n, s).
 
-    A starter is one or several base partitions of Z_m x {0..levels-1} plus fixed points. Point ``p < levels * m`` has
-    level ``p // m`` and residue ``p % m``; the points after these stay fixed.
+    Points are ``levels`` copies of an abelian group, point ``p`` being element ``p % order`` of level ``p // order``;
+    those after these stay fixed. Base blocks that are translated by a subgroup (``within``) are a partition. Its
+    translates are the others: by one element of each coset of the subgroup, or as ``turns`` say.
+
+    A starter has all blocks of a partition, so that the subgroup is zero alone. 1-rotational designs (Buratti, Zuanni
+    1998) have one fixed point, which together with a subgroup of s - 1 elements is a block. The differences within the
+    other blocks are all elements outside the subgroup, once each, and so are their members up to the subgroup, so that
+    all pairs meet.
     """
     found = {}
-    for item in solutions("starters"):
-        s, m, moving = item["s"], item["m"], item["levels"] * item["m"]
-        n = moving + item["fixed"]
-        # The file has the members of all blocks in one list, to stay small.
-        bases = np.array(item["base"]).reshape(-1, n // s, s)
-        different = (np.diff(np.sort(bases % m, axis=2), axis=2) > 0).all()
-        upright = (item["levels"], item["fixed"]) == (s, 0) and bool(different)
-        build = partial(_turned, bases, m, moving, upright, item.get("order"))
-        found[n, s] = Construction(m * len(bases) + upright, _name(n, s), build)
+    for item in solutions(file):
+        s, group, levels, fixed = item["s"], tuple(item["group"]), item["levels"], item["fixed"]
+        order = math.prod(group)
+        # The file has the members of all blocks of a base in one list, to stay small.
+        bases = [np.array(base).reshape(-1, s) for base in item["bases"]]
+        elements, within = np.arange(order), np.array(item.get("within", [0]))
+        cosets = add(group, elements[:, None], within[None, :]).min(axis=1)
+        turns = [np.array(some) for some in item.get("turns", [])] or [elements[cosets == elements]] * len(bases)
+        different = all((np.diff(np.sort(base % order, axis=1), axis=1) > 0).all() for base in bases)
+        upright = (levels, fixed) == (s, 0) and different
+        build = partial(_turned, group, levels, bases, within, turns, upright=upright, order=item.get("order"))
+        found[levels * order + fixed, s] = Construction(sum(map(len, turns)) + upright, item["name"], build)
     return found
 
 
-def _name(n: int, s: int) -> str:
-    if (n, s) == (85, 5):
-        return "packing of the lines of PG(3,4) (Denniston 1972) from 3 spreads found by search"
-    kinds = {
-        (3, 3): "Kirkman triple system (Ray-Chaudhuri, Wilson 1971) from a ",
-        (3, 0): "nearly Kirkman triple system from a ",
-    }
-    return kinds.get((s, n % 6), "") + "starter found by search"
-
-
-def _turned(bases: Classes, m: int, moving: int, upright: bool, order: list[int] | None) -> Classes:
-    """Add 1..m to all residues: each base partition becomes m partitions.
+def _turned(
+    group: tuple[int, ...],
+    levels: int,
+    bases: list[Classes],
+    within: Classes,
+    turns: list[Classes],
+    *,
+    upright: bool,
+    order: list[int] | None,
+) -> Classes:
+    """Complete each base to a partition, and turn it into others.
 
     ``order`` lists them differently: those of the Kirkman system of 15 are in an order in which every prefix of m
     partitions withstands m - 1 colluders in the share protocol (and this system, unlike most, all 6 with its 7
-    partitions). If there are as many levels as members of a group and points of equal residue never meet
+    partitions). If there are as many levels as members of a group and points with the same element never meet
     (``upright``), they form the groups of one partition more.
     """
-    base, turn = bases[:, None], np.arange(m)[:, None, None]
-    moved = np.where(base >= moving, base, base // m * m + (base % m + turn) % m)
-    classes = as_classes(moved.reshape(-1, *bases.shape[1:]))
+    parts = []
+    for base, elements in zip(bases, turns, strict=True):
+        blocks = develop(group, base, levels, within).reshape(-1, base.shape[1])
+        # a block that the subgroup turns into itself counts once
+        _, first = np.unique(np.sort(blocks, axis=1), axis=0, return_index=True)
+        parts.append(develop(group, blocks[np.sort(first)], levels, elements))
+    classes = np.concatenate(parts)
     if upright:
-        return as_classes(np.concatenate([classes, np.arange(moving).reshape(-1, m).T[None]]))
+        columns = np.arange(levels * math.prod(group)).reshape(levels, -1).T
+        return np.concatenate([classes, as_classes(columns[None])])
     return classes[order] if order else classes
-
-
-@lru_cache(maxsize=1)
-def rotational() -> dict[tuple[int, int], Construction]:
-    """Return the constructions that a group turns about one fixed point by (n, s) (Buratti and Zuanni 1998).
-
-    Base blocks in an abelian group with a subgroup of s - 1 elements; the fixed point has the last number. The blocks
-    were found by search among those that some automorphism of the group permutes.
-    """
-    found = {}
-    for item in solutions("rotational"):
-        s, n = item["s"], int(np.prod(item["group"])) + 1
-        # The file has the members of all blocks in one list, to stay small.
-        blocks = np.array(item["base"]).reshape(-1, s)
-        build = partial(_rotated, tuple(item["group"]), np.array(item["subgroup"]), blocks)
-        method = "1-rotational resolvable design (Buratti, Zuanni 1998)"
-        found[n, s] = Construction((n - 1) // (s - 1), method, build)
-    return found
-
-
-def _rotated(group: tuple[int, ...], within: Classes, blocks: Classes) -> Classes:
-    """Return the (n - 1)/(s - 1) partitions.
-
-    The differences within the blocks are all elements outside the subgroup, once each, and so are the members of the
-    blocks up to the subgroup. So the fixed point with the subgroup, and the translates of all blocks by the subgroup,
-    are a partition; its own translates are the others, and all pairs meet.
-    """
-    last, s = int(np.prod(group)), blocks.shape[1]
-    moved = add(group, blocks[None, :, :], within[:, None, None]).reshape(-1, s)
-    elements = np.arange(last)
-    cosets = add(group, elements[:, None], within[None, :]).min(axis=1)
-    turns = elements[cosets == elements][:, None, None]
-    first = [add(group, within[None, None, :], turns), np.full((len(turns), 1, 1), last)]
-    return as_classes(np.concatenate([np.concatenate(first, axis=2), add(group, moved[None, :, :], turns)], axis=1))
-
-
-ALL = tuple(range(8))
-
-_BASES: tuple[tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]], ...] = (
-    (ALL, (0,), ((0, 3, 5, 6), (8, 10, 12, 14), (16, 17, 20, 21), (24, 25, 26, 27))),
-    (ALL, (0,), ((0, 1, 8, 9), (16, 22, 25, 31))),
-    (ALL, (0,), ((0, 14, 19, 29),)),
-    (ALL, (0,), ((0, 15, 23, 31),)),
-    ((0, 1, 2, 3), (0, 4), ((0, 12, 22, 26), (4, 9, 16, 29))),
-    ((0, 2, 5, 7), (0, 1), ((0, 2, 16, 18), (9, 12, 27, 30), (1, 10, 20, 31))),
-    ((0, 3, 4, 7), (0, 1), ((0, 4, 24, 28), (9, 10, 21, 22), (1, 11, 16, 26))),
-)
-"""Base partitions: the translations that complete one, those that turn it into others, and its base blocks."""
-
-
-def divisible() -> Classes:
-    """Return the ten partitions of 32 points in groups of 4, where each point misses just one other.
-
-    Points are 8 l + v with four levels l and v in Z_2^3; adding an element of Z_2^3 to all v turns the design into
-    itself. That leaves so little to choose that an exhaustive search took milliseconds (docs/mathematics/designs.md).
-    """
-    partitions = []
-    for within, turns, blocks in _BASES:
-        moved = np.array(blocks)[None] ^ np.array(within)[:, None, None]
-        base = np.unique(np.sort(moved.reshape(-1, 4), axis=1), axis=0)
-        partitions += [base ^ turn for turn in turns]
-    return as_classes(np.stack(partitions))

@@ -8,9 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from securedfl.designs.constructions.arithmetic import divisors
-from securedfl.designs.constructions.base_blocks import divisible, round_robin, starters
+from securedfl.designs.constructions.base_blocks import round_robin, shipped
 from securedfl.designs.constructions.construction import Construction, as_classes
-from securedfl.designs.constructions.difference_matrices import partial_difference_matrices
 from securedfl.designs.constructions.nearly_kirkman import doubled, from_frame
 from securedfl.designs.constructions.resolvable import resolvable
 from securedfl.designs.constructions.transversal import cyclic, filled, truncated_and_filled, weighted
@@ -36,10 +35,7 @@ def _proposals(n: int, s: int) -> Iterator[Construction | None]:
     if s == 2:
         yield Construction(n - 1, "round robin (Kirkman 1847)", lambda: round_robin(n))
         return
-    yield starters().get((n, s))
-    if (n, s) == (32, 4):
-        yield Construction(10, "resolvable group-divisible design of type 2^16 over Z_2^3", divisible)
-    yield partial_difference_matrices().get((n, s))
+    yield shipped("starters").get((n, s))
     r, rest = divmod(n - 1, s - 1)
     if rest == 0:
         yield resolvable(r, s)

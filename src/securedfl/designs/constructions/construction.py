@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from securedfl.designs.constructions.arithmetic import add
 
 Classes = npt.NDArray[np.integer[Any]]
 """Shape (partitions, groups, group size): the members of every group of every partition."""
@@ -42,6 +45,25 @@ def labels_of(classes: Classes) -> Labels:
 def empty(gap: int, groups: int, size: int) -> Classes:
     """Return room for classes, in two bytes per member where that is enough: large designs have millions."""
     return np.empty((gap, groups, size), dtype=np.uint16 if groups * size < 1 << 16 else np.int32)
+
+
+def develop(
+    group: tuple[int, ...], base: Classes, levels: int = 1, elements: npt.NDArray[np.integer[Any]] | None = None
+) -> Classes:
+    """Return the translates of base blocks by all elements of an abelian group, or by some: one partition for each.
+
+    Points are ``levels`` copies of the group, level times order plus element; those beyond stay fixed.
+    """
+    order = math.prod(group)
+    turns = np.arange(order) if elements is None else elements
+    moving, level, place = base < levels * order, base // order * order, base % order
+    result = empty(len(turns), *base.shape)
+    # In slices: arithmetic needs several times the memory of its result.
+    step = max(1, 1_000_000 // base.size)
+    for first in range(0, len(turns), step):
+        turn = turns[first : first + step, None, None]
+        result[first : first + step] = np.where(moving, level + add(group, place, turn), base)
+    return result
 
 
 def as_classes(blocks: npt.ArrayLike) -> Classes:

@@ -6,13 +6,13 @@ partial ones, which give part of a transversal design of an order that has none.
 
 from __future__ import annotations
 
+import math
 import random
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
-from securedfl.designs.constructions.arithmetic import add
-from securedfl.designs.constructions.construction import Classes, Construction, as_classes
+from securedfl.designs.constructions.construction import Classes, as_classes, develop
 from securedfl.designs.constructions.shipped import solutions
 
 INFINITE = 3
@@ -24,8 +24,7 @@ EFFORT = 6_000_000
 
 def translated(group: tuple[int, ...], columns: Classes) -> Classes:
     """Return an array [partition, group, row] of places: each column, translated by all elements of the group."""
-    elements = np.arange(int(np.prod(group)))
-    return as_classes(add(group, columns[:, None, :], elements[None, :, None]))
+    return develop(group, columns).transpose(1, 0, 2)
 
 
 @lru_cache(maxsize=1)
@@ -38,7 +37,7 @@ def difference_matrices() -> dict[int, tuple[tuple[int, ...], Classes]]:
     """
     found = {}
     for item in solutions("difference_matrices"):
-        order = int(np.prod(item["group"]))
+        order = math.prod(item["group"])
         found[order] = tuple(item["group"]), as_classes([[0] * order, range(order), *item["maps"]]).T
     return found
 
@@ -66,9 +65,7 @@ def orthogonal_squares(order: int) -> Classes:
         base = sums.tolist() if len(steps) == INFINITE else [m + infinite, *sums.tolist()]
         infinite += len(steps) != INFINITE
         columns += [base[i:] + base[:i] for i in range(4)]
-    matrix = np.array(columns)[:, None, :]
-    turn = np.arange(m)[None, :, None]
-    developed = np.where(matrix >= m, matrix, (matrix + turn) % m).reshape(-1, 4)
+    developed = translated((m,), np.array(columns)).reshape(-1, 4)
     x, y = np.divmod(np.arange(INFINITE**2), INFINITE)
     corner = m + np.stack([x, (x + y) % INFINITE, (x + 2 * y) % INFINITE, y], axis=1)
     table = np.concatenate([developed, corner])
@@ -91,26 +88,7 @@ def partial_transversal(k: int, v: int) -> Classes:
         columns, spent = _columns(k, v, source, left)
         left -= spent
         best = max(best, columns, key=len)
-    return _developed((v,), np.array(best))
-
-
-@lru_cache(maxsize=1)
-def partial_difference_matrices() -> dict[tuple[int, int], Construction]:
-    """Return the constructions from the columns of longer searches, which the package has, by (n, s)."""
-    found = {}
-    for item in solutions("partial_difference_matrices"):
-        rows, group = item["rows"], tuple(item["group"])
-        columns = as_classes(item["columns"]).reshape(-1, rows)
-        name = " x ".join(f"Z_{modulus}" for modulus in group)
-        method = f"partial difference matrix over {name} found by search"
-        build = partial(_developed, group, columns)
-        found[rows * int(np.prod(group)), rows] = Construction(len(columns), method, build)
-    return found
-
-
-def _developed(group: tuple[int, ...], columns: Classes) -> Classes:
-    """Return the partitions of the columns, points numbered row by row."""
-    return as_classes(translated(group, columns) + int(np.prod(group)) * np.arange(columns.shape[1]))
+    return as_classes(translated((v,), np.array(best)) + v * np.arange(k))
 
 
 def _columns(k: int, v: int, source: random.Random, steps: int) -> tuple[list[list[int]], int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from securedfl.designs.constructions.arithmetic import Field, Integers, field
-from securedfl.designs.constructions.construction import Classes, as_classes, empty
+from securedfl.designs.constructions.arithmetic import Integers, field
+from securedfl.designs.constructions.construction import Classes, as_classes, develop
 
 
 def affine_geometry(m: int, q: int) -> Classes:
@@ -42,7 +42,7 @@ def twice_plus_one(q: int) -> Classes:
     mixed = np.stack([power(j), power(j + t), q + power(j + m)], axis=1)
     pure = q + np.stack([power(i + m + t), power(i + m + 3 * t), power(i + m + 5 * t)], axis=1)
     base = np.concatenate([[[2 * q, 0, q]], mixed, pure])
-    return develop(numbers, base, 2)
+    return develop(numbers.group, base, 2)
 
 
 def thrice(q: int) -> Classes:
@@ -64,8 +64,8 @@ def thrice(q: int) -> Classes:
     odd = across(np.concatenate([i + t, i + 3 * t, i + 5 * t]))
     base = np.concatenate([zero, pure, pure + q, pure + 2 * q, odd])
     even = across(np.concatenate([i, i + 2 * t, i + 4 * t]))
-    alone = develop(numbers, even, 3).transpose(1, 0, 2)
-    return as_classes(np.concatenate([develop(numbers, base, 3), alone]))
+    alone = develop(numbers.group, even, 3).transpose(1, 0, 2)
+    return as_classes(np.concatenate([develop(numbers.group, base, 3), alone]))
 
 
 def thrice_plus_one(q: int) -> Classes:
@@ -75,12 +75,13 @@ def thrice_plus_one(q: int) -> Classes:
     running over half the squares. The sums and differences are all different if a is a nonsquare and
     (a + 1)(a - 1) is one too.
     """
-    numbers = field(q)
-    quarter = (q - 1) // 4
-    x = numbers.exponential(2 * np.arange(quarter))
-    minus = numbers.negative(x)
-    candidates = numbers.exponential(2 * np.arange((q - 1) // 2) + 1)
-    test = numbers.multiply(numbers.add(candidates, 1), numbers.add(candidates, numbers.negative(1)))
+    numbers, half = field(q), (q - 1) // 2
+    # half way through the powers of a primitive element is -1
+    minus_one = numbers.exponential(half)
+    x = numbers.exponential(2 * np.arange(half // 2))
+    minus = numbers.multiply(minus_one, x)
+    candidates = numbers.exponential(2 * np.arange(half) + 1)
+    test = numbers.multiply(numbers.add(candidates, 1), numbers.add(candidates, minus_one))
     a = candidates[(test != 0) & (numbers.log[test] % 2 == 1)][0]
     base = [np.array([[3 * q, 0, q, 2 * q]])]
     for copy in range(3):
@@ -88,18 +89,4 @@ def thrice_plus_one(q: int) -> Classes:
         scaled = (numbers.multiply(a, x), numbers.multiply(a, minus))
         members = (this + x, this + minus, following + scaled[0], following + scaled[1])
         base.append(np.stack(members, axis=1))
-    return develop(numbers, np.concatenate(base), 3)
-
-
-def develop(numbers: Field, base: Integers, levels: int) -> Classes:
-    """Return the q translates of a base partition of ``levels`` copies of GF(q) and perhaps infinite points."""
-    q = numbers.q
-    finite = base < levels * q
-    level, place = base // q * q, (base % q)[None]
-    result = empty(q, *base.shape)
-    # In slices: field arithmetic needs several times the memory of its result.
-    step = max(1, 1_000_000 // base.size)
-    for first in range(0, q, step):
-        element = np.arange(first, min(first + step, q))[:, None, None]
-        result[first : first + step] = np.where(finite, level + numbers.add(place, element), base)
-    return result
+    return develop(numbers.group, np.concatenate(base), 3)

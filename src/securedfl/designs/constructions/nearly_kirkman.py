@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs.constructions.arithmetic import divisors
-from securedfl.designs.constructions.construction import Classes, Construction, as_classes, empty
+from securedfl.designs.constructions.construction import Classes, Construction, as_classes, empty, labels_of
 from securedfl.designs.constructions.pairwise_balanced import standard_form
 from securedfl.designs.constructions.resolvable import block_design, resolvable
-from securedfl.designs.constructions.transversal import row_limit, transversal
+from securedfl.designs.constructions.transversal import inflated, row_limit, transversal
 
 
 def from_frame(n: int, known: Callable[[int], Construction]) -> Construction | None:
@@ -38,13 +38,11 @@ def from_frame(n: int, known: Callable[[int], Construction]) -> Construction | N
 
 def _fill(r: int, w: int, inside: Construction) -> Classes:
     frame = standard_form(block_design(r, 3), 3)[:, 1:].astype(np.int32)
-    row, place = np.divmod(transversal(3, w), w)
-    filler = _separate(inside.build())
+    fine, filler = transversal(3, w), _separate(inside.build())
     result = empty(r * w, (2 * w * r + 2) // 3, 3)
     for hole in range(r):
-        across = (frame[hole][:, row] * w + place).transpose(1, 0, 2, 3).reshape(w, -1, 3)
         points = np.concatenate([np.arange(2 * w * hole, 2 * w * (hole + 1)), [2 * w * r, 2 * w * r + 1]])
-        result[hole * w : (hole + 1) * w] = np.concatenate([across, points[filler]], axis=1)
+        result[hole * w : (hole + 1) * w] = np.concatenate([inflated(frame[hole], fine), points[filler]], axis=1)
     return result
 
 
@@ -96,16 +94,11 @@ def _pair(first: Classes, second: Classes) -> Classes:
 
 def three_colours(first: Classes, second: Classes) -> npt.NDArray[np.int64]:
     """Colour points 0, 1, 2 so that each triple of both partitions has all three colours."""
-    points = first.size
-    left = np.empty(points, dtype=np.int64)
-    right = np.empty(points, dtype=np.int64)
-    left[first.reshape(-1)] = np.repeat(np.arange(len(first)), 3)
-    right[second.reshape(-1)] = np.repeat(np.arange(len(second)), 3)
-    matched = _perfect_matching(first.tolist(), left.tolist(), right.tolist())
-    colour = [1] * points
-    for point in matched:
+    left, right = labels_of(np.stack([first, second])).tolist()
+    colour = [1] * first.size
+    for point in _perfect_matching(first.tolist(), left, right):
         colour[point] = 0
-    _alternate(first.tolist(), second.tolist(), left.tolist(), right.tolist(), colour)
+    _alternate(first.tolist(), second.tolist(), left, right, colour)
     return np.array(colour)
 
 

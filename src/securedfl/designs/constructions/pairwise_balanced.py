@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from securedfl.designs.constructions import transversal
-from securedfl.designs.constructions.construction import Classes, as_classes, empty
+from securedfl.designs.constructions.construction import Classes, as_classes, develop, empty
 from securedfl.designs.constructions.field_designs import affine_geometry
 
 Blocks = Classes
@@ -72,12 +72,11 @@ def inflated(classes: Classes, m: int) -> list[Blocks]:
     blocks = classes.reshape(-1, size)
     through = (blocks == lost).any(axis=1)
     whole = blocks[~through].astype(np.int32)
-    row, place = np.divmod(transversal_blocks(size, m), m)
     rest = np.sort(blocks[through], axis=1)[:, :-1].astype(np.int32)
     rows = (rest[:, :, None] * m + np.arange(m)).reshape(len(rest), -1)
     new = np.full((len(rest), 1), lost * m)
     return [
-        as_classes((whole[:, row] * m + place).reshape(-1, size)),
+        _weighted(whole, m, transversal_blocks(size, m)),
         as_classes(np.concatenate([rows, new], axis=1)),
     ]
 
@@ -91,16 +90,16 @@ def thirty_four() -> list[Blocks]:
     """
     x, y = np.divmod(np.arange(27), 3)
 
-    def translates(*base: tuple[int, int]) -> Blocks:
-        return as_classes(np.stack([(x + a) % 9 * 3 + (y + b) % 3 for a, b in base], axis=1))
+    def translates(*base: int) -> Blocks:
+        return develop((9, 3), np.array([base]))[:, 0]
 
     def joined(triples: Blocks, new: npt.NDArray[np.int64]) -> Blocks:
         return as_classes(np.concatenate([triples, new[:, None]], axis=1))
 
     blocks = [
-        translates((0, 0), (1, 0), (2, 1), (4, 0)),
-        joined(translates((0, 0), (1, 2), (4, 1)), 27 + y),
-        joined(translates((0, 0), (2, 0), (5, 1)), 30 + (x + 2 * y) % 3),
+        translates(0, 3, 7, 12),
+        joined(translates(0, 5, 13), 27 + y),
+        joined(translates(0, 6, 16), 30 + (x + 2 * y) % 3),
         joined(as_classes(np.arange(27).reshape(9, 3)), np.full(9, 33)),
     ]
     return [as_classes(np.concatenate(blocks)), as_classes(np.arange(27, 34)[None, :])]
@@ -136,21 +135,16 @@ def close(r: int, s: int, balanced: Callable[[], list[Blocks]], template: Callab
     filled = np.ones(r, dtype=np.int64)
     for blocks in balanced():
         k = blocks.shape[1]
-        small = standard_form(template(k), s)[:, 1:]
-        owner, copy = np.divmod(small, width)
-        members = blocks.astype(np.int32)
+        owner, copy = np.divmod(standard_form(template(k), s)[:, 1:], width)
+        number = np.arange(owner.shape[1])
         for position in range(k):
-            partition = members[:, position]
-            order = np.argsort(partition.astype(np.uint16 if r < 1 << 16 else np.int32), kind="stable")
-            sorted_partition = partition[order]
-            count = np.bincount(partition, minlength=r)
-            start = np.cumsum(count) - count
-            rank = np.arange(order.size) - start[sorted_partition]
-            for index in range(small.shape[1]):
-                slot = filled[sorted_partition] + rank * small.shape[1] + index
-                local, shift = owner[position, index], copy[position, index]
-                result[sorted_partition, slot] = members[order][:, local] * width + shift
-            filled += count * small.shape[1]
+            members = blocks[np.argsort(blocks[:, position], kind="stable")].astype(np.int32)
+            x = members[:, position]
+            # blocks through the same x fill its partition one after the other
+            rank = np.arange(len(x)) - np.searchsorted(x, x)
+            slot = filled[x, None] + rank[:, None] * len(number) + number
+            result[x[:, None], slot] = members[:, owner[position]] * width + copy[position]
+            filled += np.bincount(x, minlength=r) * len(number)
     return result
 
 
@@ -159,14 +153,10 @@ def standard_form(classes: Classes, s: int) -> Classes:
 
     Every other group of a partition keeps its order.
     """
-    gap, groups, size = classes.shape
-    infinity = groups * size - 1
-    first = (classes == infinity).any(axis=2).argmax(axis=1)
-    place = np.empty(infinity + 1, dtype=np.int32)
-    place[infinity] = infinity
-    order = np.empty((gap, groups), dtype=np.int64)
-    for x in range(gap):
-        group = classes[x, first[x]]
-        place[group[group != infinity]] = x * (s - 1) + np.arange(s - 1)
-        order[x] = np.concatenate([[first[x]], np.delete(np.arange(groups), first[x])])
-    return as_classes(place[np.take_along_axis(classes, order[:, :, None], axis=1)])
+    infinity = classes.shape[1] * s - 1
+    others_last = np.argsort(~(classes == infinity).any(axis=2), axis=1, kind="stable")
+    ordered = np.take_along_axis(classes, others_last[:, :, None], axis=1)
+    first = ordered[:, 0]
+    place = np.full(infinity + 1, infinity, dtype=np.int32)
+    place[first[first != infinity]] = np.arange(infinity)
+    return as_classes(place[ordered])

@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from securedfl.designs.constructions import pairwise_balanced
 from securedfl.designs.constructions.arithmetic import divisors, prime_power
-from securedfl.designs.constructions.base_blocks import rotational
+from securedfl.designs.constructions.base_blocks import shipped
 from securedfl.designs.constructions.construction import Classes, Construction
 from securedfl.designs.constructions.field_designs import (
     affine_geometry,
@@ -39,7 +39,7 @@ def _direct(r: int, s: int) -> Construction | None:
         return Construction(r, method, partial(thrice, n // 3))
     if s == 4 and prime_power(r) and r % 4 == 1:
         return Construction(r, "resolvable quadruples 3q+1 (Bose 1939)", partial(thrice_plus_one, r))
-    return rotational().get((n, s))
+    return shipped("rotational").get((n, s))
 
 
 def _closure(r: int, s: int) -> Construction | None:

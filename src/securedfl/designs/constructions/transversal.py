@@ -144,16 +144,20 @@ def weighted(u: int, v: int, s: int, base: Construction, inside: Construction) -
         return None
 
     def build() -> Classes:
-        classes = base.build().astype(np.int32)
-        fine = transversal(s, v)
-        row, place = np.divmod(fine, v)
-        parts = [(partition[:, row] * v + place).transpose(1, 0, 2, 3) for partition in classes[1:]]
-        across = [part.reshape(v, -1, s) for part in parts]
+        classes, fine = base.build().astype(np.int32), transversal(s, v)
+        across = [inflated(partition, fine) for partition in classes[1:]]
         pieces = (classes[0][:, :, None] * v + np.arange(v)).reshape(u // s, s * v)
         return as_classes(np.concatenate([*across, copies(inside.build(), pieces)]))
 
     gap = (base.gap - 1) * v + inside.gap
     return Construction(gap, f"{v}-fold [{base.method}], pieces of {s * v} filled by [{inside.method}]", build)
+
+
+def inflated(partition: Classes, fine: Classes) -> Classes:
+    """Replace every point of a partition by v points and every group by the transversal design RTD(s, v)."""
+    v, _, s = fine.shape
+    row, place = np.divmod(fine, v)
+    return as_classes((partition[:, row] * v + place).transpose(1, 0, 2, 3).reshape(v, -1, s))
 
 
 def truncated_and_filled(n: int, s: int, known: Callable[[int], Construction]) -> Construction | None:

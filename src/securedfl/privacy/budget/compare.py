@@ -31,27 +31,31 @@ class Case:
 def solve(plan: Plan, *, epsilon: float | None, find: str) -> Plan:
     """Return the plan with what was not given: ``"noise"``, ``"epsilon"``, ``"rounds"`` or ``"sampling"``."""
     if find == "noise":
-        return settled(replace(plan, noise_multiplier=0.0), epsilon=epsilon, capacity=CAPACITY)
+        return _settled(replace(plan, noise_multiplier=0.0), epsilon)
     if find == "epsilon":
-        return settled(plan, epsilon=None, capacity=CAPACITY)
+        return _settled(plan)
     if epsilon is None:
         raise ConfigError(f"to find {find}, give epsilon and the noise multiplier")
-    if find == "rounds":
-        rounds = 1
-        # a longer plan deals what rounding may cost to more rounds, so that a few more fit
-        for _ in range(4):
-            rounds = most_rounds(
-                settled(replace(plan, rounds=max(1, rounds)), epsilon=None, capacity=CAPACITY), epsilon
-            )
-        if not rounds:
-            raise ConfigError(f"not even one round is within epsilon {epsilon:g}; take more noise")
-        return settled(replace(plan, rounds=rounds), epsilon=epsilon, capacity=CAPACITY)
-    return _most_sampling(plan, epsilon)
+    return _most_rounds(plan, epsilon) if find == "rounds" else _most_sampling(plan, epsilon)
+
+
+def _settled(plan: Plan, epsilon: float | None = None) -> Plan:
+    return settled(plan, epsilon=epsilon, capacity=CAPACITY)
+
+
+def _most_rounds(plan: Plan, epsilon: float) -> Plan:
+    rounds = 1
+    # a longer plan deals what rounding may cost to more rounds, so that a few more fit
+    for _ in range(4):
+        rounds = most_rounds(_settled(replace(plan, rounds=max(1, rounds))), epsilon)
+    if not rounds:
+        raise ConfigError(f"not even one round is within epsilon {epsilon:g}; take more noise")
+    return _settled(replace(plan, rounds=rounds), epsilon)
 
 
 def _most_sampling(plan: Plan, epsilon: float) -> Plan:
     def at(batch: int) -> Plan:
-        return settled(replace(plan, sampling=batch / plan.units), epsilon=None, capacity=CAPACITY)
+        return _settled(replace(plan, sampling=batch / plan.units))
 
     most = bisect_left(range(1, plan.units + 1), True, key=lambda batch: at(batch).planned > epsilon)
     if not most:
@@ -61,7 +65,8 @@ def _most_sampling(plan: Plan, epsilon: float) -> Plan:
 
 def cases(plan: Plan) -> list[Case]:
     """Return the three kinds of noise with the same multiplier, so at the same epsilon, and their noise in the mean."""
-    return [_case(with_grid(replace(plan, noise=kind, limit=None), CAPACITY)) for kind in KINDS]
+    tighter = loss_epsilon(plan.noise_multiplier, plan.sampling, plan.rounds * plan.steps, plan.delta)
+    return [Case(plan=_of_kind(plan, kind, plan.noise_multiplier), tighter=tighter) for kind in KINDS]
 
 
 def by_colluders(plan: Plan) -> Iterator[tuple[int, float]]:
@@ -76,13 +81,10 @@ def curves(plan: Plan, multipliers: Sequence[float]) -> dict[str, tuple[list[flo
     """Return epsilon against the noise in the mean for the three kinds."""
     found = {}
     for kind in KINDS:
-        made = [
-            with_grid(replace(plan, noise=kind, noise_multiplier=each, limit=None), CAPACITY) for each in multipliers
-        ]
+        made = [_of_kind(plan, kind, each) for each in multipliers]
         found[str(kind)] = ([one.noise_in_mean for one in made], [one.planned for one in made])
     return found
 
 
-def _case(plan: Plan) -> Case:
-    steps = plan.rounds * plan.steps
-    return Case(plan=plan, tighter=loss_epsilon(plan.noise_multiplier, plan.sampling, steps, plan.delta))
+def _of_kind(plan: Plan, kind: Noise, multiplier: float) -> Plan:
+    return with_grid(replace(plan, noise=kind, noise_multiplier=multiplier, limit=None), CAPACITY)

@@ -117,32 +117,9 @@ class Plan:
     def _failure(self) -> float:
         return SPARED * self.delta / (self.rounds * self.steps)
 
-    def curve(self, members: int) -> Curve | None:
-        """Return the divergences of a round among so many members; None if no honest noise is in it."""
-        return _curve(self, members)
-
     def epsilon(self, spent: Mapping[int, int]) -> float:
         """Return epsilon after rounds: how many, by the number of members."""
         return _epsilon(self, tuple(sorted(spent.items())))
-
-    def _account(self, spent: Mapping[int, int]) -> float:
-        rounds = sum(spent.values())
-        if not rounds:
-            return 0.0
-        curves = [(self.curve(members), times) for members, times in spent.items()]
-        known = [(curve, times * self.steps) for curve, times in curves if curve is not None]
-        if len(known) < len(curves):
-            return math.inf
-        left = self.delta * (1 - SPARED * rounds / self.rounds) if self.unit == "record" else self.delta
-        first = epsilon_of(known, left)
-        if self.noise == "central" or math.isinf(first):
-            return first
-        # what the drawn numbers may differ from true Skellam numbers costs (1 + exp(epsilon)) times as much delta
-        guess = 1.02 * first + 0.01
-        draws = float(self.size) * self.steps * sum(members * times for members, times in spent.items())
-        cost = (1 + math.exp(min(guess, 700.0))) * distance(draws)
-        found = epsilon_of(known, left - cost)
-        return found if found <= guess else math.inf
 
     @property
     def planned(self) -> float:
@@ -190,6 +167,7 @@ class Plan:
 
 @lru_cache(maxsize=256)
 def _curve(plan: Plan, members: int) -> Curve | None:
+    """Return the divergences of a round among so many members; None if no honest noise is in it."""
     honest = plan.honest(members)
     if not honest:
         return None
@@ -200,7 +178,24 @@ def _curve(plan: Plan, members: int) -> Curve | None:
 
 @lru_cache(maxsize=4096)
 def _epsilon(plan: Plan, spent: tuple[tuple[int, int], ...]) -> float:
-    return plan._account(dict(spent))
+    """Return epsilon after rounds: pairs of how many members, and how many times."""
+    rounds = sum(times for _, times in spent)
+    if not rounds:
+        return 0.0
+    curves = [(_curve(plan, members), times) for members, times in spent]
+    known = [(curve, times * plan.steps) for curve, times in curves if curve is not None]
+    if len(known) < len(curves):
+        return math.inf
+    left = plan.delta * (1 - SPARED * rounds / plan.rounds) if plan.unit == "record" else plan.delta
+    first = epsilon_of(known, left)
+    if plan.noise == "central" or math.isinf(first):
+        return first
+    # what the drawn numbers may differ from true Skellam numbers costs (1 + exp(epsilon)) times as much delta
+    guess = 1.02 * first + 0.01
+    draws = float(plan.size) * plan.steps * sum(members * times for members, times in spent)
+    cost = (1 + math.exp(min(guess, 700.0))) * distance(draws)
+    found = epsilon_of(known, left - cost)
+    return found if found <= guess else math.inf
 
 
 def settled(plan: Plan, *, epsilon: float | None, capacity: float | None, over: str = "refuse") -> Plan:

@@ -1,6 +1,6 @@
 """Exact linear algebra for the audit: vectors over a prime field or over Z_2^64, and row reduction.
 
-Never a float tolerance. One arithmetic for each of the protocols':
+Never a float tolerance. One ring for each arithmetic of the protocols:
 
 - `PrimeField`, for protocols over a field: the protocol's own, so nothing is left to chance. And for protocols over
   the real numbers, with a prime of 50 bits. The rank of a rational matrix modulo a prime p is its rank over
@@ -17,14 +17,15 @@ Never a float tolerance. One arithmetic for each of the protocols':
 from __future__ import annotations
 
 import hashlib
+import math
+from abc import ABC, abstractmethod
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from securedfl.errors import PrivacyError
-from securedfl.protocols.field import Native
 
 Vector = npt.NDArray[Any]
 Matrix = npt.NDArray[Any]
@@ -35,38 +36,64 @@ _BITS = 50
 MERSENNE = 2**61 - 1
 
 
-class Arithmetic(Protocol):
-    """What row reduction and symbolic execution need of a ring; elements are integers in numpy arrays."""
+class Coefficients(ABC):
+    """What linear forms have as coefficients: numbers in numpy arrays, with which their own operators calculate."""
 
     dtype: Any
-    name: str
 
-    def element(self, value: Fraction) -> int:
-        """Return the ring's element for a rational number."""
+    @abstractmethod
+    def element(self, value: Fraction) -> Any:
+        """Return the coefficient for a rational number."""
 
     def add(self, a: Vector, b: Vector) -> Vector:
         """Return a + b."""
+        return np.asarray(a + b)
 
     def subtract(self, a: Vector, b: Vector) -> Vector:
         """Return a - b."""
+        return np.asarray(a - b)
 
     def multiply(self, a: Vector, b: Vector) -> Vector:
         """Return a * b, element by element with broadcasting."""
+        return np.asarray(a * b)
 
-    def pivot(self, column: Vector) -> tuple[int, int, int] | None:
-        """Return (row, factor that makes its entry the pivot, factor that kills the pivot), or None."""
-
-    def lead(self, row: Vector, width: int | None = None) -> tuple[int, Vector]:
-        """Return the column of a unit of the row, and the row divided by that unit."""
+    def scaled(self, a: Vector, factor: Any) -> Vector:
+        """Return a vector times one element."""
+        return self.multiply(a, np.full(1, factor, dtype=self.dtype))
 
 
-class PrimeField:
+class Ring(Coefficients):
+    """The integers modulo a number: what row reduction is exact in."""
+
+    modulus: int
+    name: str
+
+    def element(self, value: Fraction) -> int:
+        """Return the residue of a rational number."""
+        if math.gcd(value.denominator, self.modulus) > 1:
+            why = "even" if self.modulus % 2 == 0 else "a multiple of it"
+            raise PrivacyError(f"{value} has no residue modulo {self.modulus}: its denominator is {why}")
+        return value.numerator * self.inverse(value.denominator) % self.modulus
+
+    def inverse(self, unit: int) -> int:
+        """Return what gives one, times the unit."""
+        return pow(unit, -1, self.modulus)
+
+    @abstractmethod
+    def pivot(self, entries: Vector) -> tuple[int, int]:
+        """Return the first entry, of some that are not all zero, that divides the others; and its part without a unit.
+
+        That part is one in a field, where every entry but zero is a unit.
+        """
+
+
+class PrimeField(Ring):
     """The integers modulo a prime of at most 50 bits, or 2^61 - 1, in int64."""
 
     dtype = np.int64
 
     def __init__(self, prime: int) -> None:
-        self.prime = prime
+        self.modulus = prime
         self.name = f"prime field, p = {prime}"
 
     @classmethod
@@ -79,46 +106,31 @@ class PrimeField:
             attempt += 1
         return cls(candidate)
 
-    def element(self, value: Fraction) -> int:
-        """Return the residue of a rational number."""
-        if value.denominator % self.prime == 0:
-            raise PrivacyError(f"{value} has no residue modulo {self.prime}; audit with another prime")
-        return value.numerator * pow(value.denominator, -1, self.prime) % self.prime
-
     def add(self, a: Vector, b: Vector) -> Vector:
         """Return a + b."""
         total = a + b
-        total -= self.prime * (total >= self.prime)
+        total -= self.modulus * (total >= self.modulus)
         return total
 
     def subtract(self, a: Vector, b: Vector) -> Vector:
         """Return a - b."""
         difference = a - b
-        difference += self.prime * (difference < 0)
+        difference += self.modulus * (difference < 0)
         return difference
 
     def multiply(self, a: Vector, b: Vector) -> Vector:
         """Return a * b: the quotient by p is estimated in float64, the remainder is exact modulo 2^64."""
-        if self.prime == MERSENNE:
+        if self.modulus == MERSENNE:
             return _multiply_mersenne(a, b)
-        quotient = (a.astype(np.float64) * b.astype(np.float64) * (1.0 / self.prime)).astype(np.int64)
-        remainder = a * b - quotient * self.prime  # wraps, and so is exact: it lies between -p and 2p
-        remainder += self.prime * (remainder < 0)
-        remainder -= self.prime * (remainder >= self.prime)
+        quotient = (a.astype(np.float64) * b.astype(np.float64) * (1.0 / self.modulus)).astype(np.int64)
+        remainder = a * b - quotient * self.modulus  # wraps, and so is exact: it lies between -p and 2p
+        remainder += self.modulus * (remainder < 0)
+        remainder -= self.modulus * (remainder >= self.modulus)
         return remainder
 
-    def pivot(self, column: Vector) -> tuple[int, int, int] | None:
-        """Return the first entry that is not zero; every one is a unit."""
-        rows = np.flatnonzero(column)
-        if not rows.size:
-            return None
-        return int(rows[0]), pow(int(column[rows[0]]), -1, self.prime), 0
-
-    def lead(self, row: Vector, width: int | None = None) -> tuple[int, Vector]:
-        """Return the first column that is not zero, and the row with a one there."""
-        column = int(np.flatnonzero(row[:width])[0])
-        inverse = pow(int(row[column]), -1, self.prime)
-        return column, self.multiply(row, np.full(1, inverse, dtype=self.dtype))
+    def pivot(self, entries: Vector) -> tuple[int, int]:
+        """Return the first entry that is not zero."""
+        return int(np.flatnonzero(entries)[0]), 1
 
 
 def _multiply_mersenne(a: Vector, b: Vector) -> Vector:
@@ -133,57 +145,40 @@ def _multiply_mersenne(a: Vector, b: Vector) -> Vector:
     return np.asarray(total)
 
 
-class TwoAdic(Native):
+class TwoAdic(Ring):
     """The integers modulo 2^64, in uint64."""
 
     dtype = np.uint64
     name = "integers modulo 2^64"
+    modulus = 1 << 64
 
-    def element(self, value: Fraction) -> int:
-        """Return the ring's element for a fraction with an odd denominator."""
-        if value.denominator % 2 == 0:
-            raise PrivacyError(f"{value} does not exist in Z_2^b: its denominator is even")
-        return value.numerator * pow(value.denominator, -1, 1 << 64) % (1 << 64)
-
-    def pivot(self, column: Vector) -> tuple[int, int, int] | None:
-        """Return the entry with the fewest factors of two, which divides all the others."""
-        rows = np.flatnonzero(column)
-        if not rows.size:
-            return None
-        powers = column[rows] & (~column[rows] + np.uint64(1))  # the lowest set bit
-        row = int(rows[np.argmin(powers)])
-        power = int(powers.min())
-        return row, pow(int(column[row]) // power, -1, 1 << 64), ((1 << 64) // power if power > 1 else 0)
-
-    def lead(self, row: Vector, width: int | None = None) -> tuple[int, Vector]:
-        """Return the first odd column, after division by the power of two that all entries share."""
-        entries = row[:width][row[:width] != 0]
-        odd = row // (entries & (~entries + np.uint64(1))).min()
-        column = int(np.flatnonzero(odd[:width] & np.uint64(1))[0])
-        inverse = pow(int(odd[column]), -1, 1 << 64)
-        return column, self.multiply(odd, np.full(1, inverse, dtype=self.dtype))
+    def pivot(self, entries: Vector) -> tuple[int, int]:
+        """Return the first entry with the fewest factors of two, and those."""
+        places = np.flatnonzero(entries)
+        powers = entries[places] & (~entries[places] + np.uint64(1))  # the lowest set bit
+        fewest = int(np.argmin(powers))
+        return int(places[fewest]), int(powers[fewest])
 
 
-def eliminate(rows: Matrix, columns: int, ring: Arithmetic) -> Matrix:
+def eliminate(rows: Matrix, columns: int, ring: Ring) -> Matrix:
     """Return generators of what the rows can say without the first ``columns`` columns (those cut off)."""
     rest = rows
     for column in range(columns):
-        found = ring.pivot(rest[:, column])
-        if found is None:
+        if not rest[:, column].any():
             continue
-        row, unit, killer = found
-        pivot = ring.multiply(rest[row], np.full(1, unit, dtype=ring.dtype))
+        row, power = ring.pivot(rest[:, column])
+        pivot = ring.scaled(rest[row], ring.inverse(int(rest[row, column]) // power))
         rest = np.delete(rest, row, axis=0)
-        if killer:  # an even pivot: a multiple of the row loses the column but may keep something else
-            rest = np.vstack([rest, ring.multiply(pivot, np.full(1, killer, dtype=ring.dtype))])
+        if power > 1:  # an even pivot: a multiple of the row loses the column but may keep something else
+            rest = np.vstack([rest, ring.scaled(pivot, ring.modulus // power)])
         touched = np.flatnonzero(rest[:, column])
         if touched.size:
-            factors = _divide(rest[touched, column], pivot[column])
+            factors = rest[touched, column] // pivot[column]
             rest[touched] = ring.subtract(rest[touched], ring.multiply(factors[:, None], pivot[None, :]))
     return _nonzero(rest)[:, columns:]
 
 
-def reduce(rows: Matrix, ring: Arithmetic, width: int | None = None) -> Matrix:
+def reduce(rows: Matrix, ring: Ring, width: int | None = None) -> Matrix:
     """Return a basis of the row space in which each row has a one where all the others have zeros.
 
     A unit vector lies in the row space exactly if it is a row of the result. A row over Z_2^64 whose entries are
@@ -192,8 +187,13 @@ def reduce(rows: Matrix, ring: Arithmetic, width: int | None = None) -> Matrix:
     rest = _nonzero(rows, width)
     done, lost = 0, 0
     while done < len(rest):
-        lost += _bits_lost(rest[done, :width], ring)
-        column, rest[done] = ring.lead(rest[done], width)
+        column, power = ring.pivot(rest[done, :width])
+        if power > 1:
+            rest[done] //= rest.dtype.type(power)
+            # a multiple of 2^32 or more says something about the last bits only: it counts as a full leak, and takes
+            # no precision from the others
+            lost += power.bit_length() - 1 if power < 1 << 32 else 0
+        rest[done] = ring.scaled(rest[done], ring.inverse(int(rest[done, column])))
         factors = rest[:, column].copy()
         factors[done] = 0
         touched = np.flatnonzero(factors)
@@ -205,19 +205,6 @@ def reduce(rows: Matrix, ring: Arithmetic, width: int | None = None) -> Matrix:
         done += 1
         rest = np.vstack([rest[:done], _nonzero(rest[done:], width)])
     return rest
-
-
-def _bits_lost(row: Vector, ring: Arithmetic) -> int:
-    """Return how many bits `lead` shifts out of a row of even integers.
-
-    A row that is a multiple of 2^32 or more says something about the last bits only. It counts as a full leak, and
-    takes no precision from the others.
-    """
-    if ring.dtype != np.uint64:
-        return 0
-    entries = row[row != 0]
-    shift = int((entries & (~entries + np.uint64(1))).min()).bit_length() - 1
-    return shift if shift < 32 else 0
 
 
 def is_prime(number: int) -> bool:
@@ -235,11 +222,6 @@ def is_prime(number: int) -> bool:
         if not any((power := power * power % number) == number - 1 for _ in range(twos - 1)):
             return False
     return True
-
-
-def _divide(entries: Vector, pivot: Any) -> Vector:
-    """Return entries / pivot where the pivot is one or a power of two that divides them."""
-    return entries.copy() if pivot == 1 else entries // pivot
 
 
 def _nonzero(rows: Matrix, width: int | None = None) -> Matrix:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import PrivacyError
-from securedfl.privacy.symbolic.algebra import Arithmetic, Vector
+from securedfl.privacy.symbolic.algebra import Coefficients, Vector
 
 
 class Form:
@@ -24,15 +24,21 @@ class Form:
     __hash__ = None  # type: ignore[assignment]
     __slots__ = ("ring", "row")
 
-    def __init__(self, row: Vector, ring: Arithmetic) -> None:
+    def __init__(self, row: Vector, ring: Coefficients) -> None:
         self.row, self.ring = row, ring
 
     @classmethod
-    def unit(cls, symbol: int, ring: Arithmetic) -> Form:
+    def unit(cls, symbol: int, ring: Coefficients) -> Form:
         """Return the form that is just one symbol."""
         row = np.zeros(symbol + 1, dtype=ring.dtype)
         row[symbol] = 1
         return cls(row, ring)
+
+    def padded(self, symbols: int) -> Vector:
+        """Return the coefficients of so many symbols: they are numbered as they are drawn, so that rows grow."""
+        row = np.zeros(symbols, dtype=self.row.dtype)
+        row[: len(self.row)] = self.row
+        return row
 
     def __add__(self, other: Any) -> Any:
         added = self._form(other)
@@ -58,8 +64,7 @@ class Form:
         value = exactly(factor)
         if value is None:
             return NotImplemented
-        element = np.full(1, self.ring.element(value), dtype=self.ring.dtype)
-        return Form(self.ring.multiply(self.row, element), self.ring)
+        return Form(self.ring.scaled(self.row, self.ring.element(value)), self.ring)
 
     __rmul__ = __mul__
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import PeerLostError, PrivacyError
-from securedfl.privacy.symbolic.algebra import Arithmetic, Matrix, PrimeField, eliminate, reduce
+from securedfl.privacy.symbolic.algebra import Coefficients, Matrix, PrimeField, Ring, eliminate, reduce
 from securedfl.privacy.symbolic.forms import Form, exactly
-from securedfl.privacy.symbolic.sums import computable_sums
+from securedfl.privacy.symbolic.sums import computable_sums, connected
 from securedfl.protocols.steps import Array, Inbox, Outbox, PeerProtocol, Steps, in_one_part
 
 
@@ -47,14 +47,14 @@ class View:
     """All messages of one average as rows of coefficients, and who owns which symbol.
 
     Columns are ordered masks first, then parameters peer by peer. Symbols that no message connects are treated
-    apart, because a protocol with element-wise arithmetic never mixes coordinates: `Block` is one such part.
+    apart, because a protocol with element-wise arithmetic never mixes coordinates: `Component` is one such part.
     """
 
     def __init__(
         self,
         n: int,
         coordinates: int,
-        ring: Arithmetic,
+        ring: Ring,
         owners: Sequence[int],
         received: Sequence[Sequence[Sequence[Form]]],
     ) -> None:
@@ -65,21 +65,21 @@ class View:
         columns = np.concatenate([np.arange(1 + params, len(owners)), np.arange(1, 1 + params)])
         rows = [[_table(forms, len(owners), ring)[:, columns] for forms in step] for step in received]
         masks = len(columns) - params
-        places = np.concatenate([np.full(masks, -1), np.arange(params)])
-        parts = _connected(rows, coordinates, masks, n) if coordinates > 1 else [np.arange(len(columns))]
-        self._blocks = [Block(coordinates, ring, np.asarray(owners)[columns], places, rows, part) for part in parts]
+        owner, places = np.asarray(owners)[columns], np.concatenate([np.full(masks, -1), np.arange(params)])
+        parts = _parts(rows, coordinates, masks, len(columns)) if coordinates > 1 else [np.arange(len(columns))]
+        self._components = [Component(coordinates, ring, owner, places, rows, part) for part in parts]
 
     def functions(
         self, coalition: Iterable[int], steps: int | None = None, *, total: bool = True
     ) -> list[tuple[Array, Matrix]]:
         """Return bases of the functions of honest parameters that a coalition can compute.
 
-        One basis per block, with the places (peer times coordinates plus coordinate) that its columns stand for.
+        One basis per component, with the places (peer times coordinates plus coordinate) that its columns stand for.
         ``total=False`` leaves out the total where the messages do not give it, as in an aborted average.
         """
         members = sorted(set(coalition))
         until = self.steps if steps is None else steps
-        return [(block.places, block.functions(members, until, total=total)) for block in self._blocks]
+        return [(part.places, part.functions(members, until, total=total)) for part in self._components]
 
     def knowledge(self, coalition: Iterable[int], steps: int | None = None, *, sums: bool = True) -> Knowledge:
         """Return what a coalition learns from the first steps, or from all, together with the total.
@@ -101,13 +101,13 @@ class View:
         )
 
 
-class Block:
+class Component:
     """Symbols that messages connect with each other but with no others."""
 
     def __init__(
         self,
         coordinates: int,
-        ring: Arithmetic,
+        ring: Ring,
         owners: Array,
         places: Array,
         rows: Sequence[Sequence[Matrix]],
@@ -133,9 +133,10 @@ class Block:
         return self._bases[peer, steps]
 
     def functions(self, members: Sequence[int], steps: int, *, total: bool) -> Matrix:
-        """Return a basis of the functions of the block's honest parameters that the members can compute."""
+        """Return a basis of the functions of its honest parameters that the members can compute."""
         known = np.isin(self._owners, members)
-        rows = np.vstack([self.basis(member, steps) for member in members])
+        nothing = np.zeros((0, self._width), dtype=self._ring.dtype)
+        rows = np.vstack([nothing, *(self.basis(member, steps) for member in members)])
         rows[:, known] = 0  # the coalition subtracts what it knows itself
         computable = eliminate(rows, self.masks, self._ring)
         if total:
@@ -143,7 +144,7 @@ class Block:
         return reduce(computable, self._ring)
 
 
-def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arithmetic | None = None) -> View:
+def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Ring | None = None) -> View:
     """Run the generators of n peers on symbols and return all that was received.
 
     Parameters
@@ -168,7 +169,7 @@ def observe(protocol: PeerProtocol, n: int, *, coordinates: int = 1, ring: Arith
 
 
 def symbolic(
-    protocol: PeerProtocol, n: int, coordinates: int, ring: Arithmetic
+    protocol: PeerProtocol, n: int, coordinates: int, ring: Coefficients
 ) -> tuple[list[int], list[list[dict[int, list[Form]]]]]:
     """Run a protocol on symbols.
 
@@ -235,11 +236,8 @@ def _forms(message: Any) -> list[Form]:
     return forms
 
 
-def _table(forms: Sequence[Form], symbols: int, ring: Arithmetic) -> Matrix:
-    table = np.zeros((len(forms), symbols), dtype=ring.dtype)
-    for row, form in zip(table, forms, strict=True):
-        row[: len(form.row)] = form.row
-    return table
+def _table(forms: Sequence[Form], symbols: int, ring: Ring) -> Matrix:
+    return np.array([form.padded(symbols) for form in forms], dtype=ring.dtype).reshape(-1, symbols)
 
 
 def _touching(table: Matrix, part: Array) -> Matrix:
@@ -248,20 +246,10 @@ def _touching(table: Matrix, part: Array) -> Matrix:
     return columns[columns.any(axis=1)]
 
 
-def _connected(rows: Sequence[Sequence[Matrix]], coordinates: int, masks: int, n: int) -> list[Array]:
-    """Return the columns that messages, or the total of a coordinate, connect: union-find over columns."""
-    parent = list(range(masks + n * coordinates))
-
-    def find(column: int) -> int:
-        while parent[column] != column:
-            parent[column] = column = parent[parent[column]]
-        return column
-
-    tied = [np.flatnonzero(row).tolist() for step in rows for table in step for row in table]
-    tied += [list(range(masks + k, len(parent), coordinates)) for k in range(coordinates)]
-    for first, *rest in filter(None, tied):
-        for column in rest:
-            parent[find(column)] = find(first)
-    roots = np.array([find(column) for column in range(len(parent))])
+def _parts(rows: Sequence[Sequence[Matrix]], coordinates: int, masks: int, columns: int) -> list[Array]:
+    """Return the columns that messages, or the total of a coordinate, connect."""
+    ties = [np.flatnonzero(row).tolist() for step in rows for table in step for row in table]
+    ties += [list(range(masks + k, columns, coordinates)) for k in range(coordinates)]
+    first = connected(ties, columns)
     # a mask that no parameter is tied to hides nothing, so its part can be left out
-    return [np.flatnonzero(roots == root) for root in np.unique(roots[masks:])]
+    return [np.flatnonzero(first == part) for part in np.unique(first[masks:])]

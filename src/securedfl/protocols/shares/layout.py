@@ -68,7 +68,7 @@ class Reduction:
     """
 
     def __init__(self, order: Sequence[int], owned: Mapping[int, tuple[Interval, ...]], size: int) -> None:
-        self.order, self.owned, self.size = tuple(order), owned, size
+        self.order, self.owned = tuple(order), owned
         self.segments = {u: cut(size, len(order), j) for j, u in enumerate(order)}
         self.answers: dict[tuple[str, int], Any] = {}
 
@@ -109,7 +109,7 @@ class Layout:
     """
 
     def __init__(self, design: Design, at: tuple[int, ...], size: int) -> None:
-        self.n, self.size = design.n, size
+        self.size = size
         self.order = home_order(design, at)
         rank = {u: j for j, u in enumerate(self.order)}
         # A group of one holds no share: a share that only its owner ever touches hides nothing from anybody.

@@ -9,12 +9,12 @@ other set of the same parameters is never formed, so that nothing can be learned
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from securedfl.designs.design import Design, Group
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols.masks import mask, values
-from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.shares.layout import Interval, Layout, Reduction, union
 from securedfl.protocols.shares.shares import Decode, Encode, begin, reduce_and_gather
 from securedfl.protocols.shares.sums import Sums
@@ -24,81 +24,86 @@ Slot = tuple[int, int]
 """A share and the peer that owns a slice of it."""
 
 
-def resilient(
-    me: int,
-    w: Array,
-    design: Design,
-    *,
-    round: int = 0,
-    draw: Draw = secret_uniform,
-    **options: Any,
-) -> Steps:
+def resilient(me: int, w: Array, design: Design, *, round: int = 0, draw: Draw, **options: Any) -> Steps:
     """Share and back up; return the `Holding` from which the average can be finished, also after losses.
 
-    Parameters are those of `shares`.
+    Options are those of `begin`.
     """
     encode, layout, decode = begin(w, design, round, **options)
-    if not layout.groups[me]:
+    groups = layout.groups[me]
+    if not groups:
         raise ConfigError("every peer needs a group of at least two in the partitions used; use more strength")
-    held = Holding(me, encode, layout, decode)
-    yield from held.share(draw)
-    return held
+    x = encode()
+    # all shares but one are random, with a seed of its own for every slice
+    masks: dict[Slot, Message] = {
+        (i, v): mask(draw, x[slice(*layout.slice_of(group, v))])
+        for i, group in groups.items()
+        if i != min(groups)
+        for v in group
+    }
+    mine = completed(x, masks, layout, groups)
+    sums = Sums.zeros(layout.owned(me), mine[min(groups), me])
+    received = yield {v: mine[i, v] for i, group in groups.items() for v in group if v != me}
+    for i, group in groups.items():
+        for u in group:
+            contribution = mine[i, me] if u == me else received[u]
+            sums.add(*layout.slice_of(group, me), values(contribution, keep=False))
+    # The one slice of a share that nobody else has; without a copy, the owner's crash would lose it.
+    received = yield {_next(group, me): mine[i, me] for i, group in groups.items()}
+    copies = {(i, _before(group, me)): received[_before(group, me)] for i, group in groups.items()}
+    return Holding(me, encode, layout, decode, masks, sums, copies)
 
 
+def completed(
+    x: Array, masks: Mapping[Slot, Message], layout: Layout, groups: Mapping[int, Group], *, keep: bool = True
+) -> dict[Slot, Message]:
+    """Return all slices of a peer's shares: the random ones, and in the first share what they leave of x."""
+    for (i, v), sent in masks.items():
+        part = x[slice(*layout.slice_of(groups[i], v))]
+        part -= values(sent, keep=keep)
+    first = min(groups)
+    return {**masks, **{(first, v): x[slice(*layout.slice_of(groups[first], v))] for v in groups[first]}}
+
+
+@dataclass(frozen=True, eq=False)
 class Holding:
     """What one member has of an attempt; peers are numbered by their place among the members.
 
     Of what it sent, a member keeps the masks only, which are seeds: the rest is the parameters without the masks, and
     is made again in the rare case that somebody is lost.
 
-    Parameters
+    Attributes
     ----------
-    me, encode, layout
-        This member, its encoded parameters, which must stay the same, and who owns what.
-    decode
-        Turns the total of a segment into the mean.
+    me, encode, layout, decode
+        This member, its encoded parameters, which must stay the same, who owns what, and how the total of a segment
+        becomes its mean.
+    masks
+        The random slices of its own shares.
+    sums, copies
+        What was contributed to the slices that it owns, and the owners' parts of those whose stand-in it is.
     """
 
-    def __init__(self, me: int, encode: Encode, layout: Layout, decode: Decode) -> None:
-        self.me, self._encode, self.layout, self._decode = me, encode, layout, decode
-        self.groups = layout.groups[me]
-        # the random slices of this peer's own shares
-        self._masks: dict[Slot, Message] = {}
-        # what was contributed to the slices that it owns, and the owners' parts of those whose stand-in it is
-        self._sums: Sums | None = None
-        self._copies: dict[Slot, Message] = {}
-
-    def share(self, draw: Draw) -> Generator[Outbox, Mapping[int, Message], None]:
-        """Send slices to their owners, and own slices to stand-ins."""
-        me, mine = self.me, self._split(draw)
-        sums = Sums.zeros(self.layout.owned(me), mine[min(self.groups), me])
-        received = yield {v: mine[i, v] for i, group in self.groups.items() for v in group if v != me}
-        for i, group in self.groups.items():
-            for u in group:
-                contribution = mine[i, me] if u == me else received[u]
-                sums.add(*self.layout.slice_of(group, me), values(contribution, keep=False))
-        # The one slice of a share that nobody else has; without a copy, the owner's crash would lose it.
-        received = yield {_next(group, me): mine[i, me] for i, group in self.groups.items()}
-        for i, group in self.groups.items():
-            owner = _before(group, me)
-            self._copies[i, owner] = received[owner]
-        self._sums = sums
+    me: int
+    encode: Encode
+    layout: Layout
+    decode: Decode
+    masks: Mapping[Slot, Message]
+    sums: Sums
+    copies: Mapping[Slot, Message]
 
     def finish(self, lost: frozenset[int] = frozenset()) -> Steps:
         """Add up what the living hold, stand-ins included; return the mean over all members, in pieces."""
         self.check_recoverable(lost)
-        me, layout, sums = self.me, self.layout, self._sums
-        if sums is None:
-            raise RuntimeError("nothing can be finished before it was shared")
+        me, layout, sums = self.me, self.layout, self.sums
         alive = [u for u in layout.order if u not in lost]
-        owned = {u: union([s for _, s in self._slots(u, lost)]) for u in alive}
+        owned = {u: union(self._slices(u, lost)) for u in alive}
         if lost:
             found = yield from self._hand_over(lost)
             sums = sums.within(owned[me])
             for (i, owner), message in found:
-                sums.add(*layout.slice_of(self.groups[i], owner), values(message, keep=False))
+                sums.add(*layout.slice_of(layout.groups[me][i], owner), values(message, keep=False))
         reduction = Reduction(alive, owned, layout.size)
-        return (yield from reduce_and_gather(me, sums, reduction, self._decode))
+        return (yield from reduce_and_gather(me, sums, reduction, self.decode))
 
     def check_recoverable(self, lost: frozenset[int]) -> None:
         """Raise `PeerLostError`, on all peers alike, if a slice is lost with both its owner and its stand-in."""
@@ -110,54 +115,31 @@ class Holding:
                         "it may have been seen: do not average the same parameters again among fewer peers"
                     )
 
-    def _split(self, draw: Draw) -> dict[Slot, Message]:
-        """Turn x into shares: all but one random, a seed of its own for every slice, and the rest in the last one."""
-        x, remainder = self._encode(), min(self.groups)
-        for i, group in self.groups.items():
-            for v in group if i != remainder else ():
-                part = x[slice(*self.layout.slice_of(group, v))]
-                self._masks[i, v] = sent = mask(draw, part)
-                part -= values(sent)
-        return self._masks | self._rest(x)
-
-    def _rest(self, x: Array) -> dict[Slot, Message]:
-        """Return the slices of the one share that is not random."""
-        remainder = min(self.groups)
-        group = self.groups[remainder]
-        return {(remainder, v): x[slice(*self.layout.slice_of(group, v))] for v in group}
-
-    def _again(self) -> dict[Slot, Message]:
-        """Return the same shares as `_split` did."""
-        x = self._encode()
-        for (i, v), sent in self._masks.items():
-            part = x[slice(*self.layout.slice_of(self.groups[i], v))]
-            part -= values(sent, keep=False)
-        return self._masks | self._rest(x)
-
     def _hand_over(self, lost: frozenset[int]) -> Generator[Outbox, Mapping[int, Message], list[tuple[Slot, Message]]]:
         """Send the slices of lost owners to their stand-ins, who are of the same group and hold the owners' copies.
 
         Returns what is contributed to the slices whose stand-in this peer is.
         """
-        me, mine = self.me, self._again()
+        me, groups = self.me, self.layout.groups[self.me]
+        mine = completed(self.encode(), self.masks, self.layout, groups, keep=False)
         outbox, found, expected = dict[int, Message](), list[tuple[Slot, Message]](), dict[int, Slot]()
-        for i, group in self.groups.items():
+        for i, group in groups.items():
             for owner in lost.intersection(group):
                 slot, stand_in = (i, owner), _next(group, owner)
                 if stand_in == me:
                     expected |= {u: slot for u in group if u not in (me, owner)}
-                    found += [(slot, self._copies[slot]), (slot, mine[slot])]
+                    found += [(slot, self.copies[slot]), (slot, mine[slot])]
                 else:
                     outbox[stand_in] = mine[slot]
         received = yield outbox
         return found + [(slot, received[u]) for u, slot in expected.items()]
 
-    def _slots(self, u: int, lost: frozenset[int]) -> list[tuple[Slot, Interval]]:
+    def _slices(self, u: int, lost: frozenset[int]) -> list[Interval]:
         """Return the slices that a peer holds for its groups: its own, and those of the lost whose stand-in it is."""
         return [
-            ((i, owner), self.layout.slice_of(group, owner))
-            for i, group in self.layout.groups[u].items()
-            for owner in dict.fromkeys((u, _before(group, u)))
+            self.layout.slice_of(group, owner)
+            for group in self.layout.groups[u].values()
+            for owner in {u, _before(group, u)}
             if owner == u or owner in lost
         ]
 

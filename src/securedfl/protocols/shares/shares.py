@@ -16,9 +16,8 @@ from typing import Any
 from securedfl.designs.best import strength_for
 from securedfl.designs.design import Design
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.protocols.fixedpoint import Codec, FixedPoint, codec_of
+from securedfl.protocols.fixedpoint import FixedPoint, codec_of
 from securedfl.protocols.masks import mask, values
-from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.shares.layout import Layout, Reduction, layout_for
 from securedfl.protocols.shares.sums import Sums
 from securedfl.protocols.steps import Array, Draw, Options, Outbox, Settled, Steps
@@ -32,37 +31,11 @@ DEFAULT_COLLUSION = 1
 """Without a wish, one curious peer learns nothing but the total."""
 
 
-def shares(
-    me: int,
-    w: Array,
-    design: Design,
-    *,
-    strength: int | None = None,
-    collusion: int | None = None,
-    bits: int | None = None,
-    range: float | None = None,  # noqa: A002
-    codec: Codec | None = None,
-    round: int = 0,
-    draw: Draw = secret_uniform,
-) -> Steps:
+def shares(me: int, w: Array, design: Design, *, round: int = 0, draw: Draw, **options: Any) -> Steps:
     """Average by random shares: exact up to one rounding per value, and private against coalitions below the strength.
 
-    Parameters
-    ----------
-    strength
-        Shares per peer, one for each partition used (m). More shares withstand more colluders and cost masks to
-        expand, but hardly any bytes.
-    collusion
-        Instead of the strength: how many colluders must learn nothing but the total. The smallest strength that
-        provides it is used; by default 1 colluder.
-    bits, range
-        See `FixedPoint`.
-    codec
-        Another encoding; `Symbols` for audits.
-    me, w, design, round, draw
-        As for every protocol (`securedfl.protocols.steps`).
+    Options are those of `begin`.
     """
-    options = {"strength": strength, "collusion": collusion, "bits": bits, "range": range, "codec": codec}
     encode, layout, decode = begin(w, design, round, **options)
     x = encode()
     outbox = split(me, x, layout, draw)
@@ -98,12 +71,32 @@ class Shared:
             )
 
 
-def begin(w: Array, design: Design, round: int, **options: Any) -> tuple[Encode, Layout, Decode]:
-    """Return how to encode the parameters, who owns what in this round, and how a segment's total becomes its mean."""
-    codec: Codec = codec_of(options.get("codec"), FixedPoint, bits=options.get("bits"), range=options.get("range"))
-    m, n = check_strength(design, options.get("strength"), options.get("collusion")), design.n
-    layout = layout_for(design, design.turns(round, m), len(w))
-    return partial(codec.encode, w, n), layout, partial(codec.decode, n=n, like=w[:0])
+def begin(
+    w: Array,
+    design: Design,
+    round: int,
+    /,
+    *,
+    strength: int | None = None,
+    collusion: int | None = None,
+    **encoding: Any,
+) -> tuple[Encode, Layout, Decode]:
+    """Return how to encode the parameters, who owns what in this round, and how a segment's total becomes its mean.
+
+    Parameters
+    ----------
+    strength
+        Shares per peer, one for each partition used (m). More shares withstand more colluders and cost masks to
+        expand, but hardly any bytes.
+    collusion
+        Instead of the strength: how many colluders must learn nothing but the total. The smallest strength that
+        provides it is used; by default 1 colluder.
+    **encoding
+        See `codec_of`.
+    """
+    code, n = codec_of(FixedPoint, **encoding), design.n
+    turns = design.turns(round, check_strength(design, strength, collusion))
+    return partial(code.encode, w, n), layout_for(design, turns, len(w)), partial(code.decode, n=n, like=w[:0])
 
 
 def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
