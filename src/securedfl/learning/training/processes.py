@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from securedfl.learning.training.failures import Failure, WorkerLostError
-from securedfl.learning.training.task import Part, Task, Trainer
+from securedfl.learning.training.task import Maker, Task, Trainer
 from securedfl.learning.training.team import COMMANDS, Report, Team
 from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array
@@ -37,7 +37,7 @@ class _Job:
     memory: str
     rows: tuple[int, int]
     dtype: str
-    part: Part
+    make: Maker
 
 
 @dataclass
@@ -72,7 +72,7 @@ class ProcessTeam(Team):
                 self.seat(range(rows))
             context = multiprocessing.get_context("spawn")
             for peers in deal_work(task.loads, workers):
-                job = _Job(self._memory.name, shape, dtype, task.part(peers))
+                job = _Job(self._memory.name, shape, dtype, task.maker(peers))
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_work, args=(job, theirs), daemon=True, name="securedfl worker")
                 process.start()
@@ -166,7 +166,7 @@ def _work(job: _Job, pipe: Connection) -> None:
         parameters = _view(memory, job.rows, job.dtype)
         trainer: Trainer | None = None
         try:
-            trainer = job.part.trainer()
+            trainer = job.make()
         except Exception as error:  # told to the parent, which raises it
             unmade = Failure.of(error)
         while True:

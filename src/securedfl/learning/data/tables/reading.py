@@ -86,6 +86,6 @@ def _check_unpacked(path: Path) -> None:
         file.seek(most)
         if file.read(1):
             raise InvalidInputError(
-                f"{path} has {path.stat().st_size:,} bytes and unpacks to more than {most:,}, which is more than tables "
-                "do; if it comes from somebody whom you trust, unpack it with gunzip and read what that gives"
+                f"{path} has {path.stat().st_size:,} bytes and unpacks to more than {most:,}, more than tables do; "
+                "if it comes from somebody whom you trust, unpack it with gunzip and read what that gives"
             )

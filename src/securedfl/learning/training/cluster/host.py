@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from securedfl.learning.training.cluster.plan import Node, Seat
-from securedfl.learning.training.task import Part
+from securedfl.learning.training.task import Maker
 
 
 class LostError(Exception):
@@ -19,7 +19,7 @@ class Host(Protocol):
     def nodes(self) -> tuple[Node, ...]:
         """Return the nodes that are there now."""
 
-    def start(self, seat: Seat, part: Part, *, again: bool) -> Any:
+    def start(self, seat: Seat, make: Maker, *, again: bool) -> Any:
         """Start a `Shard` and return a handle of it; ``again`` if it takes the place of a lost one."""
 
     def stop(self, shard: Any) -> None:

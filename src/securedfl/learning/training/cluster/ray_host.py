@@ -14,7 +14,7 @@ from securedfl.learning.training.cluster.host import LostError
 from securedfl.learning.training.cluster.plan import Node, Seat
 from securedfl.learning.training.cluster.shard import Shard
 from securedfl.learning.training.failures import WorkerLostError
-from securedfl.learning.training.task import Part
+from securedfl.learning.training.task import Maker
 
 CONNECT_SECONDS = 5.0
 """How long an address may take to answer."""
@@ -100,7 +100,7 @@ class RayHost:
             for node in sorted(alive, key=lambda node: str(node["NodeID"]))
         )
 
-    def start(self, seat: Seat, part: Part, *, again: bool) -> Any:
+    def start(self, seat: Seat, make: Maker, *, again: bool) -> Any:
         """Start an actor on the seat's node.
 
         It takes a core or GPU there; one that starts again does not, because what is left may have fewer than shards.
@@ -118,7 +118,7 @@ class RayHost:
                 max_task_retries=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.id, soft=again),
             )
-            .remote(part)
+            .remote(make)
         )
         self._actors.append(actor)
         return actor

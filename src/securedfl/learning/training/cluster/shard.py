@@ -13,16 +13,9 @@ import numpy as np
 import torch
 
 from securedfl.learning.training.failures import Failure
-from securedfl.learning.training.task import Part, State, Trainer
-from securedfl.learning.training.team import COMMANDS
+from securedfl.learning.training.task import Maker, State, Trainer
+from securedfl.learning.training.team import COMMANDS, WRITES
 from securedfl.parameters import Array
-
-WRITES = frozenset({"initialise", "update", "private update"})
-"""The commands of a team that write into rows, and change what peers go on from."""
-
-
-ROWLESS = frozenset({"samples", "initialise", "home", "state", "restore", "forget"})
-"""The commands that do not read rows."""
 
 
 @dataclass(frozen=True)
@@ -55,17 +48,17 @@ class Shard:
 
     Parameters
     ----------
-    part
-        Its peers; what cannot be made is told with the first answer.
+    make
+        Makes the trainer of its peers; what cannot be made is told with the first answer.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, make: Maker) -> None:
         torch.set_num_threads(1)
         self._rows: dict[int, Array] = {}
         self._trainer: Trainer | None = None
         self._unmade: Failure | None = None
         try:
-            self._trainer = part.trainer()
+            self._trainer = make()
         except Exception as error:  # told to the team, which raises it
             self._unmade = Failure.of(error)
 
