@@ -11,11 +11,10 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.cluster import shard as shards
 from securedfl.learning.training.cluster import team as teams
-from securedfl.learning.training.cluster.host import LostError
 from securedfl.learning.training.cluster.plan import Node
 from securedfl.learning.training.cluster.shard import Answers, Shard
 from securedfl.learning.training.cluster.team import ShardTeam
-from securedfl.learning.training.failures import WorkerLostError
+from securedfl.learning.training.failures import LostError, WorkerLostError
 from securedfl.learning.training.team import InProcessTeam
 
 NODES = (Node("a" * 8, "10.0.0.1", 1, 10**10, home=True), Node("b" * 8, "10.0.0.2", 1, 10**10))

@@ -91,9 +91,8 @@ class Team(AbstractContextManager["Team"], ABC):
 
     def whole(self, peer: int) -> State:
         """Return one peer's whole model by name, what stays at home included."""
-        (found,) = self._everybody("whole", only=[peer])
-        model: State = found
-        return model
+        found: list[State] = self._everybody("whole", only=[peer])
+        return found[0]
 
     def restore(self, parameters: Array, states: Sequence[State]) -> None:
         """Continue from saved parameters and what `states` gave."""

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from securedfl.errors import ConfigError
-from securedfl.learning.training.cluster.host import Host, LostError
 from securedfl.learning.training.cluster.plan import Needs, Seat, moved, seats, size, stated
+from securedfl.learning.training.cluster.ray_host import RayHost
 from securedfl.learning.training.cluster.shard import About, Answers, versions
-from securedfl.learning.training.failures import Failure, WorkerLostError
+from securedfl.learning.training.failures import Failure, LostError, WorkerLostError
 from securedfl.learning.training.task import State, Task
 from securedfl.learning.training.team import ROWLESS, WRITES, Report, Team
 from securedfl.learning.training.trainer import one_thread
@@ -75,7 +75,7 @@ class ShardTeam(Team):
     def __init__(
         self,
         task: Task,
-        host: Host,
+        host: RayHost,
         workers: int | Literal["auto"],
         tell: Tell,
         rows: int | None = None,
