@@ -32,7 +32,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import bringing, choose_design
 from securedfl.federation.simulated import SecureAggregation, SimulatedPeers
 from securedfl.federation.task import make_task
-from securedfl.learning.training.cluster.plan import size
+from securedfl.learning.training.cluster.placement import size
 from securedfl.learning.training.cluster.ray_host import LOOPBACK, QUIET, RayHost
 from securedfl.learning.training.cluster.team import ShardTeam
 from securedfl.learning.training.known import KnownTask

@@ -11,7 +11,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.cluster import shard as shards
 from securedfl.learning.training.cluster import team as teams
-from securedfl.learning.training.cluster.plan import Node
+from securedfl.learning.training.cluster.placement import Node
 from securedfl.learning.training.cluster.shard import Answers, Shard
 from securedfl.learning.training.cluster.team import ShardTeam
 from securedfl.learning.training.failures import LostError, WorkerLostError

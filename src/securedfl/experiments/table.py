@@ -11,10 +11,11 @@ from pathlib import Path
 from securedfl.experiments import paper
 from securedfl.experiments.judging import Rule, above, below, judged, within
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Result, Tell, with_spread
+from securedfl.experiments.results import Check, Finding, Result, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
 from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.correctness import Which
+from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE, percent
 from securedfl.sureness import ByUser, Difference, contrast

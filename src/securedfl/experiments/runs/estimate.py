@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.experiments.runs.training import NeededRun, State
+from securedfl.experiments.runs.training import NeededRun, Stage
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.run_folder.metrics import Row, read_rows
 
@@ -37,7 +37,7 @@ class Estimate:
     """One run: how far it is, what a round of it takes, and how many seconds are left of it."""
 
     run: NeededRun
-    state: State
+    state: Stage
     round: RoundTime | None
     seconds: float
 
@@ -49,7 +49,7 @@ class Estimate:
 
 def estimate(
     runs: Sequence[NeededRun],
-    states: Mapping[Path, State],
+    states: Mapping[Path, Stage],
     tell: Callable[[str], None],
     measure: Callable[[TrainConfig], RoundTime] | None = None,
 ) -> list[Estimate]:
@@ -99,7 +99,7 @@ def measured(config: TrainConfig) -> RoundTime:
         row = np.zeros(trainer.schema.size, dtype=trainer.schema.dtype)
         trainer.initialise(0, row)
         some = partial(trainer.evaluate, 0, row, (x[:TESTS], y[:TESTS]))
-        score = min(_seconds(some) for _ in range(2))
+        score = min(timeit.repeat(some, repeat=2, number=1))
     alone = task.seconds()
     wanted = config.workers
     workers = quickest(alone * config.rounds, min(cores(), task.peers)) if wanted == "auto" else int(wanted)
@@ -107,15 +107,9 @@ def measured(config: TrainConfig) -> RoundTime:
     for method in config.methods:
         if protocol_of(config, method) is not None:
             chosen = averaging_of(config, method, design).at(1)
-            averages[method] = _seconds(partial(run, chosen, [row] * config.peers))
+            averages[method] = timeit.timeit(partial(run, chosen, [row] * config.peers), number=1)
     return RoundTime(
         train=alone / speed(workers),
         score=score / min(TESTS, len(x)) * len(x) / speed(workers),
         averages=averages,
     )
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started

@@ -23,7 +23,7 @@ import torch
 
 from securedfl.learning.training.failures import Failure, WorkerLostError, tried
 from securedfl.learning.training.task import Maker, Task
-from securedfl.learning.training.team import COMMANDS, Report, Team
+from securedfl.learning.training.team import COMMANDS, Progress, Team
 from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array
 
@@ -98,7 +98,7 @@ class ProcessTeam(Team):
             self._memory.unlink()
 
     def _everybody(
-        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+        self, command: str, argument: Any = None, *, report: Progress | None = None, only: Sequence[int] | None = None
     ) -> list[Any]:
         wanted = sorted(peer for worker in self._workers for peer in worker.peers) if only is None else list(only)
         hands = {worker.pipe: set(worker.peers).intersection(wanted) for worker in self._workers}

@@ -14,7 +14,7 @@ from securedfl.learning.training.task import Score, State, Task, Trainer
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from securedfl.parameters import Array, Schema
 
-Report = Callable[[int], None]
+Progress = Callable[[int], None]
 """Told how many peers have finished."""
 
 
@@ -61,7 +61,7 @@ class Team(AbstractContextManager["Team"], ABC):
         return self._everybody("samples")
 
     def update(
-        self, round: int, report: Report | None = None, only: Sequence[int] | None = None, *, private: bool = False
+        self, round: int, report: Progress | None = None, only: Sequence[int] | None = None, *, private: bool = False
     ) -> list[float | None]:
         """Train every peer, or ``only`` some, in place and return their mean training losses, as far as known."""
         return self._everybody("private update" if private else "update", round, report=report, only=only)
@@ -105,7 +105,7 @@ class Team(AbstractContextManager["Team"], ABC):
 
     @abstractmethod
     def _everybody(
-        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+        self, command: str, argument: Any = None, *, report: Progress | None = None, only: Sequence[int] | None = None
     ) -> list[Any]:
         """Carry one of `COMMANDS` out for every peer, or ``only`` for some; return one answer per peer, in order."""
 
@@ -136,7 +136,7 @@ class InProcessTeam(Team):
         self._settings.close()
 
     def _everybody(
-        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+        self, command: str, argument: Any = None, *, report: Progress | None = None, only: Sequence[int] | None = None
     ) -> list[Any]:
         found: list[Any] = []
         for peer in range(self._peers) if only is None else only:

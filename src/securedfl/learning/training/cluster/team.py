@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from securedfl.errors import ConfigError
-from securedfl.learning.training.cluster.plan import Needs, Seat, moved, seats, size, stated
+from securedfl.learning.training.cluster.placement import Needs, Seat, moved, seats, size, stated
 from securedfl.learning.training.cluster.ray_host import RayHost
 from securedfl.learning.training.cluster.shard import About, Answers, versions
 from securedfl.learning.training.failures import Failure, LostError, WorkerLostError
 from securedfl.learning.training.task import State, Task
-from securedfl.learning.training.team import ROWLESS, WRITES, Report, Team
+from securedfl.learning.training.team import ROWLESS, WRITES, Progress, Team
 from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array
 
@@ -153,7 +153,7 @@ class ShardTeam(Team):
         return answer
 
     def _everybody(
-        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+        self, command: str, argument: Any = None, *, report: Progress | None = None, only: Sequence[int] | None = None
     ) -> list[Any]:
         wanted = list(range(self._task.peers)) if only is None else list(only)
         if command == "evaluate" and argument is not None:

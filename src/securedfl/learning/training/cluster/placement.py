@@ -90,7 +90,7 @@ class Seat:
 def seats(
     nodes: Sequence[Node], loads: Sequence[int], needs: Needs, workers: int | Literal["auto"], *, gpu: bool = False
 ) -> tuple[Seat, ...]:
-    """Deal peers to shards, one per core or GPU, and shards to nodes; a plan that does not fit is a `ConfigError`.
+    """Deal peers to shards, one per core or GPU, and shards to nodes; what does not fit is a `ConfigError`.
 
     Parameters
     ----------
