@@ -89,8 +89,8 @@ class FakeHost:
 
 def read_only(answer):
     """Freeze arrays, as those that came with a message are."""
-    if isinstance(answer, Answers) and answer.rows is not None:
-        answer.rows.flags.writeable = False
+    for row in answer.rows if isinstance(answer, Answers) else ():
+        row.flags.writeable = False
     return answer
 
 

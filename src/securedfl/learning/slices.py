@@ -9,7 +9,17 @@ import numpy as np
 
 from securedfl.learning.data.dataset import Dataset, Mapped
 from securedfl.learning.data.dealing import Dealt
-from securedfl.learning.training.task import PeerData
+from securedfl.parameters import Array
+
+
+@dataclass(frozen=True)
+class PeerData:
+    """The samples of one peer."""
+
+    train_x: Array
+    train_y: Array
+    test_x: Array
+    test_y: Array
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import timeit
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from securedfl.experiments.runs.training import NeededRun, Stage
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.run_folder.metrics import Row, read_rows
+from securedfl.learning.data.hub import Tell
 
 TESTS = 128
 """Test samples that are scored to measure what scoring takes."""
@@ -47,12 +48,7 @@ class Estimate:
         return {**told, "round": None if self.round is None else asdict(self.round)}
 
 
-def estimate(
-    runs: Sequence[NeededRun],
-    states: Mapping[Path, Stage],
-    tell: Callable[[str], None],
-    measure: Callable[[TrainConfig], RoundTime] | None = None,
-) -> list[Estimate]:
+def estimate(runs: Sequence[NeededRun], states: Mapping[Path, Stage], tell: Tell) -> list[Estimate]:
     """Measure a round of every kind of run that is left, and return what all of them will take.
 
     Parameters
@@ -61,8 +57,6 @@ def estimate(
         What an experiment needs, and how far each run is.
     tell
         Told what is being measured.
-    measure
-        Gives what a round takes.
     """
     known: dict[tuple[object, ...], RoundTime] = {}
     found = []
@@ -75,7 +69,7 @@ def estimate(
         kind = (config.dataset, config.peers, config.fraction, config.width, config.iterations, config.methods)
         if kind not in known:
             tell(f"Measuring a round of {run.about}")
-            known[kind] = (measure or measured)(config)
+            known[kind] = measured(config)
         done = {row.method: row.round for row in read_rows(run.folder, Row)}
         left = {method: config.rounds - done.get(method, 0) for method in config.methods}
         seconds = sum(count * known[kind].of(method) for method, count in left.items())

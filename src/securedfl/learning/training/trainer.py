@@ -18,11 +18,11 @@ from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import builder
 from securedfl.learning.optimizers import make_optimizer
 from securedfl.learning.seeds import torch_seed
-from securedfl.learning.slices import Slices
+from securedfl.learning.slices import PeerData, Slices
 from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import HOME, PeerData, Score, State, TrainingOptions, check_trained
+from securedfl.learning.training.task import HOME, Score, State, TrainingOptions, check_trained
 from securedfl.parameters import Array, Schema
 
 EVALUATION_BATCH = 256

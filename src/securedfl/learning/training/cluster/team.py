@@ -197,9 +197,7 @@ class ShardTeam(Team):
         if command == "forget":
             for peer in peers:
                 self._states[peer] = None
-        if told.rows is None or told.states is None:
-            return
-        for peer, row, state in zip(peers, told.rows, told.states, strict=True):
+        for peer, row, state in zip(peers, told.rows, told.states, strict=False):
             self.parameters[self.row(peer)] = row
             if self._seats is None:
                 self._held[peer] = _digest(self.parameters[peer])
