@@ -129,7 +129,7 @@ def test_a_part_is_held_back_for_everybody(data):
     task = make_task(config)
     assert (len(task.common), len(task.dataset)) == (10, 90)
     assert not np.isin(task.common.x, task.dataset.x).any()
-    assert sum(task.samples) + task.tests == 90
+    assert sum(task.samples) + len(task.tested().samples) == 90
     again = TrainConfig.resolve({**settings, "user": "v", "label": "label"})
     assert again.dealing == "natural"
     with pytest.raises(ConfigError, match="has test files of its own"):

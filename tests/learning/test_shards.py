@@ -9,7 +9,6 @@ import pytest
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
-from securedfl.learning.training.cluster import shard as shards
 from securedfl.learning.training.cluster import team as teams
 from securedfl.learning.training.cluster.placement import Node
 from securedfl.learning.training.cluster.shard import Answers, Shard
@@ -270,7 +269,3 @@ def test_a_part_that_cannot_be_made_is_told_at_the_start(monkeypatch):
     monkeypatch.setattr(host, "start", lambda seat, make, again: (Shard(broken), seat))
     with pytest.raises(ConfigError, match="no such thing"):
         ShardTeam(task(), host, 2, str)
-
-
-def test_memory_is_counted():
-    assert shards.most_memory() > 50_000_000

@@ -133,11 +133,6 @@ class AppTask(Task):
         return self.config.peers
 
     @property
-    def loads(self) -> list[int]:
-        """About how much work each peer is: alike, because only a made app knows its samples."""
-        return [1] * self.peers
-
-    @property
     def movable(self) -> bool:
         """Whether other processes can train it: only if they can import it."""
         return self.entry.function is None

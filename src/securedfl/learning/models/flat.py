@@ -86,11 +86,6 @@ class FlatModel:
                     same.grad = self.gradient[at:end].view(value.shape)
             at = end
 
-    @property
-    def size(self) -> int:
-        """The length of a flat row."""
-        return self.schema.size
-
     def read(self, row: Array, home: Mapping[str, Array]) -> None:
         """Take over what is averaged from a flat row, and the rest from what a peer has at home."""
         source, at = torch.from_numpy(row), len(self._averaged)

@@ -11,9 +11,9 @@ import numpy as np
 
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
-from securedfl.learning.slices import PeerData, Slices
+from securedfl.learning.slices import Slices
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import Held, Recipe, ScoredOn, TrainingOptions
+from securedfl.learning.training.task import Held, Recipe, ScoredOn, Task, TrainingOptions
 from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ PROBE_BATCHES = 2
 
 
 @dataclass(frozen=True)
-class KnownTask:
+class KnownTask(Task):
     """A data set, who holds what, how to train one of our own models, and the common test set, if there is one.
 
     ``private`` is what differential privacy of records asks of methods that are to be private.
@@ -50,16 +50,6 @@ class KnownTask:
     def loads(self) -> list[int]:
         """How much work each peer is, in samples."""
         return self.samples
-
-    @property
-    def tests(self) -> int:
-        """The number of test samples of all peers."""
-        return sum(len(dealt.test) for dealt in self.dealt)
-
-    @property
-    def movable(self) -> bool:
-        """Whether other processes can train it."""
-        return True
 
     @property
     def recipe(self) -> Recipe:
@@ -99,10 +89,6 @@ class KnownTask:
     def buffers(self) -> tuple[slice, ...]:
         """Return which parts of a row are no trained parameters."""
         return self.maker([])().buffers
-
-    def data(self, peer: int) -> PeerData:
-        """Return copies of one peer's samples."""
-        return Slices(self.dataset, {peer: self.dealt[peer]})[peer]
 
     @property
     def copies(self) -> int:

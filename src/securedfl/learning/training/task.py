@@ -221,16 +221,13 @@ class Task(Protocol):
 
     @property
     def loads(self) -> list[int]:
-        """About how much work each peer is, in a unit of its own."""
-
-    @property
-    def tests(self) -> int | None:
-        """The number of test samples of all peers; None if nothing but their scores tells."""
-        return None
+        """About how much work each peer is, in a unit of its own; alike, if that is not known."""
+        return [1] * self.peers
 
     @property
     def movable(self) -> bool:
         """Whether other processes can train it."""
+        return True
 
     @property
     def recipe(self) -> Recipe | None:

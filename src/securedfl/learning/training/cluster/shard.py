@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,14 +26,6 @@ class Answers:
     states: Sequence[State] = ()
 
 
-@dataclass(frozen=True)
-class About:
-    """What a shard says of itself: the versions that decide bits, and the most bytes that it has taken so far."""
-
-    versions: tuple[str, ...]
-    memory: int
-
-
 class Shard:
     """Carries out a team's commands for its peers, and keeps their rows from command to command.
 
@@ -50,9 +40,9 @@ class Shard:
         self._rows: dict[int, Array] = {}
         self._trainer = tried(make)
 
-    def about(self) -> About | Failure:
+    def ready(self) -> tuple[str, ...] | Failure:
         """Say that the shard is ready, and with which versions."""
-        return self._trainer if isinstance(self._trainer, Failure) else About(versions(), most_memory())
+        return self._trainer if isinstance(self._trainer, Failure) else versions()
 
     def carry_out(
         self,
@@ -108,9 +98,3 @@ class Shard:
 def versions() -> tuple[str, ...]:
     """Return the versions that decide bits."""
     return f"securedfl {version('securedfl')}", f"torch {torch.__version__}", f"numpy {np.__version__}"
-
-
-def most_memory() -> int:
-    """Return the most bytes that this process has taken."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

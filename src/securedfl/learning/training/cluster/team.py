@@ -12,7 +12,7 @@ import numpy as np
 from securedfl.errors import ConfigError
 from securedfl.learning.training.cluster.placement import Needs, Seat, moved, seats, size, stated
 from securedfl.learning.training.cluster.ray_host import RayHost
-from securedfl.learning.training.cluster.shard import About, Answers, versions
+from securedfl.learning.training.cluster.shard import Answers, versions
 from securedfl.learning.training.failures import Failure, LostError, WorkerLostError
 from securedfl.learning.training.task import State, Task
 from securedfl.learning.training.team import ROWLESS, WRITES, Team
@@ -116,19 +116,15 @@ class ShardTeam(Team):
         self._states = list(states)
         super().restore(parameters, states)
 
-    def about(self) -> list[About]:
-        """Ask all shards what they took so far."""
-        return [self._answer(shard, "about") for shard in self._shards]
-
     def _start(self, seat: Seat, *, again: bool) -> Any:
         return self._host.start(seat, self._task.maker(seat.peers), again=again)
 
     def _wait_for(self, shard: _Running) -> None:
         """Wait until a shard is there, with the versions that are here."""
-        about: About = self._answer(shard, "about")
-        if about.versions != versions():
+        there: tuple[str, ...] = self._answer(shard, "ready")
+        if there != versions():
             raise ConfigError(
-                f"a node of the cluster has {', '.join(about.versions)}, but this process has {', '.join(versions())}; "
+                f"a node of the cluster has {', '.join(there)}, but this process has {', '.join(versions())}; "
                 "install the same versions everywhere, so that all compute the same bits"
             )
 
