@@ -270,10 +270,11 @@ def _plain(column: pyarrow.ChunkedArray, name: str, tables: Tables) -> Array:
         raise InvalidInputError(f"the column {name!r} is empty")
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_string(kind)):
         raise InvalidInputError(f"the column {name!r} holds {kind}, which is neither number, text, nor truth value")
-    values: Array = np.array(column.to_pylist()) if types.is_string(kind) else column.to_numpy()
-    gaps = column.is_null().to_numpy()
     if types.is_string(kind):
-        gaps = gaps | np.array([text is None or not text.strip() for text in column.to_pylist()])
+        texts = column.to_pylist()
+        values, gaps = np.array(texts), np.array([text is None or not text.strip() for text in texts])
+    else:
+        values, gaps = column.to_numpy(), column.is_null().to_numpy()
     if gaps.any():
         count, first = int(gaps.sum()), _at(tables, int(np.flatnonzero(gaps)[0]))
         raise InvalidInputError(

@@ -22,8 +22,8 @@ from securedfl.parameters import Array
 PIECES = 8
 """In so many pieces a shard hands over what it trained, so that progress is seen and messages stay small."""
 
-START_SECONDS = 300.0
-"""How long shards may take to start; a busy machine needs half a minute for PyTorch."""
+STARTED_WITHIN = 300.0
+"""Seconds that shards may take to start; a busy machine needs half a minute for PyTorch."""
 
 MOST_LOSSES = 3
 """So many times in a row a shard is started again; then something is wrong with it."""
@@ -131,9 +131,9 @@ class ShardTeam(Team):
     def _answer(self, shard: _Running, method: str, *arguments: Any) -> Any:
         """Ask for one thing while a shard starts, and wait for the answer."""
         ticket = self._host.ask(shard.handle, method, *arguments)
-        if not self._host.ready([ticket], START_SECONDS):
+        if not self._host.ready([ticket], STARTED_WITHIN):
             raise WorkerLostError(
-                f"a shard has not started within {START_SECONDS:.0f} s; other jobs may hold the cores of the cluster "
+                f"a shard has not started within {STARTED_WITHIN:.0f} s; other jobs may hold the cores of the cluster "
                 "(`ray status` shows them): wait for them, or set workers to fewer"
             )
         answer = self._host.collect(ticket)
