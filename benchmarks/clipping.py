@@ -59,7 +59,7 @@ def compare_steps(name: str, shape: tuple[int, ...], classes: int, batch: int, r
     if hooks is not None:
         cases["Opacus' GradSampleModule"] = hooks
     seconds = best_of(cases, repeat)
-    print(f"\n{name}, {model.size:,} parameters, batch of {batch}")
+    print(f"\n{name}, {model.schema.size:,} parameters, batch of {batch}")
     base = next(iter(seconds.values()))
     for case, taken in seconds.items():
         print(f"  {case:30}{1e3 * taken:9.1f} ms   {taken / base:6.2f} x a plain step")

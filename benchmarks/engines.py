@@ -19,6 +19,7 @@ import argparse
 import importlib.util
 import math
 import os
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import bringing, choose_design
 from securedfl.federation.simulated import SecureAggregation, SimulatedPeers
 from securedfl.federation.task import make_task
-from securedfl.learning.training.cluster.plan import size
+from securedfl.learning.training.cluster.placement import size
 from securedfl.learning.training.cluster.ray_host import LOOPBACK, QUIET, RayHost
 from securedfl.learning.training.cluster.team import ShardTeam
 from securedfl.learning.training.known import KnownTask
@@ -101,15 +102,26 @@ def measured(kinds: dict[str, Callable[[], Iterator[Team]]], config: TrainConfig
                 turn.all = min(turn.all, everything / config.rounds)
                 turn.parameters = team.parameters.copy()
                 if isinstance(team, ShardTeam):
-                    most = max(about.memory for about in team.about())
-                    print(f"  {name}: a shard took {size(most)} at most, of which {size(max_stated(team))} were stated")
+                    took, stated = size(max_taken(team)), size(max_stated(team))
+                    print(f"  {name}: a shard took {took} at most, of which {stated} were stated")
     first, *others = found.values()
     assert all(np.array_equal(first.parameters, other.parameters) for other in others), "engines differ"
     return found
 
 
+def max_taken(team: ShardTeam) -> int:
+    """Ask all shards for the most bytes that they have taken."""
+    import ray
+
+    return max(ray.get([shard.handle.__ray_call__.remote(taken) for shard in team._shards]))
+
+
+def taken(_shard: object) -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def max_stated(team: ShardTeam) -> int:
-    return max(seat.memory for seat in team._placed)
+    return max(shard.seat.memory for shard in team._shards)
 
 
 def rounds(team: Team, config: TrainConfig) -> None:

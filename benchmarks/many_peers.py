@@ -43,6 +43,7 @@ from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.task import make_task
 from securedfl.federation.train import train
 from securedfl.learning.models.registry import build
+from securedfl.learning.slices import Slices
 from securedfl.learning.training.known import KnownTask
 from securedfl.learning.training.trainer import one_thread
 from training import count_right, train_epoch
@@ -141,7 +142,8 @@ def bare_loop(task: KnownTask, config: TrainConfig) -> tuple[float, float]:
         torch.manual_seed(0)
         model = build(options.model, task.dataset.shape, task.dataset.classes)
         common = {name: value.clone() for name, value in model.state_dict().items()}
-        data = [[torch.from_numpy(a) for a in vars(task.data(k)).values()] for k in range(task.peers)]
+        slices = Slices(task.dataset, dict(enumerate(task.dealt)))
+        data = [[torch.from_numpy(a) for a in vars(own).values()] for own in slices.values()]
         assert task.common is not None
         test_x, test_y = torch.from_numpy(task.common.x[:]), torch.from_numpy(task.common.y)
         for round in range(1, config.rounds + 1):
@@ -235,7 +237,7 @@ def flower(arguments: argparse.Namespace) -> None:
     assert task.common is not None
     with tempfile.TemporaryDirectory() as place:
         data = Path(place) / "data.npz"
-        own = [task.data(peer) for peer in range(task.peers)]
+        own = list(Slices(task.dataset, dict(enumerate(task.dealt))).values())
         np.savez(
             data,
             x=np.concatenate([one.train_x for one in own]),

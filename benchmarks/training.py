@@ -44,7 +44,8 @@ from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.models.images import Convolution
 from securedfl.learning.models.registry import build
-from securedfl.learning.training.task import PeerData, Task, TrainingOptions
+from securedfl.learning.slices import PeerData, Slices
+from securedfl.learning.training.task import Task, TrainingOptions
 from securedfl.learning.training.team import InProcessTeam
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from securedfl.protocols import secret_uniform
@@ -105,7 +106,8 @@ def bare_loop(task: Task, rounds: int) -> tuple[float, float]:
         shape, classes = task.dataset.shape, task.dataset.classes
         models = [build(options.model, shape, classes) for _ in range(task.peers)]
         optimizers = [torch.optim.RMSprop(m.parameters(), lr=options.learning_rate) for m in models]
-        data = [[torch.from_numpy(a) for a in vars(task.data(k)).values()] for k in range(task.peers)]
+        slices = Slices(task.dataset, dict(enumerate(task.dealt)))
+        data = [[torch.from_numpy(a) for a in vars(own).values()] for own in slices.values()]
         share_mean(models)
         for _ in range(rounds):
             for model, optimizer, (x, y, _, _) in zip(models, optimizers, data, strict=True):
@@ -202,7 +204,7 @@ def local(name: str, repeat: int) -> None:
     with one_thread():
         options = TrainingOptions(model=name, optimizer=optimizer)
         trainer = LocalTrainer({0: PeerData(x, y, x[:1], y[:1])}, shape, classes, options)
-        row = np.zeros(trainer.model.size, np.float32)
+        row = np.zeros(trainer.model.schema.size, np.float32)
         trainer.initialise(0, row)
         torch.manual_seed(0)
         ours = build(name, shape, classes)
@@ -217,7 +219,7 @@ def local(name: str, repeat: int) -> None:
                 started = time.process_time()
                 run()
                 best[title] = min(best[title], time.process_time() - started)
-    print(f"{name} ({trainer.model.size:,} parameters, {batches} batches, {optimizer})")
+    print(f"{name} ({trainer.model.schema.size:,} parameters, {batches} batches, {optimizer})")
     for title, seconds in best.items():
         ratio = seconds / best["securedfl"]
         note = "   (aim: at least 0.95)" if title == "bare loop" else ""

@@ -18,6 +18,7 @@ from securedfl.federation.run_folder.model import MODEL, About, common_parts, re
 from securedfl.federation.run_folder.reader import read_run
 from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, read_summary
 from securedfl.federation.task import make_task
+from securedfl.learning.slices import Slices
 from securedfl.reporting.report import report
 
 SKEWED = {"dealing": "dirichlet", "alpha": 0.3, "model": "linear", "rounds": 2, "optimizer": "adam", "workers": 1}
@@ -66,7 +67,8 @@ def test_a_peers_own_model_scores_as_in_the_run(plain, personal):
     for folder, method in ((plain, "local"), (personal, "secured"), (personal, "fedavg")):
         task, row = make_task(read_config(folder)), last(folder, method)
         for peer in (0, 5):
-            data, model = task.data(peer), securedfl.load(folder, method, peer=peer)
+            data = Slices(task.dataset, {peer: task.dealt[peer]})[peer]
+            model = securedfl.load(folder, method, peer=peer)
             assert accuracy(model, data.test_x, data.test_y) == pytest.approx(row.peer_accuracy[peer])
             assert accuracy(model, *task.all_tests()) == pytest.approx(row.all_accuracy[peer])
 

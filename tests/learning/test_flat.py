@@ -8,7 +8,8 @@ from torch import nn
 from securedfl.errors import InvalidInputError
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.models.registry import build
-from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.slices import PeerData
+from securedfl.learning.training.task import TrainingOptions
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from tests.learning.plugin import install
 
@@ -24,7 +25,7 @@ def names(flat):
 
 
 def written(flat):
-    row = np.zeros(flat.size, np.float32)
+    row = np.zeros(flat.schema.size, np.float32)
     return row, flat.write(row)
 
 
@@ -102,7 +103,7 @@ def test_tied_weights_are_once_in_the_row_and_stay_tied():
     module = Tied()
     flat = FlatModel(module)
     assert names(flat) == ["embedding.weight", "middle.weight", "middle.bias"]
-    assert flat.size == 15 + 9 + 3
+    assert flat.schema.size == 15 + 9 + 3
     row, home = written(flat)
     assert home == {}
     row[:15] = 7
@@ -152,10 +153,10 @@ def test_buffers_of_another_dtype_are_copied():
     module[0].running_mean = module[0].running_mean.double()
     flat = FlatModel(module)
     assert names(flat)[-2:] == ["0.running_var", "0.running_mean"]
-    flat.read(np.arange(flat.size, dtype=np.float32), {"0.num_batches_tracked": np.array(3)})
-    assert module[0].running_mean.tolist() == [flat.size - 2, flat.size - 1]
+    flat.read(np.arange(flat.schema.size, dtype=np.float32), {"0.num_batches_tracked": np.array(3)})
+    assert module[0].running_mean.tolist() == [flat.schema.size - 2, flat.schema.size - 1]
     row, _ = written(flat)
-    np.testing.assert_array_equal(row, np.arange(flat.size))
+    np.testing.assert_array_equal(row, np.arange(flat.schema.size))
 
 
 HALF = """
@@ -180,7 +181,7 @@ def test_a_bfloat16_model_learns_and_goes_on_after_a_restart(monkeypatch, tmp_pa
     data = {0: PeerData(x, x.argmax(1), x, x.argmax(1))}
     options = TrainingOptions(model="half", optimizer="adam", learning_rate=0.1, local=("*.bias",))
     one, two = (LocalTrainer(data, (4,), 4, options) for _ in range(2))
-    row = np.zeros(one.model.size, np.float32)
+    row = np.zeros(one.model.schema.size, np.float32)
     one.initialise(0, row)
     for r in range(1, 6):
         one.update(0, r, row)

@@ -8,7 +8,8 @@ from torch import nn
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
-from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.slices import PeerData
+from securedfl.learning.training.task import TrainingOptions
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from tests.learning.plugin import install
 
@@ -33,7 +34,7 @@ def trainer(*, peers=1, **options):
 
 
 def fresh_row(local, peer=0):
-    row = np.zeros(local.model.size, np.float32)
+    row = np.zeros(local.model.schema.size, np.float32)
     local.initialise(peer, row)
     return row
 
@@ -128,7 +129,7 @@ def test_buffers_travel_with_the_parameters_and_counters_stay_whole():
         "0.num_batches_tracked",
     ]
     module(torch.randn(8, 3))
-    row = np.zeros(flat.size, np.float32)
+    row = np.zeros(flat.schema.size, np.float32)
     flat.write(row)
     assert row[-1] == 1
     assert np.abs(row[-7:-4]).max() > 0

@@ -15,7 +15,8 @@ from securedfl.learning.models.characters import CharacterGRU
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.models.images import Convolution
 from securedfl.learning.models.registry import build
-from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.slices import PeerData
+from securedfl.learning.training.task import TrainingOptions
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 
 
@@ -143,11 +144,11 @@ def test_running_averages_are_in_the_flat_vector_and_so_averaged():
     model = build("resnet18-running", (3, 32, 32), 10, 0.05)
     buffers = sum(b.numel() for b in model.buffers())
     flat = FlatModel(model)
-    assert flat.size == size(model) + buffers - 20  # counters stay at home
+    assert flat.schema.size == size(model) + buffers - 20  # counters stay at home
     names = [leaf.name for leaf in flat.schema.leaves]
     assert sum(name.endswith("running_var") for name in names) == 20
     x = torch.randn(8, 3, 32, 32)
-    rows = np.zeros((2, flat.size), np.float32)
+    rows = np.zeros((2, flat.schema.size), np.float32)
     for row, scale in zip(rows, (1, 3), strict=True):
         model.train()
         model(scale * x)
@@ -191,7 +192,7 @@ def test_the_smallest_samples_can_be_trained_on_also_in_batches_of_one(name, sha
         x, y = random.random((3, *shape), dtype=np.float32), np.arange(3)
     options = TrainingOptions(model=name, width=0.05, batch_size=2)
     local = LocalTrainer({0: PeerData(x, y, x[:1], y[:1])}, shape, 3, options)
-    row = np.zeros(local.model.size, np.float32)
+    row = np.zeros(local.model.schema.size, np.float32)
     local.initialise(0, row)
     assert np.isfinite(local.update(0, 1, row))
     assert local.evaluate(0, row).count == 1

@@ -54,10 +54,10 @@ class Counts:
 
     def begin(self, task: Task, team: Team) -> None:
         """Count before training."""
-        self.train, self._tests = team.samples(), task.tests
+        self.train, known = team.samples(), task.held()
+        self._tests = None if known is None else sum(held.test or 0 for held in known)
         self.samples = Samples(train=sum(self.train), test=self._tests or self.samples.test)
-        held = task.held() or [Held(count) for count in self.train]
-        self.data = Data(peers=tuple(held), averaged=team.schema.size)
+        self.data = Data(peers=tuple(known or map(Held, self.train)), averaged=team.schema.size)
 
     def score(self, scores: Sequence[Score | None], common: Sequence[Score]) -> None:
         """Count what was scored: each peer's own test data, and the common test set, which is the same for all."""

@@ -16,7 +16,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS, averages_differences, bringing, members, passes_messages, protocol_of
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
 from securedfl.learning.training.task import Score
-from securedfl.learning.training.team import Report, Team
+from securedfl.learning.training.team import Progress, Team
 from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols import InsecureSeededDraw
@@ -63,7 +63,7 @@ class SimulatedPeers:
         self,
         team: Team,
         aggregation: Aggregation,
-        report: Report | None = None,
+        report: Progress | None = None,
         members: Members | None = None,
         *,
         private: bool = False,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from securedfl.federation.apps.learner import AppLearner
 from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.config import TrainConfig
 from securedfl.learning.seeds import torch_seed
-from securedfl.learning.training.task import Keeps, Score, State, Task, check_trained
+from securedfl.learning.training.task import Score, State, Task, check_trained
 from securedfl.parameters import Array, Schema
 from securedfl.states import pack, unpack
 
@@ -121,20 +121,6 @@ class AppTrainer:
 
 
 @dataclass(frozen=True)
-class AppPart:
-    """Some peers of an `AppTask`."""
-
-    entry: Entry
-    config: TrainConfig
-    peers: tuple[int, ...]
-    expected: Schema | None = None
-
-    def trainer(self) -> AppTrainer:
-        """Return what trains them."""
-        return AppTrainer(self.entry, self.config, self.peers, self.expected)
-
-
-@dataclass(frozen=True)
 class AppTask(Task):
     """An app at all peers. What only a made app knows, its data and how to build its model, is unknown here."""
 
@@ -147,18 +133,13 @@ class AppTask(Task):
         return self.config.peers
 
     @property
-    def loads(self) -> list[int]:
-        """About how much work each peer is: alike, because only a made app knows its samples."""
-        return [1] * self.peers
-
-    @property
     def movable(self) -> bool:
         """Whether other processes can train it: only if they can import it."""
         return self.entry.function is None
 
-    def part(self, peers: Iterable[int]) -> AppPart:
-        """Return what is needed to train some of the peers."""
-        return AppPart(self.entry, self.config, tuple(peers), self._schema)
+    def maker(self, peers: Iterable[int]) -> Callable[[], AppTrainer]:
+        """Return what makes the trainer of some of the peers."""
+        return partial(AppTrainer, self.entry, self.config, tuple(peers), self._schema)
 
     def schema(self) -> Schema:
         """Return what a row holds; the first peer's app is made for it."""
@@ -182,9 +163,10 @@ class AppTask(Task):
         first = AppTrainer(self.entry, self.config, (0,), None)
         return first.schema, first.buffers, first.common or {}
 
-    def keeps(self, peer: int, row: int) -> Keeps:  # noqa: ARG002 - all alike
-        """Estimate what a peer keeps: a model of its own, gradients, and Adam's two vectors; its data is not known."""
-        return Keeps(4 * row, 0)
+    @property
+    def copies(self) -> int:
+        """What a peer keeps, as a guess: a model of its own, gradients, and Adam's two vectors."""
+        return 4
 
     def seconds(self) -> float:
         """Return 0, for unknown: an update is never tried out, because it may do more than train."""

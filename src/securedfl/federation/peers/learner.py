@@ -37,7 +37,7 @@ class KnownLearner:
         training = federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device})
         task, plans = planned(training, make_task(training), choose_design(training))
         self._private = any(plan.unit == "record" for plan in plans.values())
-        self._trainer = task.part([self._me]).trainer()
+        self._trainer = task.maker([self._me])()
         self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
         self.held = task.held()[self._me]
         self.samples = self.held.train

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.slices import Slices
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import Held, Keeps, PeerData, Recipe, ScoredOn, TrainingOptions
+from securedfl.learning.training.task import Held, Recipe, ScoredOn, Task, TrainingOptions
 from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
@@ -23,30 +24,7 @@ PROBE_BATCHES = 2
 
 
 @dataclass(frozen=True)
-class KnownPart:
-    """Some peers of a `KnownTask`: their samples only."""
-
-    data: Mapping[int, PeerData]
-    shape: tuple[int, ...]
-    classes: int
-    options: TrainingOptions
-    common: tuple[Array, Array] | None = None
-    private: PrivateSteps | None = None
-
-    @property
-    def peers(self) -> tuple[int, ...]:
-        """Those that are trained."""
-        return tuple(self.data)
-
-    def trainer(self) -> LocalTrainer:
-        """Return what trains them."""
-        from securedfl.learning.training.trainer import LocalTrainer
-
-        return LocalTrainer(self.data, self.shape, self.classes, self.options, self.common, self.private)
-
-
-@dataclass(frozen=True)
-class KnownTask:
+class KnownTask(Task):
     """A data set, who holds what, how to train one of our own models, and the common test set, if there is one.
 
     ``private`` is what differential privacy of records asks of methods that are to be private.
@@ -74,27 +52,15 @@ class KnownTask:
         return self.samples
 
     @property
-    def tests(self) -> int:
-        """The number of test samples of all peers."""
-        return sum(len(dealt.test) for dealt in self.dealt)
-
-    @property
-    def movable(self) -> bool:
-        """Whether other processes can train it."""
-        return True
-
-    @property
     def recipe(self) -> Recipe:
         """How to build the model."""
         return Recipe(self.options.model, self.dataset.shape, self.dataset.classes, self.options.width)
 
     def held(self) -> list[Held]:
         """Return what each peer holds, in numbers; of sequences, every position has a label."""
-        d = self.dataset
-        labels = [np.bincount(d.y[own.train].reshape(-1), minlength=d.classes).tolist() for own in self.dealt]
-        return [
-            Held(len(own.train), len(own.test), tuple(counts)) for own, counts in zip(self.dealt, labels, strict=True)
-        ]
+        labels = [self.dataset.y[own.train].reshape(-1) for own in self.dealt]
+        counts = [tuple(np.bincount(own, minlength=self.dataset.classes).tolist()) for own in labels]
+        return [Held(len(own.train), len(own.test), n) for own, n in zip(self.dealt, counts, strict=True)]
 
     def all_tests(self) -> tuple[Array, Array] | None:
         """Return the test data of all peers together, if any of them has some."""
@@ -107,31 +73,32 @@ class KnownTask:
         users = at if self.dataset.users is None else self.dataset.users[at]
         return ScoredOn(at.astype(np.int32), users.astype(np.int32))
 
-    def part(self, peers: Iterable[int]) -> KnownPart:
-        """Return the samples of some peers, and how to train."""
+    def maker(self, peers: Iterable[int]) -> Callable[[], LocalTrainer]:
+        """Return what makes the trainer of some of the peers, with their samples."""
+        from securedfl.learning.training.trainer import LocalTrainer
+
         data = Slices(self.dataset, {peer: self.dealt[peer] for peer in peers})
         # scored again and again, so that it is in memory
         common = None if self.common is None else (self.common.x[:], self.common.y)
-        return KnownPart(data, self.dataset.shape, self.dataset.classes, self.options, common, self.private)
+        return partial(LocalTrainer, data, self.dataset.shape, self.dataset.classes, self.options, common, self.private)
 
     def schema(self) -> Schema:
         """Return what a row holds."""
-        return self.part([]).trainer().schema
+        return self.maker([])().schema
 
     def buffers(self) -> tuple[slice, ...]:
         """Return which parts of a row are no trained parameters."""
-        return self.part([]).trainer().buffers
+        return self.maker([])().buffers
 
-    def data(self, peer: int) -> PeerData:
-        """Return copies of one peer's samples."""
-        return Slices(self.dataset, {peer: self.dealt[peer]})[peer]
+    @property
+    def copies(self) -> int:
+        """How many vectors as long as its row a peer's optimiser keeps."""
+        return self.options.slots if self.options.between_rounds == "keep" else 0
 
-    def keeps(self, peer: int, row: int) -> Keeps:
-        """Estimate what a peer keeps: its optimiser's vectors, and copies of its samples."""
-        d, own = self.dataset, self.dealt[peer]
-        sample = (d.x.nbytes + d.y.nbytes) // len(d.x)
-        slots = self.options.slots if self.options.between_rounds == "keep" else 0
-        return Keeps(slots * row, (len(own.train) + len(own.test)) * sample)
+    def data_bytes(self) -> list[int]:
+        """Return how many bytes copies of each peer's samples take."""
+        sample = (self.dataset.x.nbytes + self.dataset.y.nbytes) // len(self.dataset)
+        return [(len(own.train) + len(own.test)) * sample for own in self.dealt]
 
     def seconds(self) -> float:
         """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""
@@ -139,6 +106,6 @@ class KnownTask:
 
         peer = int(np.argmax(self.samples))
         with one_thread():
-            trainer = self.part([peer]).trainer()
+            trainer = self.maker([peer])()
             seconds = min(trainer.seconds_per_batch(peer, batches=PROBE_BATCHES) for _ in range(PROBES))
         return seconds * sum(map(self.options.batches, self.samples))

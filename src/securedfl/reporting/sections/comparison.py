@@ -8,8 +8,8 @@ from functools import partial
 from securedfl.federation.methods import main_method
 from securedfl.federation.run_folder.card import MOST_LISTED, quartiles
 from securedfl.federation.run_folder.reader import MethodResult, Run
-from securedfl.reporting.methods import looks
-from securedfl.reporting.page import Table, themed
+from securedfl.reporting.methods import looks, themed
+from securedfl.reporting.page import Table
 from securedfl.reporting.sections.accuracy import (
     FEW,
     Best,
@@ -26,12 +26,12 @@ from securedfl.reporting.units import NONE, data_size, duration, percent, points
 
 def result(run: Run) -> str:
     """Return the run's result in a sentence or two: after the last round, on the most telling test data."""
-    lead = _leading(run)
-    if lead is None and run.started:
+    found = _headline(run)
+    if found is None and run.started:
         return f"{run.peers} peers have averaged {run.rounds_done} rounds; no test data was there to measure accuracy."
-    if lead is None:
+    if found is None:
         return f"No round has finished yet, so there is no result: {run.peers} peers, {run.rounds} rounds planned."
-    view, value = _headline(run, lead)
+    lead, view, value = found
     where = f"{run.peers} peers" + (f" on {run.dataset}" if run.dataset else "")
     between, spent = interval(value, view), lead.series("epsilon")[1]
     told = f"With {where}, {lead.label} {'ended' if run.finished else 'stands'} at {percent(value)} "
@@ -51,10 +51,10 @@ def result(run: Run) -> str:
 
 def key_figures(run: Run) -> dict[str, str]:
     """Return the large figures below the title, by what they are."""
-    lead = _leading(run)
-    if lead is None:
+    headline = _headline(run)
+    if headline is None:
         return {}
-    view, value = _headline(run, lead)
+    lead, view, value = headline
     between = interval(value, view)
     about = f"{lead.label} {view.where}, round {lead.rounds_done}"
     figures = {about + (f"; 95 % interval {between} %" if between else ""): percent(value)}
@@ -151,19 +151,16 @@ def rounds_table(run: Run) -> Table:
     return Table(["Round", *(name for name, curve in shown if curve)], rows, "Test accuracy per round")
 
 
-def _leading(run: Run) -> MethodResult | None:
-    """Return the method that the report is about; None before it was measured."""
+def _headline(run: Run) -> tuple[MethodResult, View, float] | None:
+    """Return the method that the report is about, and what it reached in which view; None before it was measured."""
     if not run.started:
         return None
-    shown = views(run)
-    measured = {m.name: m for m in run.methods if any(math.isfinite(reached(run, m, view)) for view in shown)}
+    measured: dict[str, tuple[MethodResult, View, float]] = {}
+    for method in run.methods:
+        for view in views(run):
+            if math.isfinite(value := reached(run, method, view)):
+                measured.setdefault(method.name, (method, view, value))
     return measured[main_method(tuple(measured))] if measured else None
-
-
-def _headline(run: Run, lead: MethodResult) -> tuple[View, float]:
-    """Return the view of the headline, and what the leading method reached in it."""
-    found = [(view, reached(run, lead, view)) for view in views(run)]
-    return next((view, value) for view, value in found if math.isfinite(value))
 
 
 def _rivals(run: Run, lead: MethodResult, view: View) -> list[MethodResult]:

@@ -12,21 +12,6 @@ from securedfl.protocols.protocol import BUILT_IN
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE
 
-_VERDICTS = {
-    "only the total": ("", "✓ Only the total can be learned"),
-    "partial sums": ("warn", "⚠ Partial sums can be learned"),
-    "exposed": ("bad", "✗ Parameters can be exposed"),
-}
-_BOUNDED = ("warn", "⚠ Only the total exactly, but messages tell more")
-"""Instead of the first verdict where masks are bounded: intervals are no exact values, and no secrets either."""
-_MASKS = {
-    "perfect": ("", "perfect masks", "uniformly random: a message says nothing"),
-    "bounded": ("warn", "bounded masks", "bounded: a message narrows a value down to an interval"),
-    "none": ("bad", "no masks", "none: parameters are sent as they are"),
-}
-_REMARKS = ("over_rounds", "remark")
-"""What a certificate says about rounds and about the run; mostly the same for all methods."""
-
 
 @dataclass(frozen=True)
 class Badge:
@@ -34,6 +19,22 @@ class Badge:
 
     words: str
     kind: str = ""
+
+
+_VERDICTS = {
+    "only the total": Badge("✓ Only the total can be learned"),
+    "partial sums": Badge("⚠ Partial sums can be learned", "warn"),
+    "exposed": Badge("✗ Parameters can be exposed", "bad"),
+}
+_BOUNDED = Badge("⚠ Only the total exactly, but messages tell more", "warn")
+"""Instead of the first verdict where masks are bounded: intervals are no exact values, and no secrets either."""
+_MASKS = {
+    "perfect": (Badge("perfect masks"), "uniformly random: a message says nothing"),
+    "bounded": (Badge("bounded masks", "warn"), "bounded: a message narrows a value down to an interval"),
+    "none": (Badge("no masks", "bad"), "none: parameters are sent as they are"),
+}
+_REMARKS = ("over_rounds", "remark")
+"""What a certificate says about rounds and about the run; mostly the same for all methods."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,8 @@ def ledger_table(run: Run) -> Table:
     """Return what all averages together gave away, one column per method; without rows if the ledger does not say."""
     known = _by_method(run.ledger, "averages")
     columns = [_told(ledger) for _, ledger in known]
-    rows = [[name, *(column[name] for column in columns)] for name in columns[0]] if known else []
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [[name, *(column.get(name, NONE) for column in columns)] for name in names]
     return Table(["So far", *(method for method, _ in known)], rows)
 
 
@@ -122,11 +124,10 @@ def _assurance(method: str, certificate: Mapping[str, Any]) -> Assurance:
 def badges(certificate: Mapping[str, Any]) -> tuple[Badge, ...]:
     """Return a certificate in two badges: what can be computed, and what the messages themselves tell."""
     verdict, masks = str(certificate["verdict"]), str(certificate.get("kind") or "")
-    kind, words = _VERDICTS.get(verdict, ("warn", verdict))
+    first = _VERDICTS.get(verdict, Badge(verdict, "warn"))
     if masks == "bounded" and verdict == "only the total":
-        kind, words = _BOUNDED
-    first = Badge(words, kind)
-    return (first, Badge(_MASKS[masks][1], _MASKS[masks][0])) if masks in _MASKS else (first,)
+        first = _BOUNDED
+    return (first, _MASKS[masks][0]) if masks in _MASKS else (first,)
 
 
 def _essence(certificate: Mapping[str, Any]) -> dict[str, str]:
@@ -136,7 +137,7 @@ def _essence(certificate: Mapping[str, Any]) -> dict[str, str]:
         told["Against"] = "one curious peer" if collusion == 1 else f"any {collusion} peers together"
     if "kind" in certificate:
         masks = str(certificate["kind"])
-        told["Masks"] = _MASKS[masks][2] if masks in _MASKS else masks
+        told["Masks"] = _MASKS[masks][1] if masks in _MASKS else masks
     if isinstance(promised := certificate.get("differential_privacy"), Mapping):
         told["Differential privacy"] = _promise(promised)
     if isinstance(examined, int):
@@ -157,6 +158,7 @@ def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
     counted = str(averages) if attempts in (None, averages) else f"{averages} in {attempts} attempts"
     exposed = _peers(ledger.get("exposed_so_far"))
     computed = f"parameters of {exposed}" if exposed else "nobody's parameters"
+    promised, rounds = ledger.get("differential_privacy"), ledger.get("rounds_with_messages")
     return {
         "Averages": counted if isinstance(averages, int) else NONE,
         "Any two peers met": _meetings(ledger.get("pairs_by_meetings")),
@@ -166,22 +168,10 @@ def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
             ledger.get("smallest_sum_over_rounds"), ledger.get("coalition_over_rounds")
         ),
         "Narrowest interval of a value, on average": _interval(ledger),
-        **_budget(ledger.get("differential_privacy")),
-        **_messages(ledger.get("rounds_with_messages")),
+        **({"Epsilon": _promise(promised)} if isinstance(promised, Mapping) else {}),
+        # of a simulation that does not pass the messages of all rounds
+        **({"Rounds whose messages were passed": _listed(rounds) or NONE} if isinstance(rounds, list) else {}),
     }
-
-
-def _budget(promised: object) -> dict[str, str]:
-    """Say what was spent, if anything is promised."""
-    return {"Epsilon": _promise(promised)} if isinstance(promised, Mapping) else {}
-
-
-def _messages(rounds: object, most: int = 12) -> dict[str, str]:
-    """Say in which rounds a simulation passed messages, if not in all."""
-    if not isinstance(rounds, list):
-        return {}
-    shown = ", ".join(str(round) for round in rounds[:most]) + (", …" if len(rounds) > most else "")
-    return {"Rounds whose messages were passed": shown or NONE}
 
 
 def _smallest(peers: object, coalition: object) -> str:
@@ -211,11 +201,14 @@ def _interval(ledger: Mapping[str, Any]) -> str:
     return f"{width:.3g} wide" + (f" (masks: {mask:.3g})" if isinstance(mask, int | float) else "")
 
 
-def _peers(peers: object, most: int = 12) -> str:
+def _peers(peers: object) -> str:
     if not isinstance(peers, list) or not peers:
         return ""
-    names = ", ".join(str(peer) for peer in peers[:most]) + (", …" if len(peers) > most else "")
-    return f"peer {names}" if len(peers) == 1 else f"peers {names}"
+    return f"peer {peers[0]}" if len(peers) == 1 else f"peers {_listed(peers)}"
+
+
+def _listed(numbers: list[Any], most: int = 12) -> str:
+    return ", ".join(map(str, numbers[:most])) + (", …" if len(numbers) > most else "")
 
 
 def _facts(data: Mapping[str, Any]) -> dict[str, str]:

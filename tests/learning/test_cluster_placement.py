@@ -9,7 +9,8 @@ from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.optimizers import make_optimizer
-from securedfl.learning.training.cluster.plan import MODELS, PROCESS, Needs, Node, Seat, moved, seats, stated
+from securedfl.learning.slices import Slices
+from securedfl.learning.training.cluster.placement import MODELS, PROCESS, Needs, Node, Seat, moved, seats, stated
 
 MB = 10**6
 SMALL = Needs(shard=400 * MB, peers=(10 * MB,) * 9, home=PROCESS + 90 * MB)
@@ -109,7 +110,7 @@ def test_needs_of_a_known_data_set():
     task = make_task(TrainConfig.resolve({"peers": 3, "model": "linear", "optimizer": "adam"}))
     row = 4 * task.schema().size
     needs = Needs.of(task)
-    data = task.data(1)
+    data = Slices(task.dataset, {1: task.dealt[1]})[1]
     held = sum(array.nbytes for array in vars(data).values())
     assert needs.shard == PROCESS + MODELS * row
     assert needs.peers[1] == 3 * row + held
