@@ -27,10 +27,11 @@ from pathlib import Path
 
 import numpy as np
 
+from securedfl.federation.aggregation import SecureAggregation
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import bringing, choose_design
-from securedfl.federation.simulated import SecureAggregation, SimulatedPeers
+from securedfl.federation.methods import choose_design
+from securedfl.federation.simulated import SimulatedPeers
 from securedfl.federation.task import make_task
 from securedfl.learning.training.cluster.plan import size
 from securedfl.learning.training.cluster.ray_host import LOOPBACK, QUIET, RayHost
@@ -40,7 +41,6 @@ from securedfl.learning.training.processes import ProcessTeam
 from securedfl.learning.training.team import Team
 from securedfl.learning.training.worker_count import cores
 from securedfl.parameters import Array
-from securedfl.protocols import InsecureSeededDraw
 
 
 @dataclass
@@ -114,11 +114,7 @@ def max_stated(team: ShardTeam) -> int:
 
 def rounds(team: Team, config: TrainConfig) -> None:
     design = choose_design(config)
-    average = SecureAggregation(
-        bringing(config, "secured", design, team.schema.dtype),
-        draws=lambda round: lambda peer, offset: InsecureSeededDraw(0, peer=peer, round=round, offset=offset),
-        rounding=lambda round, peer: InsecureSeededDraw(0, peer=-1 - peer, round=round),
-    )
+    average = SecureAggregation(config, "secured", design, team.schema)
     for _ in algorithm3(SimulatedPeers(team, average), rounds=config.rounds):
         # as a checkpoint after every round asks for
         team.states()
