@@ -27,11 +27,11 @@ from pathlib import Path
 
 import numpy as np
 
-from securedfl.federation.aggregation import SecureAggregation
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
-from securedfl.federation.simulated import SimulatedPeers
+from securedfl.federation.simulated.aggregation import SecureAggregation
+from securedfl.federation.simulated.peers import SimulatedPeers
 from securedfl.federation.task import make_task
 from securedfl.learning.training.cluster.plan import size
 from securedfl.learning.training.cluster.ray_host import LOOPBACK, QUIET, RayHost

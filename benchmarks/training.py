@@ -32,12 +32,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from securedfl.federation.aggregation import SecureAggregation
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 from securedfl.federation.run_folder.summary import MethodSummary
-from securedfl.federation.simulated import SimulatedPeers
+from securedfl.federation.simulated.aggregation import SecureAggregation
+from securedfl.federation.simulated.peers import SimulatedPeers
 from securedfl.federation.task import make_task
 from securedfl.federation.train import train
 from securedfl.learning.data.dataset import Dataset

@@ -5,13 +5,13 @@ import pytest
 
 from securedfl.designs import Design, best
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.federation.aggregation import SecureAggregation, SimulatedAverage, true_mean
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import bringing
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.summary import MethodSummary, Summary
-from securedfl.federation.simulated import SimulatedPeers
+from securedfl.federation.simulated.aggregation import SecureAggregation, SimulatedAverage, true_mean
+from securedfl.federation.simulated.peers import SimulatedPeers
 from securedfl.learning.training.task import Score
 from securedfl.parameters import Schema
 

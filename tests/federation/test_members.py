@@ -13,7 +13,7 @@ from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import members
 from securedfl.federation.run_folder.metrics import Row, read_rows
-from securedfl.federation.simulated import SimulatedPeers
+from securedfl.federation.simulated.peers import SimulatedPeers
 from securedfl.federation.train import resume, train
 from securedfl.privacy.absence import Drawn
 from securedfl.privacy.audit import Audit

@@ -13,7 +13,7 @@ import securedfl
 from securedfl.errors import ConfigError
 from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.peers.config import PeerConfig
-from securedfl.federation.peers.membership import Site
+from securedfl.federation.peers.site import Site
 from securedfl.network.core.entries import Remove
 from securedfl.parameters import Schema
 from tests.network import toy

@@ -25,7 +25,7 @@ from securedfl.privacy.absence import Absence
 from securedfl.privacy.ledger import Tried
 
 if TYPE_CHECKING:
-    from securedfl.federation.aggregation import SimulatedAverage
+    from securedfl.federation.simulated.aggregation import SimulatedAverage
     from securedfl.learning.training.team import Team
 
 

@@ -15,13 +15,13 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, pass_gate, save_certificate, settle
 from securedfl.federation.methods import averaging_of, check_settings, protocol_of
 from securedfl.federation.observer import Observer
-from securedfl.federation.one_method import train_method
 from securedfl.federation.results import Counts, default_folder, leave_results
 from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.live import simulated
 from securedfl.federation.run_folder.summary import Summary
-from securedfl.federation.simulated import rows_needed
+from securedfl.federation.simulated.method import train_method
+from securedfl.federation.simulated.peers import rows_needed
 from securedfl.federation.task import chosen_by, task_of
 from securedfl.learning.devices import find_device
 from securedfl.learning.models.registry import builder

@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from securedfl.errors import RunFolderError
-from securedfl.federation.aggregation import SecureAggregation, rows_of
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.budget.account import last_round
 from securedfl.federation.methods import main_method, members, protocol_of
@@ -23,7 +22,8 @@ from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.model import About, model_file, personal_parts, save_model
 from securedfl.federation.run_folder.trackers import trackers
-from securedfl.federation.simulated import SimulatedPeers, drawn_in
+from securedfl.federation.simulated.aggregation import SecureAggregation, rows_of
+from securedfl.federation.simulated.peers import SimulatedPeers, drawn_in
 from securedfl.learning.training.task import State, Task
 from securedfl.learning.training.team import Team
 from securedfl.parameters import Array

@@ -134,10 +134,10 @@ def look(path: Path, tell: TextIO) -> None:
     tested = "no score"
     if score is not None:
         tested = f"{score.correct:,} of {score.count:,} test samples right before training"
-    what = federation.entry or federation.training.dataset
+    what, parameters = federation.entry or federation.training.dataset, learner.trainer.schema.size
     say(
         ok=True,
-        text=f"{what}: {learner.samples:,} training samples, {learner.schema.size:,} parameters to average, {tested}; "
+        text=f"{what}: {learner.held.train:,} training samples, {parameters:,} parameters to average, {tested}; "
         "its update was not tried",
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from securedfl.federation.aggregation import SecureAggregation, SimulatedAverage
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS, members
+from securedfl.federation.simulated.aggregation import SecureAggregation, SimulatedAverage
 from securedfl.learning.training.task import Score
 from securedfl.learning.training.team import Report, Team
 from securedfl.parameters import Array

@@ -12,11 +12,11 @@ from pathlib import Path
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, SecuredFLError
 from securedfl.federation.budget.planning import check_privacy
+from securedfl.federation.checking.opening import WITHIN, Opening
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.federation.peers.membership import check_keys
-from securedfl.federation.peers.opening import WITHIN, Opening
+from securedfl.federation.peers.site import check_keys
 from securedfl.network.journal import in_use, look_into
 from securedfl.network.letters import Hello, Ways, differences, pack, unpack
 from securedfl.network.operator import Wish, want
