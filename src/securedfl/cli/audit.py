@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from securedfl.cli.options import Json, read_rho, write
+from securedfl.cli.options import Json, a_file, read_rho, write
 from securedfl.designs import Design
 from securedfl.designs.best import withstanding
 from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
@@ -27,9 +27,7 @@ PEERS = 9
 PeersOption = Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")]
 IterationsOption = Annotated[int | None, typer.Option(min=1, help="ADMM iterations per average.")]
 RhoOption = Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="Of paper and classic.")]
-DesignOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A design file instead of the best known design.")
-]
+DesignOption = Annotated[Path | None, a_file("A design file instead of the best known design.")]
 
 
 def audit(
@@ -55,7 +53,7 @@ def audit(
     run: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Show certificate and ledger of a run folder instead.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw who can learn about whom.")] = None,
+    svg: Annotated[Path | None, a_file("Draw who can learn about whom.")] = None,
     as_json: Json = False,
 ) -> None:
     """Tell exactly what any coalition of peers can learn about the others.

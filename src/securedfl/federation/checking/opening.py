@@ -12,103 +12,91 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 from securedfl.errors import SecuredFLError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
+
+SUBJECT = "app and data"
 
 WITHIN = 60.0
 """Seconds that it may take."""
 
 
 @dataclass(frozen=True)
-class Opened:
-    """What came of it, in words."""
+class Finding:
+    """What was looked at before a run, whether it is fine, and what was found."""
 
+    subject: str
     ok: bool
     text: str
 
 
-class Opening:
-    """The process that opens it, from its start to its answer; a context that ends it and its group.
+@contextmanager
+def opening(path: Path, federation: FederationConfig, within: float) -> Iterator[Callable[[], Finding]]:
+    """Open it from now on, for so many seconds at most; give what waits for the answer. The process ends with this.
 
     Parameters
     ----------
-    path
-        Of ``peer.toml``.
-    federation
-        Its federation.
+    path, federation
+        Of ``peer.toml``, and its federation.
     within
-        Seconds that it may take, counted from now.
+        Seconds that it may take.
     """
+    what = federation.entry or str(federation.train.get("dataset", ""))
+    if not what:
+        text = (
+            "federation.toml names neither entry nor dataset: a loop of your own joins (securedfl.join), and "
+            "`securedfl peer` would train digits"
+        )
+        yield lambda: Finding(SUBJECT, True, text)
+        return
+    deadline = time.monotonic() + within
+    # a group of its own, so that what an app starts ends with it
+    process = subprocess.Popen(  # noqa: S603 - our own interpreter, on a file that the user named
+        [sys.executable, "-m", __name__, str(path.resolve())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
-    def __init__(self, path: Path, federation: FederationConfig, within: float = WITHIN) -> None:
-        self._what = federation.entry or str(federation.train.get("dataset", ""))
-        self._within, self._deadline = within, time.monotonic() + within
-        self._process: subprocess.Popen[str] | None = None
-        if self._what:
-            # a group of its own, so that what an app starts ends with it
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter, on a file that the user named
-                [sys.executable, "-m", __name__, str(path.resolve())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                text=True,
-                start_new_session=True,
-            )
-
-    def __enter__(self) -> Opening:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """End the process, if it still runs."""
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            # a process that an app took out of the group may hold the other end for as long as it likes
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-            self._process.wait()
-
-    def answer(self) -> Opened:
-        """Wait for what it says, or for the end of its time."""
-        if self._process is None:
-            return Opened(
-                True,
-                "federation.toml names neither entry nor dataset: a loop of your own joins (securedfl.join), and "
-                "`securedfl peer` would train digits",
-            )
+    def answer() -> Finding:
         try:
-            lines, _ = self._process.communicate(timeout=max(0.0, self._deadline - time.monotonic()))
+            lines, _ = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:
             # bytes even where text was asked for
             said = error.output or b""
-            return self._late(said if isinstance(said, str) else said.decode())
-        code = self._process.returncode
-        return judged(self._what, lines, f"the process that opened it ended with exit code {code} and without a word")
+            late = (
+                f"it took longer than {within:g} s on this machine; give it more time with --open-within, or let it do "
+                "less before the first round"
+            )
+            return judged(what, said if isinstance(said, str) else said.decode(), late)
+        code = process.returncode
+        return judged(what, lines, f"the process that opened it ended with exit code {code} and without a word")
 
-    def _late(self, lines: str) -> Opened:
-        return judged(
-            self._what,
-            lines,
-            f"it took longer than {self._within:g} s on this machine; give it more time with "
-            "--open-within, or let it do less before the first round",
-        )
+    try:
+        yield answer
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        # a process that an app took out of the group may hold the other end for as long as it likes
+        if process.stdout is not None:
+            process.stdout.close()
+        process.wait()
 
 
-def judged(what: str, lines: str, otherwise: str) -> Opened:
+def judged(what: str, lines: str, otherwise: str) -> Finding:
     """Return what the lines of the process say; if the last one is no answer, what it did then and what happened."""
     told = [json.loads(line) for line in lines.splitlines()]
     if told and "ok" in told[-1]:
-        return Opened(told[-1]["ok"], told[-1]["text"])
+        return Finding(SUBJECT, told[-1]["ok"], told[-1]["text"])
     doing = told[-1]["doing"] if told else "starting Python"
-    return Opened(False, f"{what}, {doing}: {otherwise}")
+    return Finding(SUBJECT, False, f"{what}, {doing}: {otherwise}")
 
 
 def look(path: Path, tell: TextIO) -> None:

@@ -105,7 +105,7 @@ class Seat:
             self.home = update.state
         self.last = self._member.average(self.round)
         self.round = self.last.round + 1
-        self._metrics.append(to_line(self._member.row(self.last, train_seconds=trained)))
+        self._metrics.append(to_line(self._member.row(self.last, trained)))
         self._since = time.monotonic()
 
     def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

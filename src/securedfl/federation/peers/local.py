@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from securedfl.arrays import to_numpy
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
@@ -214,12 +216,13 @@ def _read_events(peer: LocalPeer) -> None:
         if isinstance(event, Status):
             peer.status = event
         elif isinstance(event, Phase):
-            peer.status = replace(peer.status, phase=event.phase, round=event.round)
+            peer.status = structs.replace(peer.status, phase=event.phase, round=event.round)
         elif isinstance(event, Resumed):
-            peer.status = replace(peer.status, round=event.round)
+            peer.status = structs.replace(peer.status, round=event.round)
         elif isinstance(event, PeerRow):
             peer.rows[event.round] = event
-            peer.status = replace(peer.status, round=event.round, bytes_in=event.bytes_in, bytes_out=event.bytes_out)
+            moved = {"bytes_in": event.bytes_in, "bytes_out": event.bytes_out}
+            peer.status = structs.replace(peer.status, round=event.round, **moved)
 
 
 def _read_errors(peer: LocalPeer) -> None:

@@ -21,7 +21,6 @@ from securedfl.federation.peers.update import Update, carried, find_update, save
 from securedfl.federation.run_folder.live import beating
 from securedfl.federation.run_folder.metrics import PeerRow
 from securedfl.learning.training.common_optimizer import CommonOptimizer
-from securedfl.learning.training.task import Score
 from securedfl.network.core.events import Tell as CoreTell
 from securedfl.network.data.averages import Averaged, check_own
 from securedfl.network.letters import RUN
@@ -39,16 +38,10 @@ MOST_ARRAYS = 200
 
 
 class Membership:
-    """A running peer, and what its site brings to averages: to each one update, the very same after a kill or an error.
+    """A running ``peer``, and what its ``site`` brings to averages: to each one update, the very same after a kill.
 
-    Attributes
-    ----------
-    site, peer
-        Whose it is, and the peer itself.
-    base
-        The model that all peers hold; None before the first average.
-    kept
-        The update for the average at hand, which is on disk; before the first one, what was found there.
+    ``base`` is the model that all peers hold; None before the first average. ``kept`` is the update for the average at
+    hand, which is on disk; before the first one, what was found there.
     """
 
     def __init__(self, site: Site, peer: Peer, bringing: Callable[[int], Bringing], optimizer: CommonOptimizer) -> None:
@@ -123,24 +116,15 @@ class Membership:
         self._residual = None if brought is None else carried(brought.residual, outcome, round, self.site.me)
         return outcome
 
-    def row(
-        self,
-        outcome: Averaged,
-        *,
-        train_seconds: float,
-        train_loss: float | None = None,
-        samples: int | None = None,
-        score: Score | None = None,
-        common: Score | None = None,
-    ) -> PeerRow:
-        """Return what this peer did in a round: what the average tells, how much was cut, and what else is known."""
+    def row(self, outcome: Averaged, train_seconds: float) -> PeerRow:
+        """Return what the average of a round tells, and how much was cut; of training no more than its time."""
         plan = self.site.plan
         clips = plan is not None or self.site.federation.training.beyond == "clip"
         bytes_in, bytes_out = self.peer.links.traffic
         return PeerRow(
             method=SECURED,
             round=outcome.round,
-            train_loss=train_loss,
+            train_loss=None,
             train_seconds=train_seconds,
             average_seconds=outcome.seconds - outcome.waited,
             wait_seconds=outcome.waited,
@@ -151,13 +135,9 @@ class Membership:
             void=outcome.void,
             bytes_out=bytes_out,
             bytes_in=bytes_in,
-            samples=samples,
+            samples=None,
             clipped=self._clipped if clips else None,
             epsilon=None if plan is None else self._spent(plan, outcome.round),
-            correct=None if score is None else score.correct,
-            loss=None if score is None else score.loss,
-            count=None if score is None else score.count,
-            common=common,
         )
 
     def _spent(self, plan: Plan, round: int) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -148,14 +148,13 @@ class RealPeer:
 
     def row(self, outcome: Round[Averaged]) -> PeerRow:
         """Return what this peer did in a round."""
-        model = self._member.base
-        return self._member.row(
-            outcome.average,
-            train_seconds=outcome.train_seconds,
-            train_loss=outcome.losses[0] if outcome.losses else None,
+        model, score = self._member.base, next(iter(outcome.scores), None)
+        return replace(
+            self._member.row(outcome.average, outcome.train_seconds),
+            train_loss=next(iter(outcome.losses), None),
             samples=self._learner.held.train,
-            score=outcome.scores[0] if outcome.scores else None,
             common=None if model is None else self._at_home("scoring", lambda: self._learner.evaluate_common(model)),
+            **({} if score is None else asdict(score)),
         )
 
     def _trained(self, model: Array, round: int) -> tuple[Array, float | None]:
