@@ -45,9 +45,7 @@ def init(
     with needing("real peers"):
         from securedfl.federation.apps.settings import own_data
         from securedfl.federation.config import TrainConfig
-        from securedfl.federation.founding.files import FEDERATION, KEYS, Place, found, free_ports
-        from securedfl.federation.gate import pass_gate
-        from securedfl.federation.methods import choose_design
+        from securedfl.federation.founding.files import FEDERATION, KEYS, Place, free_ports, write_federation
         from securedfl.federation.peers.config import NOT_SHARED
         from securedfl.privacy.run_certificate import told
 
@@ -66,17 +64,16 @@ def init(
         own = {"data": own_data(texts, number, called)} if data else {}
         places.append(Place(name=called, address=address or f"127.0.0.1:{next(ports)}", own=own))
     shared = {"name": name, "entry": entry, "train": settings}
-    made = found(folder, places, shared, issue=keys, replace=replace)
-    training, paths = made.federation.training, made.sites
-    certificates = pass_gate(training, choose_design(training), made.federation.missing)
+    made = write_federation(folder, places, shared, issue=keys, replace=replace)
+    paths = made.sites
     for path in (folder / FEDERATION, *paths):
         typer.echo(path)
-    typer.echo(f"\n{told(certificates)}")
+    typer.echo(f"\n{told(made.certificates)}")
     typer.echo("\nNext:\n" + "\n".join(_next(made.missing, places, folder / KEYS, paths)))
     if entry is None:
         typer.echo(
-            f"\nWithout --entry, `securedfl peer` trains the data set {training.dataset}, dealt to the sites, for "
-            "a trial. For data of your own\nname an app with --entry, or join from your own loop at each site: "
+            f"\nWithout --entry, `securedfl peer` trains the data set {made.federation.training.dataset}, dealt to the "
+            "sites, for a trial. For data of your own\nname an app with --entry, or join from your own loop at each site: "
             f'securedfl.join("{paths[0]}") (docs/guides/own-models.md)'
         )
 

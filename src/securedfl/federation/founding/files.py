@@ -15,9 +15,10 @@ import tomli_w
 from securedfl.errors import ConfigError
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import choose_design
-from securedfl.federation.peers.config import FederationConfig
-from securedfl.network.wire import keys as certificates
+from securedfl.federation.peers.config import NAME, FederationConfig
+from securedfl.network.wire import keys
 from securedfl.network.wire.values import split_address
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.storage import make_folder, write_text
 
 FEDERATION, KEYS = "federation.toml", "keys"
@@ -44,17 +45,18 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Founded:
-    """A federation that begins: its settings, the files of the sites, and whose certificates are missing yet."""
+class NewFederation:
+    """A federation that begins: its settings, what is certified, the sites' files, whose certificates are missing."""
 
     federation: FederationConfig
+    certificates: tuple[RunCertificate, ...]
     sites: list[Path]
     missing: list[str]
 
 
-def found(
+def write_federation(
     folder: Path, places: Sequence[Place], shared: Mapping[str, Any], *, issue: bool = False, replace: bool = False
-) -> Founded:
+) -> NewFederation:
     """Write federation.toml and one NAME.toml per site.
 
     Parameters
@@ -81,19 +83,18 @@ def found(
         raise ConfigError(f"{there} is there already; choose another folder, or write over it with --replace")
     # a mistake is told before anything is written
     for place in places:
-        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", place.name):
+        if not re.fullmatch(NAME, place.name):
             raise ConfigError(f"the name {place.name!r} of a site must have small letters, digits and dashes only")
-    wanted = _resolved(places, shared, ["" for _ in places])
-    pass_gate(wanted.training, choose_design(wanted.training), wanted.missing)
+    roster = [{"name": place.name, "address": place.address, "fingerprint": ""} for place in places]
+    wanted = _resolved(roster, shared)
+    certificates = pass_gate(wanted.training, choose_design(wanted.training), wanted.missing)
     make_folder(folder, ADVICE)
     if issue:
         _issue(folder / KEYS, places)
-    prints = [_fingerprint(folder / KEYS / f"{place.name}.crt") for place in places]
-    federation = _resolved(places, shared, prints)
-    roster = [
-        {"name": place.name, "address": place.address, "fingerprint": fingerprint}
-        for place, fingerprint in zip(places, prints, strict=True)
-    ]
+    for line in roster:
+        certificate = folder / KEYS / f"{line['name']}.crt"
+        line["fingerprint"] = keys.describe(certificate).fingerprint if certificate.exists() else ""
+    federation = _resolved(roster, shared)
     values = {**{key: value for key, value in shared.items() if value not in (None, {})}, "peers": roster}
     write_text(folder / FEDERATION, ABOUT[True] + tomli_w.dumps(values), ADVICE)
     for place, path in zip(places, paths, strict=True):
@@ -107,34 +108,23 @@ def found(
             **place.own,
         }
         write_text(path, ABOUT[False] + tomli_w.dumps(own), ADVICE)
-    missing = [place.name for place, known in zip(places, prints, strict=True) if not known]
-    return Founded(federation=federation, sites=paths, missing=missing)
+    missing = [line["name"] for line in roster if not line["fingerprint"]]
+    return NewFederation(federation=federation, certificates=certificates, sites=paths, missing=missing)
 
 
-def _resolved(places: Sequence[Place], shared: Mapping[str, Any], prints: Sequence[str]) -> FederationConfig:
+def _resolved(roster: Sequence[Mapping[str, str]], shared: Mapping[str, Any]) -> FederationConfig:
     """Check the settings; fingerprints that are missing yet are made up, each another."""
-    roster = [
-        {
-            "name": place.name,
-            "address": place.address,
-            "fingerprint": known or f"{number + 1:064x}",
-        }
-        for number, (place, known) in enumerate(zip(places, prints, strict=True))
-    ]
-    return FederationConfig.resolve({**shared, "peers": roster})
+    peers = [{**line, "fingerprint": line["fingerprint"] or f"{number:064x}"} for number, line in enumerate(roster, 1)]
+    return FederationConfig.resolve({**shared, "peers": peers})
 
 
-def _issue(keys: Path, places: Sequence[Place]) -> None:
+def _issue(folder: Path, places: Sequence[Place]) -> None:
     """Make the authority and all certificates that are not there yet."""
-    if not (keys / "ca.crt").exists():
-        certificates.create_authority(keys)
+    if not (folder / "ca.crt").exists():
+        keys.create_authority(folder)
     for place in places:
-        if not (keys / f"{place.name}.crt").exists():
-            certificates.issue(keys, place.name, [split_address(place.address)[0]])
-
-
-def _fingerprint(certificate: Path) -> str:
-    return certificates.describe(certificate).fingerprint if certificate.exists() else ""
+        if not (folder / f"{place.name}.crt").exists():
+            keys.issue(folder, place.name, [split_address(place.address)[0]])
 
 
 def free_ports(count: int) -> list[int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from securedfl.errors import ConfigError
-from securedfl.federation.founding.files import FEDERATION, Place, found, free_ports
+from securedfl.federation.founding.files import FEDERATION, Place, free_ports, write_federation
 from securedfl.storage import make_folder, write_text
 
 Framework = Literal["pytorch", "huggingface", "lightning"]
@@ -44,7 +44,7 @@ def new_project(folder: Path, framework: Framework) -> list[Path]:
         for name, port in zip(SITES, free_ports(len(SITES)), strict=True)
     ]
     shared = {"name": folder.name.lower(), "entry": "app:make", "train": {"rounds": ROUNDS}}
-    sites = found(folder, places, shared, issue=True).sites
+    sites = write_federation(folder, places, shared, issue=True).sites
     return [*(folder / name for name in written), folder / FEDERATION, *sites]
 
 

@@ -40,6 +40,9 @@ DEFAULT_PROTOCOL = "resilient"
 PEERS_PER_SECOND = 6
 """For so many the default heartbeat leaves time: thirty peers get five seconds, and finish on two busy cores."""
 
+NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+"""Of a peer, as host names are."""
+
 Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if type(v) is int else v)]
 
 
@@ -50,7 +53,7 @@ class RosterEntry(Settings):
     ``securedfl roster add``, is ``added``; a peer's place in the list is its number for good.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+    name: str = Field(pattern=f"^{NAME}$")
     address: str = ""
     fingerprint: str = Field("", pattern=r"^([0-9a-f]{64})?$")
     added: bool = False

@@ -23,7 +23,7 @@ from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.founding.files import Place, found, free_ports
+from securedfl.federation.founding.files import Place, free_ports, write_federation
 from securedfl.federation.gate import pass_gate, save_certificate
 from securedfl.federation.methods import SECURED, choose_design
 from securedfl.federation.observer import Observer
@@ -85,7 +85,7 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
         if config.data:
             own["data"] = own_data(config, number, name)
         places.append(Place(name=name, address=f"127.0.0.1:{port}", out=name, own=own))
-    return found(folder, places, common, issue=True).sites
+    return write_federation(folder, places, common, issue=True).sites
 
 
 def _samples(config: TrainConfig) -> list[int]:

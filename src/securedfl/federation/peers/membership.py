@@ -108,8 +108,10 @@ class Membership:
 
     def average(self, round: int) -> Averaged:
         """Average what was brought to a round, or go on without it if it is lost; `base` is the outcome then."""
-        brought, self.kept = self.kept, None
+        brought = self.kept
         outcome = self.peer.forget(round) if brought is None else self.peer.average(brought.vector, round)
+        # not before: after an error in there the same is brought again
+        self.kept = None
         # the model, without its optimiser
         outcome = replace(outcome, vector=self._optimizer.model(outcome.vector))
         self.base = outcome.vector if outcome.vector.size else None
