@@ -12,6 +12,7 @@ from securedfl.experiments.result_files import EXPERIMENTS
 from securedfl.experiments.runs.estimate import RoundTime, estimate
 from securedfl.experiments.runs.training import examine, needed_runs
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.identity import changed_settings
 from securedfl.protocols.admm import AUTHORS
 from tests.experiments.made_up_runs import write_run
 
@@ -75,7 +76,7 @@ def test_full_size_folders_have_plain_names_and_the_settings_of_an_ordinary_trai
             "data_dir": "elsewhere",
         }
     )
-    assert trained.changed_from(cell.config) == []
+    assert changed_settings(trained, cell.config) == []
 
 
 def test_own_starts_have_runs_of_their_own():

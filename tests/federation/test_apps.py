@@ -17,6 +17,7 @@ from securedfl.federation.apps.app import Entry
 from securedfl.federation.apps.settings import peer_settings
 from securedfl.federation.apps.task import AppTask
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.identity import fingerprint
 from securedfl.federation.observer import Observer
 from securedfl.federation.train import resume, train
 from securedfl.learning.training.processes import ProcessTeam
@@ -192,7 +193,7 @@ def test_settings_tell_an_app_whose_it_is():
     with pytest.raises(ConfigError, match=r"only \{name\} and \{number\} can stand in braces"):
         peer_settings(config(data={"path": "{site}"}), 0)
     again = TrainConfig.resolve(json.loads(json.dumps(made.to_dict())))
-    assert again.fingerprint() == made.fingerprint() != config(seed=3).fingerprint()
+    assert fingerprint(again) == fingerprint(made) != fingerprint(config(seed=3))
 
 
 @pytest.mark.parametrize(

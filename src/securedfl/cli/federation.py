@@ -73,8 +73,8 @@ def init(
     if entry is None:
         typer.echo(
             f"\nWithout --entry, `securedfl peer` trains the data set {made.federation.training.dataset}, dealt to the "
-            "sites, for a trial. For data of your own\nname an app with --entry, or join from your own loop at each site: "
-            f'securedfl.join("{paths[0]}") (docs/guides/own-models.md)'
+            "sites, for a trial. For data of your own\nname an app with --entry, or join from your own loop at each "
+            f'site: securedfl.join("{paths[0]}") (docs/guides/own-models.md)'
         )
 
 

@@ -86,10 +86,10 @@ def _others(config: PeerConfig, federation: FederationConfig, shared: dict[str, 
         links = Links(
             config.name,
             config.files(),
-            federation.members,
+            federation.roster,
             on_event=events.put,
             listen=config.listens_at(federation),
-            relays=federation.relay_members,
+            relays=federation.relay_roster,
             proxy=config.proxy,
         )
     except ConfigError as error:

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from securedfl.errors import ConfigError
 from securedfl.federation.config import Device, TrainConfig
+from securedfl.federation.identity import as_before
 from securedfl.federation.methods import SECURED
 from securedfl.federation.settings import Settings, check_keys, read_toml
 from securedfl.network.core.entries import MOST_PEERS
@@ -134,16 +135,16 @@ class FederationConfig(Settings):
         return config
 
     def _check(self, where: str) -> None:
-        members = self.members
+        roster = self.roster
         for what, values in (
-            ("name", [member.name for member in members]),
-            ("address", [member.address for member in members if member.listens]),
-            ("fingerprint", [member.fingerprint for member in members if member.fingerprint]),
+            ("name", [line.name for line in roster]),
+            ("address", [line.address for line in roster if line.listens]),
+            ("fingerprint", [line.fingerprint for line in roster if line.fingerprint]),
         ):
             twice = next((value for value in values if values.count(value) > 1), None)
             if twice is not None:
                 raise ConfigError(f"two peers in {where} have the {what} {twice}")
-        bare = next((member.name for member in (*members, *self.relay_members) if not member.fingerprint), None)
+        bare = next((line.name for line in (*roster, *self.relay_roster) if not line.fingerprint), None)
         if bare is not None:
             raise ConfigError(f"{bare} in {where} has no fingerprint; `securedfl certs show` prints it")
         if [entry.added for entry in self.peers] != sorted(entry.added for entry in self.peers):
@@ -151,9 +152,9 @@ class FederationConfig(Settings):
         quorum(len(self.first), self.lying)
         if self.training.weighted and self.max_weight is None:
             raise ConfigError(f"weighted = true in {where} needs max_weight, the largest number of samples of any peer")
-        if self.min_peers is not None and not len(members) // 2 < self.min_peers <= len(members):
+        if self.min_peers is not None and not len(roster) // 2 < self.min_peers <= len(roster):
             raise ConfigError(
-                f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(members)} peers, so "
+                f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(roster)} peers, so "
                 "that a cut network never gives two averages"
             )
         if self.min_peers is not None and self.min_peers < self.least:
@@ -163,12 +164,12 @@ class FederationConfig(Settings):
             )
 
     @cached_property
-    def members(self) -> tuple[Member, ...]:
+    def roster(self) -> tuple[Member, ...]:
         """The roster as the network takes it."""
         return tuple(entry.member() for entry in self.peers)
 
     @cached_property
-    def relay_members(self) -> tuple[Member, ...]:
+    def relay_roster(self) -> tuple[Member, ...]:
         """The relays as the network takes them."""
         return tuple(entry.member() for entry in self.relays)
 
@@ -227,7 +228,7 @@ class FederationConfig(Settings):
             # with a budget, the noise of every round was settled for so many of them
             changing.add("train.rounds")
         # settings that came later do not change the runs that began without them
-        changing |= {f"train.{key}" for key in self.training.as_before - {"integers", "local"}}
+        changing |= {f"train.{key}" for key in as_before(self.training) - {"integers", "local"}}
         kept = {k: v for k, v in self.told.items() if k not in changing and not k.startswith("deadlines.")}
         text = json.dumps([kept, [entry.name for entry in self.first]], sort_keys=True)
         return hashlib.sha256(b"securedfl federation 2\0" + text.encode()).hexdigest()[:16]
@@ -290,7 +291,7 @@ class PeerConfig(Settings):
 
     def position(self, federation: FederationConfig) -> int:
         """Return this peer's place in the roster."""
-        names = [member.name for member in federation.members]
+        names = [line.name for line in federation.roster]
         if self.name not in names:
             raise ConfigError(f"{self.name!r} is not in the roster; it lists {', '.join(names)}")
         return names.index(self.name)

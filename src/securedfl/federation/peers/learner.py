@@ -102,7 +102,7 @@ def known_learner(federation: FederationConfig, config: PeerConfig) -> Learner:
 
 def _on_this_machine(federation: FederationConfig) -> int:
     """Return how many peers have an address of the machine itself, as in a trial."""
-    return sum(is_loopback(member.host) for member in federation.members)
+    return sum(is_loopback(line.host) for line in federation.roster)
 
 
 def check_own_training(federation: FederationConfig, whose: str) -> None:

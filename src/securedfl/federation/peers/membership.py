@@ -182,7 +182,7 @@ def membership(
         averages=averages,
         shared=told,
         listen=config.listens_at(federation),
-        relays=federation.relay_members,
+        relays=federation.relay_roster,
         proxy=config.proxy,
         # a peer that leaves for good may take the noise along without which the round is too dear
         check=lambda state: check_budget(site.plan, state),

@@ -9,7 +9,8 @@ from typing import Any
 
 from securedfl import storage
 from securedfl.errors import ConfigError, RunFolderError
-from securedfl.federation.config import BEFORE, TrainConfig
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.identity import BEFORE
 from securedfl.federation.settings import RENAMED
 
 CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
