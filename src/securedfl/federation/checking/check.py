@@ -8,14 +8,11 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from securedfl.designs import Design
 from securedfl.errors import ConfigError, SecuredFLError
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.checking.opening import WITHIN, Finding, opening
-from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.federation.peers.site import check_keys
+from securedfl.federation.peers.site import check_keys, pass_federation
 from securedfl.network.journal import in_use, look_into
 from securedfl.network.letters import Hello, Ways, differences, pack, unpack
 from securedfl.network.operator import Wish, want
@@ -57,13 +54,13 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Find
     shared = {key: value for key, value in federation.told.items() if not (federation.entry and ".common_" in key)}
     about = [Finding("federation.toml", True, f"{len(federation.peers)} peers, hash {federation.hash}")]
     try:
-        design = choose_design(federation.training)
+        design = federation.design
     except SecuredFLError as error:
         about.append(Finding("design", False, str(error)))
     else:
         shared["design"] = design.hash
         about.append(Finding("design", True, f"gap {design.gap}, hash {design.hash}"))
-        about.append(_look("privacy", lambda: _promise(federation, design)))
+        about.append(_look("privacy", lambda: _promise(federation)))
     findings = [*about, *findings]
     running = in_use(config.state)
     with ExitStack() as stack:
@@ -158,6 +155,6 @@ def _look(subject: str, work: Callable[[], str]) -> Finding:
         return Finding(subject, False, str(error))
 
 
-def _promise(federation: FederationConfig, design: Design) -> str:
+def _promise(federation: FederationConfig) -> str:
     check_privacy(federation.training, real=True)
-    return told(pass_gate(federation.training, design, federation.missing)) or "certified"
+    return told(pass_federation(federation)) or "certified"

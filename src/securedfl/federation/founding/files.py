@@ -13,9 +13,8 @@ from typing import Any
 import tomli_w
 
 from securedfl.errors import ConfigError
-from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import NAME, FederationConfig
+from securedfl.federation.peers.site import pass_federation
 from securedfl.network.wire import keys
 from securedfl.network.wire.values import split_address
 from securedfl.privacy.run_certificate import RunCertificate
@@ -86,8 +85,7 @@ def write_federation(
         if not re.fullmatch(NAME, place.name):
             raise ConfigError(f"the name {place.name!r} of a site must have small letters, digits and dashes only")
     roster = [{"name": place.name, "address": place.address, "fingerprint": ""} for place in places]
-    wanted = _resolved(roster, shared)
-    certificates = pass_gate(wanted.training, choose_design(wanted.training), wanted.missing)
+    certificates = pass_federation(_resolved(roster, shared))
     make_folder(folder, ADVICE)
     if issue:
         _issue(folder / KEYS, places)

@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import tomli_w
 from pydantic import BeforeValidator, Field
 
+from securedfl.designs import Design
 from securedfl.errors import ConfigError
 from securedfl.federation.config import Device, TrainConfig
 from securedfl.federation.identity import as_before
-from securedfl.federation.methods import SECURED
+from securedfl.federation.methods import SECURED, choose_design
 from securedfl.federation.settings import Settings, check_keys, read_toml
 from securedfl.network.core.entries import MOST_PEERS
 from securedfl.network.core.entries import Peer as Line
@@ -194,6 +194,11 @@ class FederationConfig(Settings):
         )
 
     @cached_property
+    def design(self) -> Design:
+        """Who meets whom."""
+        return choose_design(self.training)
+
+    @cached_property
     def missing(self) -> Absence:
         """What happens when peers are missing."""
         return Absence.chosen(
@@ -241,10 +246,6 @@ class FederationConfig(Settings):
         )
         settings = Changeable(rounds=self.training.rounds + 1, **self.deadlines.among(len(peers)))
         return State(run=" ".join([self.name[:100], self.hash, *hashes]), roster=peers, settings=settings)
-
-    def to_toml(self) -> str:
-        """Return the settings as TOML."""
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
 
 
 class PeerConfig(Settings):

@@ -17,7 +17,6 @@ from securedfl.federation.apps.app import Entry
 from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.apps.trainer import AppTrainer
 from securedfl.federation.budget.task import planned
-from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.task import Held, Recipe, Score, State, Trainer
@@ -91,7 +90,7 @@ def known_learner(federation: FederationConfig, config: PeerConfig) -> Learner:
     torch.set_num_threads(1)
     me = config.position(federation)
     training = federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device})
-    task, plans = planned(training, make_task(training), choose_design(training))
+    task, plans = planned(training, make_task(training), federation.design)
     if me:
         # all peers hold the same model, so that one is enough to score it
         task = replace(task, common=None)

@@ -46,7 +46,7 @@ def leave_account(member: Membership, learner: Learner | None = None) -> None:
 
 def _leave_account(member: Membership, learner: Learner | None) -> None:
     site, state, attempts = member.site, member.peer.progress.state, member.peer.attempts
-    config, design, out = site.federation.training, site.design, site.config.out
+    config, design, out = site.federation.training, site.federation.design, site.config.out
     most = 1 + max((peer for tried in attempts.values() for one in tried for peer in one.members), default=0)
     if most > config.peers:
         # the ledger is of all peers that ever took part

@@ -157,11 +157,11 @@ def membership(
     ``buffers`` are the parts that are no trained parameters; ``tell`` hears who is waited for.
     """
     site = site.planned(schema)
-    config, federation = site.config, site.federation
+    config, federation, design = site.config, site.federation, site.federation.design
     optimizer = federation.training.common(buffers)
-    averages = make_averages(federation, site.design, schema, optimizer, site.plan)
-    genesis = federation.genesis(site.design.hash, schema.hash)
-    told = {**federation.told, "design": site.design.hash, RUN: genesis.run, "model": str(schema)}
+    averages = make_averages(federation, design, schema, optimizer, site.plan)
+    genesis = federation.genesis(design.hash, schema.hash)
+    told = {**federation.told, "design": design.hash, RUN: genesis.run, "model": str(schema)}
     # what differs between models, array by array
     told |= {f"model.{leaf.name}": f"{leaf.dtype}{list(leaf.shape)}" for leaf in schema.leaves[:MOST_ARRAYS]}
     if optimizer.kind != "none":
@@ -175,10 +175,10 @@ def membership(
     settings = PeerSettings(
         name=config.name,
         number=site.me,
-        files=site.files,
+        files=config.files(),
         folder=config.state,
         genesis=genesis,
-        rules=make_rules(federation, site.design, averages, site.plan),
+        rules=make_rules(federation, design, averages, site.plan),
         averages=averages,
         shared=told,
         listen=config.listens_at(federation),
@@ -194,5 +194,5 @@ def membership(
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
         stack.enter_context(beating(config.out, lambda: live_of(peer)))
-        how = bringing(federation.training, SECURED, site.design, schema.dtype, site.plan)
+        how = bringing(federation.training, SECURED, design, schema.dtype, site.plan)
         yield Membership(site, peer, how, optimizer)

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from securedfl.designs import Design
 from securedfl.errors import ConfigError
 from securedfl.federation.apps.settings import with_common
 from securedfl.federation.budget.planning import check_privacy, make_plan
-from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import SECURED, averaging_of, check_settings, choose_design
+from securedfl.federation.gate import Plans, pass_gate
+from securedfl.federation.methods import SECURED, averaging_of, check_settings
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.network.wire.keys import KeyFiles, check_pair
 from securedfl.parameters import Schema
@@ -27,16 +26,13 @@ CHECK_OUT = "check out in peer.toml"
 
 @dataclass(frozen=True)
 class Site:
-    """What one site knows before it joins: its settings, its keys, who meets whom, and what is certified.
+    """What one site knows before it joins: its settings, those of all, and what is certified.
 
     The plan of differential privacy follows when the model is known.
     """
 
     config: PeerConfig
     federation: FederationConfig
-    me: int
-    files: KeyFiles
-    design: Design
     certificates: tuple[RunCertificate, ...]
     plan: Plan | None = None
 
@@ -45,12 +41,16 @@ class Site:
         """Read the federation's settings, make the site's folder, and check all that needs no network."""
         make_folder(config.out, CHECK_OUT, private=True)
         federation = FederationConfig.load(config.federation)
-        me, files = config.position(federation), config.files()
-        check_keys(files, config.name)
+        config.position(federation)
+        check_keys(config.files(), config.name)
         check_settings(federation.training)
         check_privacy(federation.training, real=True)
-        design = choose_design(federation.training)
-        return cls(config, federation, me, files, design, pass_gate(federation.training, design, federation.missing))
+        return cls(config, federation, pass_federation(federation))
+
+    @property
+    def me(self) -> int:
+        """The number of this site."""
+        return self.config.position(self.federation)
 
     def chosen_by(self, common: Mapping[str, Any]) -> Site:
         """Return the site with what its app says about the common model; peers compare it when they meet."""
@@ -74,10 +74,15 @@ class Site:
         agreed = config.privacy.records
         if agreed is not None and samples is not None and samples > agreed:
             raise ConfigError(f"{self.config.name} has {samples} records, but [privacy] says {agreed} of all sites")
-        chosen = averaging_of(config, SECURED, self.design)
+        chosen = averaging_of(config, SECURED, self.federation.design)
         plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
         made = replace(self, plan=plan)
-        return replace(made, certificates=pass_gate(config, self.design, self.federation.missing, made.plans))
+        return replace(made, certificates=pass_federation(self.federation, made.plans))
+
+
+def pass_federation(federation: FederationConfig, plans: Plans | None = None) -> tuple[RunCertificate, ...]:
+    """Return what is certified about a federation of real peers; see `pass_gate`."""
+    return pass_gate(federation.training, federation.design, federation.missing, plans)
 
 
 def check_keys(files: KeyFiles, name: str) -> str:
