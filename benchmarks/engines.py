@@ -109,7 +109,7 @@ def measured(kinds: dict[str, Callable[[], Iterator[Team]]], config: TrainConfig
 
 
 def max_stated(team: ShardTeam) -> int:
-    return max(seat.memory for seat in team._placed)
+    return max(shard.seat.memory for shard in team._shards)
 
 
 def rounds(team: Team, config: TrainConfig) -> None:

@@ -121,7 +121,7 @@ def test_two_processes_compute_the_same_bits_as_one(module):
         for round in (1, 2):
             np.testing.assert_equal(one.update(round), two.update(round))
         np.testing.assert_array_equal(one.parameters, two.parameters)
-        assert one.evaluate() == two.evaluate()
+        assert one.evaluate_each() == two.evaluate_each()
         np.testing.assert_equal(one.states(), two.states())
 
 

@@ -109,11 +109,11 @@ def test_every_peer_is_scored_with_its_own_model():
         team.initialise()
         team.update(1)
         team.parameters[:] = team.parameters.mean(axis=0)
-        before, states = team.evaluate(), team.states()
+        before, states = [score for score, _ in team.evaluate_each()], team.states()
         # with a last layer of zeros all classes score alike: the loss is log(10) per sample
         states[1] |= {name: np.zeros_like(value) for name, value in states[1].items() if name.startswith("home.")}
         team.restore(team.parameters.copy(), states)
-        after = team.evaluate()
+        after = [score for score, _ in team.evaluate_each()]
     assert (after[0], after[2]) == (before[0], before[2])
     assert after[1].loss == pytest.approx(after[1].count * np.log(10), rel=1e-5)
 

@@ -17,6 +17,7 @@ from securedfl.federation.task import make_task
 from securedfl.federation.train import train
 from securedfl.learning.data.dealing import hold_back
 from securedfl.learning.data.folder import is_path, read_folder
+from securedfl.learning.data.tables import reading
 
 
 @pytest.fixture(autouse=True)
@@ -273,6 +274,21 @@ def test_tabs_and_packed_files(data, name):
         assert found.name.lower() == ("data" if place == data else "d")
         assert found.names == ("ja", "nein")
         np.testing.assert_allclose(found.x[:, 0], np.array([-1, 0, 1]) * np.sqrt(1.5), rtol=1e-6)
+
+
+def test_a_packed_file_that_would_fill_the_memory_is_refused(data, monkeypatch):
+    monkeypatch.setattr(reading, "UNPACKED", 1_000_000)
+    data.mkdir()
+    head, rows = b"v,label\n", b"0,0\n0,1\n"
+    (data / "bomb.csv.gz").write_bytes(gzip.compress(head + rows * 200_000))
+    with pytest.raises(InvalidInputError, match=r"unpacks to more than 1,000,000, .* unpack it with gunzip"):
+        read_folder(data / "bomb.csv.gz")
+    # the same rows are read where they are not packed, and so is a packed table that is large by itself
+    (data / "plain.csv").write_bytes(head + rows * 200_000)
+    assert len(read_folder(data / "plain.csv")) == 400_000
+    values = np.random.default_rng(0).normal(size=100_000)
+    (data / "large.csv.gz").write_bytes(gzip.compress(head + b"".join(b"%f,%d\n" % (v, v > 0) for v in values)))
+    assert len(read_folder(data / "large.csv.gz")) == 100_000
 
 
 def test_columns_of_every_kind_of_parquet(data):

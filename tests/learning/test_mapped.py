@@ -67,13 +67,13 @@ def test_samples_are_read_when_a_peer_trains_and_numbers_are_those_of_arrays_in_
 
 
 def test_another_process_maps_the_file_itself(folder):
-    part = make_task(settings(folder)).part([2, 5])
-    sent = pickle.dumps(part)
+    make = make_task(settings(folder)).maker([2, 5])
+    sent = pickle.dumps(make)
     # the places and labels of these two peers, and the common test set
     assert len(sent) < folder.joinpath("x.npy").stat().st_size
-    copied = pickle.loads(sent)  # noqa: S301 - our own bytes
-    assert copied.peers == (2, 5)
-    np.testing.assert_equal(vars(copied.data[5]), vars(part.data[5]))
+    data, copied = make.args[0], pickle.loads(sent).args[0]  # noqa: S301 - our own bytes
+    assert tuple(copied) == (2, 5)
+    np.testing.assert_equal(vars(copied[5]), vars(data[5]))
 
 
 def test_what_is_read_by_kind(tmp_path):

@@ -59,7 +59,7 @@ def test_a_plug_in_trains_also_in_worker_processes(coins, tmp_path):
         with team:
             team.initialise()
             team.update(1)
-            found.append((team.evaluate(), team.parameters.copy()))
+            found.append((team.evaluate_each(), team.parameters.copy()))
     np.testing.assert_equal(found[0], found[1])
 
 

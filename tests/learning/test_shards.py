@@ -11,11 +11,10 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.cluster import shard as shards
 from securedfl.learning.training.cluster import team as teams
-from securedfl.learning.training.cluster.host import LostError
 from securedfl.learning.training.cluster.plan import Node
 from securedfl.learning.training.cluster.shard import Answers, Shard
 from securedfl.learning.training.cluster.team import ShardTeam
-from securedfl.learning.training.failures import WorkerLostError
+from securedfl.learning.training.failures import LostError, WorkerLostError
 from securedfl.learning.training.team import InProcessTeam
 
 NODES = (Node("a" * 8, "10.0.0.1", 1, 10**10, home=True), Node("b" * 8, "10.0.0.2", 1, 10**10))
@@ -42,9 +41,9 @@ class FakeHost:
     def nodes(self):
         return tuple(self.there)
 
-    def start(self, seat, part, *, again):
+    def start(self, seat, make, *, again):
         self.seats.append(seat)
-        return Shard(part), seat
+        return Shard(make), seat
 
     def stop(self, shard):
         self.dead.add(id(shard))
@@ -102,7 +101,7 @@ def numbers(team):
     team.parameters[:] = team.parameters.mean(axis=0)
     scores = [team.evaluate_each(), team.evaluate_common([0])]
     losses += [team.update(2), team.update(3, only=[1, 2])]
-    scores += [team.evaluate()]
+    scores += [team.evaluate_each()]
     saved = team.parameters.copy(), team.states()
     losses += [team.update(4)]
     team.initialise()
@@ -176,7 +175,7 @@ def test_members_that_are_drawn_have_the_rows_and_shards_keep_none(losing):
     host, told = FakeHost(losing), []
     with ShardTeam(job, host, 2, told.append, 2) as team:
         np.testing.assert_equal(drawn(team), expected)
-        assert not any(shard._rows for shard, _ in team._shards)
+        assert not any(shard.handle[0]._rows for shard in team._shards)
     assert len(told) == 1 + len(losing)
 
 
@@ -187,7 +186,7 @@ def test_a_node_with_two_shards_takes_both_along(job, expected, monkeypatch):
     monkeypatch.setattr(host, "there", list(wide))
     with ShardTeam(job, host, "auto", told.append) as team:
         np.testing.assert_equal(numbers(team), expected)
-        assert len({seat.node.id for seat in team._placed}) == 1
+        assert len({shard.seat.node.id for shard in team._shards}) == 1
     assert len(told) == 3
 
 
@@ -224,7 +223,7 @@ def test_rows_travel_only_if_they_were_changed_and_once_if_all_are_the_same():
         team.initialise()
         sent()
         team.update(1)
-        team.evaluate()
+        team.evaluate_each()
         # all begin with the same, which they have
         assert sent() == ([], [], 1)
         team.parameters[:] = team.parameters.mean(axis=0)
@@ -264,12 +263,11 @@ def test_a_shard_that_does_not_start_is_an_error_that_says_what_to_do(monkeypatc
 
 
 def test_a_part_that_cannot_be_made_is_told_at_the_start(monkeypatch):
-    class Broken:
-        def trainer(self):
-            raise ConfigError("no such thing")
+    def broken():
+        raise ConfigError("no such thing")
 
     host = FakeHost()
-    monkeypatch.setattr(host, "start", lambda seat, part, again: (Shard(Broken()), seat))
+    monkeypatch.setattr(host, "start", lambda seat, make, again: (Shard(broken), seat))
     with pytest.raises(ConfigError, match="no such thing"):
         ShardTeam(task(), host, 2, str)
 

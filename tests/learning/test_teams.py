@@ -35,7 +35,7 @@ def task(**settings):
 def numbers(team):
     team.initialise()
     losses = [team.update(1), team.update(2)]
-    return losses, team.evaluate(), team.parameters.copy(), team.states()
+    return losses, team.evaluate_each(), team.parameters.copy(), team.states()
 
 
 def is_gone(memory):

@@ -9,7 +9,6 @@ from torch import nn
 
 from securedfl.errors import ConfigError
 from securedfl.learning.devices import find_device
-from securedfl.learning.training.rates import factor
 from securedfl.learning.training.task import PeerData, TrainingOptions
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from tests.learning.test_local_update import CLASSES, fresh_row, samples, trainer
@@ -130,14 +129,20 @@ def scheduled(scheduler, rounds, **options):
     return found
 
 
+def factor(round, schedule, **options):
+    given = {f"learning_rate_{key}" if key != "warmup" else key: value for key, value in options.items()}
+    made = TrainingOptions(model="linear", learning_rate=1.0, learning_rate_schedule=schedule, **given)
+    return made.rate(round)
+
+
 def test_schedules_are_those_of_pytorch():
     rates = torch.optim.lr_scheduler
-    cosine = [factor(r, schedule="cosine", decay=0.2, period=8, warmup=0) for r in range(1, 9)]
+    cosine = [factor(r, "cosine", decay=0.2, period=8) for r in range(1, 9)]
     np.testing.assert_allclose(cosine, scheduled(rates.CosineAnnealingLR, 8, T_max=8, eta_min=0.2), rtol=1e-9)
-    assert factor(100, schedule="cosine", decay=0.2, period=8, warmup=0) == pytest.approx(0.2)
-    step = [factor(r, schedule="step", decay=0.5, period=3, warmup=0) for r in range(1, 10)]
+    assert factor(100, "cosine", decay=0.2, period=8) == pytest.approx(0.2)
+    step = [factor(r, "step", decay=0.5, period=3) for r in range(1, 10)]
     np.testing.assert_allclose(step, scheduled(rates.StepLR, 9, step_size=3, gamma=0.5), rtol=1e-9)
-    rising = [factor(r, schedule="constant", decay=0.1, period=None, warmup=4) for r in range(1, 8)]
+    rising = [factor(r, "constant", decay=0.1, warmup=4) for r in range(1, 8)]
     linear = scheduled(rates.LinearLR, 7, start_factor=0.2, end_factor=1.0, total_iters=4)
     np.testing.assert_allclose(rising, linear, rtol=1e-9)
 

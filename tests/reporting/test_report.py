@@ -259,6 +259,15 @@ def test_the_ledger_is_a_table_per_method(make_run: MakeRun) -> None:
     assert "Ledger of the whole run" in page_of(folder).words
 
 
+def test_what_only_one_method_has_is_in_the_ledger_too(make_run: MakeRun) -> None:
+    """For instance of a run that passes messages now and then, which the paper's own averages cannot do without."""
+    folder, some = make_run(), {"rounds_with_messages": [0, 1, 3]}
+    for ledgers in ({"paper": LEDGER, "secured": LEDGER | some}, {"secured": LEDGER | some, "paper": LEDGER}):
+        (folder / "ledger.json").write_text(json.dumps(ledgers))
+        told = "0, 1, 3 –" if next(iter(ledgers)) == "secured" else "– 0, 1, 3"
+        assert f"Rounds whose messages were passed {told}" in page_of(folder).words
+
+
 def test_the_exposure_picture_names_its_method(make_run: MakeRun) -> None:
     folder = make_run()
     both = {"secured": CERTIFICATE, "shares": CERTIFICATE}

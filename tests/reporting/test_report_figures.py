@@ -12,7 +12,7 @@ import pytest
 from securedfl.federation.methods import label, ordered
 from securedfl.reporting import figures
 from securedfl.reporting.methods import looks, palette
-from securedfl.reporting.svg import inline_svg, save_figure
+from securedfl.reporting.svg import inline, save_figure
 from securedfl.reporting.units import data_size, duration, percent, scientific
 
 CURVES = {
@@ -56,12 +56,7 @@ def test_saved_figures_are_the_same_every_time(tmp_path: Path, suffix: str) -> N
 
 
 def test_inline_svg_has_own_ids_and_the_pages_colours() -> None:
-    svg = inline_svg(
-        figures.loss_curves(CURVES),
-        prefix="x",
-        description='a "b" <c>',
-        colours={figures.INK: "currentColor"},
-    )
+    svg = inline(figures.loss_curves(CURVES), "x", 'a "b" <c>')
     assert svg.startswith('<svg viewBox="0 0 ')
     assert svg.endswith("</svg>")
     assert 'aria-label="a &quot;b&quot; &lt;c&gt;"' in svg
@@ -81,7 +76,7 @@ def test_an_error_of_zero_is_visible_on_the_logarithmic_scale() -> None:
 @pytest.mark.parametrize("values", [[0.0, 0.0], [1e-300, 1e3], [5e-324, 1.0], [2.0]])
 def test_errors_of_any_size_can_be_drawn(values: list[float]) -> None:
     figure = figures.error_curves({"secured": (range(len(values)), values)})
-    assert "</svg>" in inline_svg(figure, prefix="e", description="errors")
+    assert "</svg>" in inline(figure, "e", "errors")
 
 
 def test_closeup_only_where_the_ends_are_squeezed() -> None:

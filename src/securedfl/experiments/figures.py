@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from securedfl.reporting.figures import GRID, INK, WIDTH, blank, legend, line, rounds_axis, style, whole_numbers
-from securedfl.reporting.methods import looks, palette
+from securedfl.reporting.figures import GRID, INK, WIDTH, Line, blank, legend, rounds_axis, style, whole_numbers
+from securedfl.reporting.methods import Dashes, looks, palette
 from securedfl.reporting.units import power_of_ten
 
 if TYPE_CHECKING:
@@ -74,14 +74,14 @@ def panels(shown: Sequence[Panel], *, columns: int, titles: bool = True) -> Figu
             continue
         for layer, curve in enumerate(sorted(panel.curves, key=lambda c: list(drawn).index(c.name))):
             look, points = drawn[curve.name], len(curve.percent)
-            _draw(axes, curve, layer, line(look, points=points, layer=layer, layers=len(panel.curves)))
+            _draw(axes, curve, layer, Line.of(look, points=points, layer=layer, layers=len(panel.curves)))
         _accuracy_axes(axes, panel.curves)
         # A neighbour to the left or below names the axis already.
         if place % columns and shown[place - 1].curves:
             axes.set_ylabel("")
         if any(panel.curves for panel in shown[place + columns : place + columns + 1]):
             axes.set_xlabel("")
-    entries = [(labels[name], line(look, points=2)) for name, look in drawn.items()]
+    entries = [(labels[name], Line.of(look, points=2)) for name, look in drawn.items()]
     legend(figure, entries, columns=len(entries) if columns > 1 else 2)
     return figure
 
@@ -92,9 +92,9 @@ def by_iterations(curves: Sequence[Curve], *, exact: str) -> Figure:
     figure, axes = blank(3.6)
     entries = []
     for layer, curve in enumerate(curves):
-        look = _iteration_line(curve.name, exact, layer, len(curve.percent))
-        _draw(axes, curve, layer, look)
-        entries.append((curve.label, {**look, "markevery": None}))
+        line = _iteration_line(curve.name, exact, layer, len(curve.percent))
+        _draw(axes, curve, layer, line)
+        entries.append((curve.label, replace(line, markevery=None)))
     _accuracy_axes(axes, curves)
     legend(figure, entries, columns=4)
     return figure
@@ -109,11 +109,11 @@ def errors(
 
     figure, axes = blank(4.2)
     entries = list(zip(lines, itertools.cycle(_ERROR_LINES), strict=False))
-    for name, look in entries:
+    for name, line in entries:
         shown = [(x, y) for x, y in lines[name] if y > 0]
-        axes.plot([x for x, _ in shown], [y for _, y in shown], **look)
+        line.draw(axes, [x for x, _ in shown], [y for _, y in shown])
     if level > 0:
-        axes.axhline(level, **_LEVEL)
+        axes.axhline(level, **vars(_LEVEL))
         entries.append((level_name, _LEVEL))
     axes.set_yscale("log")
     axes.set_xlabel("ADMM iterations")
@@ -143,9 +143,9 @@ def partitions(rows: Sequence[Counted]) -> Figure:
             "Algorithm 2": [sum(row.randomized) / len(row.randomized) for row in own],
         }
         for name, values in lines.items():
-            look = {"color": colour, **_PARTITION_LINES[name]}
-            axes.plot(n, values, **look)
-            entries.append((f"size {size}: {name}", look))
+            line = replace(_PARTITION_LINES[name], color=colour)
+            line.draw(axes, n, values)
+            entries.append((f"size {size}: {name}", line))
     axes.set_xlabel("peers")
     axes.set_ylabel("partitions")
     for axis in (axes.xaxis, axes.yaxis):
@@ -159,40 +159,41 @@ def partitions(rows: Sequence[Counted]) -> Figure:
 _SIZE_COLOURS = {3: "#c2410c", 4: "#00835f"}
 """The paper draws groups of 3 in red and of 4 in green."""
 
-_PARTITION_LINES: dict[str, dict[str, Any]] = {
-    "bound": {"linestyle": ":", "linewidth": 1.4},
-    "best known": {"linestyle": (0, (5, 1.5)), "linewidth": 1.8, "marker": "o", "markersize": 4},
-    "Algorithm 2": {"linestyle": "-", "linewidth": 2.4},
+_PARTITION_LINES = {
+    "bound": Line(color=INK, linestyle=":", linewidth=1.4),
+    "best known": Line(color=INK, linestyle=(0, (5, 1.5)), linewidth=1.8, marker="o", markersize=4),
+    "Algorithm 2": Line(color=INK, linewidth=2.4),
 }
+"""Each size of groups draws them in its own colour."""
 
-_ERROR_LINES: tuple[dict[str, Any], ...] = (
-    {"color": "#b5487f", "linestyle": "-", "linewidth": 2.2, "marker": "D", "markersize": 5},
-    {"color": "#b5487f", "linestyle": (0, (3, 1.5)), "linewidth": 1.4, "marker": "d", "markersize": 5},
-    {"color": "#0b57a4", "linestyle": "-", "linewidth": 2.2, "marker": "o", "markersize": 5},
-    {"color": "#0b57a4", "linestyle": (0, (3, 1.5)), "linewidth": 1.4, "marker": ".", "markersize": 6},
-    {"color": INK, "linestyle": "none", "marker": "x", "markersize": 9, "markeredgewidth": 2.2},
+_ERROR_LINES = (
+    Line(color="#b5487f", linewidth=2.2, marker="D"),
+    Line(color="#b5487f", linestyle=(0, (3, 1.5)), linewidth=1.4, marker="d"),
+    Line(color="#0b57a4", linewidth=2.2, marker="o"),
+    Line(color="#0b57a4", linestyle=(0, (3, 1.5)), linewidth=1.4, marker=".", markersize=6),
+    Line(color=INK, linestyle="none", marker="x", markersize=9, markeredgewidth=2.2),
 )
 
-_LEVEL: dict[str, Any] = {"color": COLOURS[4], "linestyle": (0, (1.2, 1.8)), "linewidth": 1.6}
+_LEVEL = Line(color=COLOURS[4], linestyle=(0, (1.2, 1.8)), linewidth=1.6)
 
-_EXACT: dict[str, Any] = {"color": COLOURS[3], "linewidth": 1.4, "marker": "o", "markersize": 4}
+_EXACT = Line(color=COLOURS[3], linewidth=1.4, marker="o", markersize=4)
 
 _ITERATION_COLOURS = (*COLOURS[:3], *COLOURS[4:])
 
-_ITERATION_DASHES: Sequence[Any] = [
+_ITERATION_DASHES: Sequence[Dashes] = [
     *("-", "-"),
     *((0, dashes) for dashes in ((5, 1.5), (2.5, 1.2), (1.2, 1.5), (6, 1.5, 1.2, 1.5), (8, 2))),
 ]
 
 
-def _draw(axes: Axes, curve: Curve, layer: int, look: Mapping[str, Any]) -> None:
+def _draw(axes: Axes, curve: Curve, layer: int, line: Line) -> None:
     """Draw the mean over seeds, and a band from the lowest to the highest."""
     by_round = curve.percent
     rounds = list(range(len(by_round)))
     if len(curve.all) > 1:
         low, high = [min(v) for v in by_round], [max(v) for v in by_round]
-        axes.fill_between(rounds, low, high, color=look["color"], alpha=0.1, linewidth=0, zorder=1.5)
-    axes.plot(rounds, [sum(v) / len(v) for v in by_round], zorder=2 + 0.1 * layer, **look)
+        axes.fill_between(rounds, low, high, color=line.color, alpha=0.1, linewidth=0, zorder=1.5)
+    line.draw(axes, rounds, [sum(v) / len(v) for v in by_round], layer=layer)
 
 
 def _accuracy_axes(axes: Axes, curves: Sequence[Curve]) -> None:
@@ -214,15 +215,15 @@ def _not_run(axes: Axes) -> None:
         side.set_color(GRID)
 
 
-def _iteration_line(name: str, exact: str, layer: int, points: int) -> dict[str, Any]:
+def _iteration_line(name: str, exact: str, layer: int, points: int) -> Line:
     if name == exact:
-        return {**_EXACT, "markevery": max(1, points // 8)}
-    return {
-        "color": _ITERATION_COLOURS[layer % len(_ITERATION_COLOURS)],
-        "linestyle": _ITERATION_DASHES[layer % len(_ITERATION_DASHES)],
-        "linewidth": 6.0 if name == "2" else 1.8,
-        "alpha": 0.55 if name == "2" else 1.0,
-    }
+        return replace(_EXACT, markevery=max(1, points // 8))
+    return Line(
+        color=_ITERATION_COLOURS[layer % len(_ITERATION_COLOURS)],
+        linestyle=_ITERATION_DASHES[layer % len(_ITERATION_DASHES)],
+        linewidth=6.0 if name == "2" else 1.8,
+        alpha=0.55 if name == "2" else 1.0,
+    )
 
 
 def _heading(panel: Panel) -> str:

@@ -19,8 +19,8 @@ from securedfl.experiments.presets import NAMES, Preset, read_preset
 from securedfl.experiments.results import Finding, Plot, Result, Tell, Verdict
 from securedfl.experiments.runs.found import Cell
 from securedfl.federation.run_folder.summary import versions
-from securedfl.reporting.page import Page, inline, rendered
-from securedfl.reporting.svg import save_figure
+from securedfl.reporting.page import Page, rendered
+from securedfl.reporting.svg import inline, save_figure
 from securedfl.storage import cannot_write, write_text
 
 TILES: dict[Verdict, str] = {

@@ -27,8 +27,7 @@ from securedfl.learning.data.datasets import names, source
 from securedfl.learning.data.folder import is_path
 from securedfl.learning.data.tables.arrays import Columns
 from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
-from securedfl.learning.training.rates import Schedule as Rate
-from securedfl.learning.training.task import BetweenRounds, Engine, Initial, Precision, TrainingOptions
+from securedfl.learning.training.task import BetweenRounds, Engine, Initial, Precision, RateSchedule, TrainingOptions
 from securedfl.parameters import Integers, check_integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
@@ -115,7 +114,7 @@ class TrainConfig(Settings):
     learning_rate: float = Field(0.001, gt=0, le=1e6, description="Step size of the optimiser.")
     momentum: float = Field(0.0, ge=0, lt=1, description="Momentum of rmsprop and sgd.")
     weight_decay: float = Field(0.0, ge=0, description="Weight decay of the optimiser.")
-    learning_rate_schedule: Rate = Field("constant", description="The learning rate over the rounds.")
+    learning_rate_schedule: RateSchedule = Field("constant", description="The learning rate over the rounds.")
     learning_rate_decay: float = Field(
         0.1, ge=0, le=1, description="What a step multiplies the learning rate by, and where cosine ends."
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from securedfl.errors import needing
 from securedfl.federation.methods import label
-from securedfl.reporting.methods import Look, looks
+from securedfl.reporting.methods import Dashes, Look, looks
 from securedfl.reporting.units import data_size, duration, power_of_ten
 
 if TYPE_CHECKING:
@@ -54,6 +55,41 @@ _STYLE: dict[str, Any] = {
 
 _ABOVE: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "borderaxespad": 0}
 """Where a legend stands."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """How a curve is drawn, in matplotlib's words."""
+
+    color: str
+    linewidth: float = 1.5
+    linestyle: Dashes = "-"
+    marker: str = ""
+    markersize: float = 5
+    markeredgewidth: float = 1.0
+    markevery: int | tuple[int, int] | None = None
+    alpha: float = 1.0
+    solid_capstyle: Literal["round", "projecting"] = "projecting"
+
+    @classmethod
+    def of(cls, look: Look, *, points: int, layer: int = 0, layers: int = 1) -> Line:
+        """Return how a method's curve is drawn; markers are thinned out and take turns, to not hide each other."""
+        step = max(layers, points // 8) if points > layers else 1
+        alone = points == 1
+        return cls(
+            color=look.colour,
+            linewidth=look.width,
+            linestyle=look.dashes,
+            marker=look.marker or ("o" if alone else ""),
+            markersize=9 if alone and not look.marker else 5,
+            markevery=(layer % step, step),
+            alpha=0.55 if look.width > 3 and not alone else 1.0,
+            solid_capstyle="round",
+        )
+
+    def draw(self, axes: Axes, x: Sequence[float], y: Sequence[float], *, layer: int = 0) -> None:
+        """Draw a curve, above those of lower layers."""
+        axes.plot(x, y, zorder=2 + 0.1 * layer, **vars(self))
 
 
 @contextmanager
@@ -191,37 +227,20 @@ def _curves(
     drawn = looks(curves)
     for layer, (method, look) in enumerate(drawn.items()):
         x, y = curves[method]
-        drawing = line(look, points=len(x), layer=layer, layers=len(drawn))
-        axes.plot(x, y, zorder=2 + 0.1 * layer, **drawing)
+        Line.of(look, points=len(x), layer=layer, layers=len(drawn)).draw(axes, x, y, layer=layer)
     finish(axes)
-    entries = [(label(method), line(look, points=2)) for method, look in drawn.items()]
+    entries = [(label(method), Line.of(look, points=2)) for method, look in drawn.items()]
     legend(figure, entries, columns=2 if len(entries) != 3 else 3)
     return figure
 
 
-def line(look: Look, *, points: int, layer: int = 0, layers: int = 1) -> dict[str, Any]:
-    """Return how a curve is drawn; markers are thinned out and take turns, so that they do not hide each other."""
-    step = max(layers, points // 8) if points > layers else 1
-    alone = points == 1
-    return {
-        "color": look.colour,
-        "linewidth": look.width,
-        "linestyle": look.dashes,
-        "marker": look.marker or ("o" if alone else ""),
-        "markersize": 9 if alone and not look.marker else 5,
-        "markevery": (layer % step, step),
-        "alpha": 0.55 if look.width > 3 and not alone else 1.0,
-        "solid_capstyle": "round",
-    }
-
-
-def legend(figure: Figure, entries: Sequence[tuple[str, dict[str, Any]]], *, columns: int) -> None:
+def legend(figure: Figure, entries: Sequence[tuple[str, Line]], *, columns: int) -> None:
     """Name lines, each by its label and how it is drawn, above a figure."""
     from matplotlib.lines import Line2D
 
     if not entries:
         return
-    handles = [Line2D([], [], **look) for _, look in entries]
+    handles = [Line2D([], [], **vars(line)) for _, line in entries]
     names = ["?"] * len(handles)
     shown = figure.legend(handles, names, ncols=columns, handlelength=2.6, columnspacing=1.4, **_ABOVE)
     for text, (name, _) in zip(shown.get_texts(), entries, strict=True):

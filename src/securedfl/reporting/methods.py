@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from securedfl.federation.methods import ordered
 
+Dashes = str | tuple[float, tuple[float, ...]]
+"""How a line is broken, as matplotlib takes it."""
+
 
 @dataclass(frozen=True)
 class Look:
@@ -23,7 +26,7 @@ class Look:
     colour: str
     dark: str
     width: float
-    dashes: str | tuple[float, tuple[float, ...]]
+    dashes: Dashes
     marker: str
 
 
@@ -55,3 +58,8 @@ def looks(methods: Iterable[str]) -> Mapping[str, Look]:
 def palette() -> dict[str, str]:
     """Return every colour that a method can have, each with its hue on a dark background."""
     return {look.colour: look.dark for look in (*_LOOKS.values(), *_SPARE_LOOKS)}
+
+
+def themed(colour: str) -> str:
+    """Return a method's colour in such a way that the page's dark theme can restate it."""
+    return f"var(--c{colour.removeprefix('#')}, {colour})"

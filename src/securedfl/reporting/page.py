@@ -5,15 +5,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from securedfl.errors import needing
-from securedfl.reporting.figures import GRID, INK
 from securedfl.reporting.methods import palette
-from securedfl.reporting.svg import inline_svg
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,18 +46,6 @@ class Table:
     caption: str = ""
     colours: Sequence[str] = ()
     best: Collection[int] = ()
-
-
-def inline(figure: Figure, name: str, description: str) -> str:
-    """Return a figure as a part of a page whose theme decides its colours; its name is the beginning of its ids."""
-    colours = {colour: themed(colour) for colour in palette()}
-    colours |= {INK: "currentColor", GRID: f"var(--line, {GRID})"}
-    return inline_svg(figure, prefix=name, description=description, colours=colours)
-
-
-def themed(colour: str) -> str:
-    """Return a method's colour in such a way that the page's dark theme can restate it."""
-    return f"var(--c{colour.removeprefix('#')}, {colour})"
 
 
 def rendered(template: str, *, package: str = "securedfl.reporting", **values: object) -> str:

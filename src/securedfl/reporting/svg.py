@@ -6,12 +6,13 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from securedfl.reporting.figures import style
+from securedfl.reporting.figures import GRID, INK, style
+from securedfl.reporting.methods import palette, themed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,17 +27,15 @@ def save_figure(figure: Figure, path: Path) -> None:
         figure.savefig(path, dpi=200, metadata=metadata, facecolor="white")
 
 
-def inline_svg(figure: Figure, *, prefix: str, description: str, colours: Mapping[str, str] | None = None) -> str:
-    """Return a figure as an ``<svg>`` element for an HTML page.
+def inline(figure: Figure, name: str, description: str) -> str:
+    """Return a figure as an ``<svg>`` element for an HTML page, whose theme decides its colours.
 
     Parameters
     ----------
     figure, description
         What to draw, and what a screen reader says instead.
-    prefix
+    name
         Put before every id, so that several figures in one page do not take each other's clip paths.
-    colours
-        Colours to replace, e.g. the ink by ``currentColor``, so that the page's theme decides.
 
     Notes
     -----
@@ -46,19 +45,16 @@ def inline_svg(figure: Figure, *, prefix: str, description: str, colours: Mappin
     buffer = io.StringIO()
     with _drawing():
         figure.savefig(buffer, format="svg", metadata=_NO_METADATA)
-    body = buffer.getvalue()
-    body = body[body.index("<svg") :].strip()
-    view = re.search(r'viewBox="([^"]+)"', body)
-    content = body[body.index(">") + 1 :]
+    head, _, content = buffer.getvalue().partition("<svg")[2].rstrip().partition(">")
     content = re.sub(r"<style\b.*?</style>|<!--.*?-->|<metadata>.*?</metadata>", "", content, flags=re.DOTALL)
     content = re.sub(r"\n\s*", "\n", content)
-    content = re.sub(r'\bid="', f'id="{prefix}-', content)
-    content = content.replace('xlink:href="#', f'href="#{prefix}-').replace("url(#", f"url(#{prefix}-")
-    for old, new in (colours or {}).items():
+    content = re.sub(r'\bid="', f'id="{name}-', content)
+    content = content.replace('xlink:href="#', f'href="#{name}-').replace("url(#", f"url(#{name}-")
+    colours = {colour: themed(colour) for colour in palette()}
+    for old, new in {**colours, INK: "currentColor", GRID: f"var(--line, {GRID})"}.items():
         content = re.sub(rf"(?<=: ){re.escape(old)}\b", new, content)
-    alternative = html.escape(description, quote=True)
-    box = view.group(1) if view else "0 0 1 1"
-    return f'<svg viewBox="{box}" role="img" aria-label="{alternative}">{content}'
+    (box,) = re.findall(r'viewBox="[^"]+"', head)
+    return f'<svg {box} role="img" aria-label="{html.escape(description, quote=True)}">{content}'
 
 
 @contextmanager

@@ -22,10 +22,8 @@ def scientific(value: float) -> str:
     """Return a number with two digits and a power of ten: 3.2e-15 is "3.2 × 10⁻¹⁵"."""
     if not math.isfinite(value):
         return NONE
-    if value == 0:
-        return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
-    return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}" if value else "0"
 
 
 def power_of_ten(value: float) -> str:

@@ -95,7 +95,7 @@ def measured(config: TrainConfig) -> RoundTime:
     task, design = make_task(config), choose_design(config)
     x, y = task.all_tests() or (task.dataset.x, task.dataset.y)
     with one_thread():
-        trainer = task.part([0]).trainer()
+        trainer = task.maker([0])()
         row = np.zeros(trainer.schema.size, dtype=trainer.schema.dtype)
         trainer.initialise(0, row)
         some = partial(trainer.evaluate, 0, row, (x[:TESTS], y[:TESTS]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -96,20 +96,6 @@ class SimulatedApps(AppTrainer):
 
 
 @dataclass(frozen=True)
-class AppPart:
-    """Some peers of an `AppTask`."""
-
-    entry: Entry
-    config: TrainConfig
-    peers: tuple[int, ...]
-    expected: Schema | None = None
-
-    def trainer(self) -> SimulatedApps:
-        """Return what trains them."""
-        return SimulatedApps(self.entry, self.config, self.peers, self.expected)
-
-
-@dataclass(frozen=True)
 class AppTask(Task):
     """An app at all peers. What only a made app knows, its data and how to build its model, is unknown here."""
 
@@ -131,9 +117,9 @@ class AppTask(Task):
         """Whether other processes can train it: only if they can import it."""
         return self.entry.function is None
 
-    def part(self, peers: Iterable[int]) -> AppPart:
-        """Return what is needed to train some of the peers."""
-        return AppPart(self.entry, self.config, tuple(peers), self._schema)
+    def maker(self, peers: Iterable[int]) -> Callable[[], SimulatedApps]:
+        """Return what makes the trainer of some of the peers."""
+        return partial(SimulatedApps, self.entry, self.config, tuple(peers), self._schema)
 
     def schema(self) -> Schema:
         """Return what a row holds; the first peer's app is made for it."""

@@ -88,7 +88,7 @@ def planned(config: TrainConfig, task: T, design: Design) -> tuple[T, dict[str, 
 
         records = sum(task.samples)
         if config.privacy.unit == "record":
-            check_per_sample(task.part([]).trainer().model, config.model)
+            check_per_sample(task.maker([])().model, config.model)
     schema = task.schema()
     plans = {}
     for method in private(config):

@@ -94,7 +94,7 @@ def known_learner(federation: FederationConfig, config: PeerConfig) -> Learner:
     if me:
         # all peers hold the same model, so that one is enough to score it
         task = replace(task, common=None)
-    trainer, private = task.part([me]).trainer(), any(plan.unit == "record" for plan in plans.values())
+    trainer, private = task.maker([me])(), any(plan.unit == "record" for plan in plans.values())
     train = trainer.private_update if private else trainer.update
     return Learner(trainer=trainer, me=me, train=train, held=task.held()[me], recipe=task.recipe)
 

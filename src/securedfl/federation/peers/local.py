@@ -90,7 +90,7 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
 
 def _samples(config: TrainConfig) -> list[int]:
     """Return how many training samples each peer has."""
-    trainer = task_of(config).part(range(config.peers)).trainer()
+    trainer = task_of(config).maker(range(config.peers))()
     return [trainer.samples(peer) for peer in range(config.peers)]
 
 

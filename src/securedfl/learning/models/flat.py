@@ -63,7 +63,8 @@ class FlatModel:
         tied: dict[Hashable, list[Tensor]] = {}
         for value in tree.values():
             tied.setdefault(place(value) or id(value), []).append(value)
-        at_home = [value for value, *_ in tied.values() if value.requires_grad and not _among(value, averaged)]
+        common = set(map(id, averaged))
+        at_home = [value for value, *_ in tied.values() if value.requires_grad and id(value) not in common]
 
         # what is trained lies side by side, and so does what is averaged
         views = at_home + [value for value in averaged if value.dtype == dtype]
@@ -136,7 +137,3 @@ def _dtype_of_training(values: Iterable[Tensor]) -> torch.dtype:
             f"the model trains parameters of {', '.join(sorted(map(str, dtypes)))}; convert it to one of them"
         )
     return dtypes.pop() if dtypes else torch.float32
-
-
-def _among(value: Tensor, others: Iterable[Tensor]) -> bool:
-    return any(value is other for other in others)

@@ -9,6 +9,7 @@ Models with other layers go one sample at a time, which is slow and right.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -71,13 +72,12 @@ class ClippedGradients:
         self._model, self._loss = model, loss
         layers = [layer for layer in model.module.modules() if any(True for _ in layer.parameters(recurse=False))]
         parameters = [p for layer in layers for p in layer.parameters(recurse=False)]
-        known = all(type(layer) in _KNOWN or _is_convolution(layer) for layer in layers)
+        known = all(map(_is_known, layers))
+        # None: what they add is not known, so that samples go one by one
         self._layers = layers if known and len(set(map(id, parameters))) == len(parameters) else None
         largest = max((layer.weight.numel() for layer in layers if isinstance(layer, nn.Conv2d)), default=1)
         self._piece = max(1, min(PIECE, WRITTEN // largest))
-        self._inputs: dict[nn.Module, Tensor] = {}
-        self._outputs: dict[nn.Module, Tensor] = {}
-        self._calls, self._compared = 0, False
+        self._compared = False
 
     def add(self, x: Tensor, y: Tensor, clip: float) -> Tensor:
         """Put the sum of the samples' clipped gradients into the model's gradient; return the sum of their losses."""
@@ -128,45 +128,40 @@ class ClippedGradients:
     def _together(self, x: Tensor, y: Tensor, clip: float) -> Tensor | None:
         """Return the losses, or None where a layer is called twice or sees other than samples: that goes one by one."""
         assert self._layers is not None  # noqa: S101 - for the type checker
-        hooks = [layer.register_forward_hook(self._keep) for layer in self._layers]
-        self._calls = 0
+        calls: list[tuple[nn.Module, Tensor, Tensor]] = []
+
+        def keep(layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+            calls.append((layer, inputs[0].detach(), output))
+
+        hooks = [layer.register_forward_hook(keep) for layer in self._layers]
         try:
             loss = self._loss(self._model.module(x), y).sum()
         finally:
             for hook in hooks:
                 hook.remove()
-        once = self._calls == len(self._outputs) == len(self._layers)
-        if not once or any(len(kept) != len(x) for kept in (*self._inputs.values(), *self._outputs.values())):
+        kept = {layer: (inputs, output) for layer, inputs, output in calls}
+        once = len(calls) == len(kept) == len(self._layers)
+        if not once or any(len(seen) != len(x) for both in kept.values() for seen in both):
             self._layers = None
-            self._forget()
             return None
-        moved = torch.autograd.grad(loss, [self._outputs[layer] for layer in self._layers])
+        moved = torch.autograd.grad(loss, [kept[layer][1] for layer in self._layers])
         with torch.no_grad():
-            parts = [
-                _PARTS[_kind(layer)](layer, self._inputs[layer], change)
+            added = [
+                _ADDED[_kind(layer)](layer, kept[layer][0], change)
                 for layer, change in zip(self._layers, moved, strict=True)
             ]
-            squared = torch.stack([part.squared for part in parts]).sum(0)
+            squared = torch.stack([one.squared for one in added]).sum(0)
             finite = torch.isfinite(squared)
             if not finite.all():
                 # such records add nothing: they must not take the others' gradients along
-                self._forget()
                 with torch.enable_grad():
                     return self._together(x[finite], y[finite], clip) if finite.any() else torch.zeros(())
             factors = _factor(squared.sqrt(), clip)
-            for layer, part in zip(self._layers, parts, strict=True):
-                for parameter, gradient in zip(layer.parameters(recurse=False), part.total(factors), strict=True):
+            for layer, one in zip(self._layers, added, strict=True):
+                for parameter, gradient in zip(layer.parameters(recurse=False), one.total(factors), strict=True):
                     assert parameter.grad is not None  # noqa: S101 - a view of the flat gradient
                     parameter.grad.add_(gradient)
-        self._forget()
         return loss.detach()
-
-    def _keep(self, layer: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        self._calls += 1
-        self._inputs[layer], self._outputs[layer] = inputs[0].detach(), output
-
-    def _forget(self) -> None:
-        self._inputs, self._outputs = {}, {}
 
 
 def _squared(each: list[Tensor]) -> Tensor:
@@ -183,94 +178,77 @@ def _squared(each: list[Tensor]) -> Tensor:
     return torch.cat(norms, 1).double().square().sum(1)
 
 
-def _weighted(each: list[Tensor], factors: Tensor) -> list[Tensor]:
-    """Return the sums over the samples, each sample times its factor."""
-    return [(factors @ numbers.flatten(1)).view(numbers.shape[1:]) for numbers in each]
-
-
 def _factor(norm: Tensor, clip: float) -> Tensor:
     """Return by what gradients of these norms are multiplied."""
     return (clip / norm.clamp(min=1e-30)).clamp(max=1.0).float()
 
 
-class _Part:
-    """What one layer adds: the squared norm of each sample's gradient, and the weighted sum over all samples."""
+@dataclass(frozen=True)
+class _Added:
+    """What one layer adds: the squared norm of each sample's gradient, and what gives the sum of these with factors."""
 
     squared: Tensor
-
-    def total(self, factors: Tensor) -> list[Tensor]:
-        """Return the gradients of the layer's parameters, summed over samples with these factors."""
-        raise NotImplementedError
+    total: Callable[[Tensor], list[Tensor]]
 
 
-class _Linear(_Part):
-    """The gradient of a weight is an outer product, whose norm is that of its factors multiplied."""
+def _written(each: list[Tensor]) -> _Added:
+    """Take gradients that are written down for each sample: of layers with few parameters."""
 
-    def __init__(self, layer: nn.Module, inputs: Tensor, change: Tensor) -> None:
-        self._inputs, self._change, self._bias = inputs, change, layer.bias is not None
-        if change.dim() > 2:
-            # several positions per sample: their gradients are added before the norm is taken
-            weight = torch.einsum("bto,bti->boi", change.flatten(1, -2), inputs.flatten(1, -2))
-            self._each: list[Tensor] | None = [weight] + ([change.flatten(1, -2).sum(1)] if self._bias else [])
-            self.squared = _squared(self._each)
-        else:
-            self._each = None
-            self.squared = _squared([change]) * (_squared([inputs]) + float(self._bias))
+    def total(factors: Tensor) -> list[Tensor]:
+        return [(factors @ numbers.flatten(1)).view(numbers.shape[1:]) for numbers in each]
 
-    def total(self, factors: Tensor) -> list[Tensor]:
-        if self._each is not None:
-            return _weighted(self._each, factors)
-        weighted = self._change * factors[:, None]
-        return [weighted.t() @ self._inputs] + ([weighted.sum(0)] if self._bias else [])
+    return _Added(_squared(each), total)
 
 
-class _Written(_Part):
-    """Gradients of each sample written down, for layers with few parameters."""
+def _linear(layer: Any, inputs: Tensor, change: Tensor) -> _Added:
+    """Take the gradient of a weight as an outer product, whose norm is that of its factors multiplied."""
+    bias = layer.bias is not None
+    if change.dim() > 2:
+        # several positions per sample: their gradients are added before the norm is taken
+        weight = torch.einsum("bto,bti->boi", change.flatten(1, -2), inputs.flatten(1, -2))
+        return _written([weight] + ([change.flatten(1, -2).sum(1)] if bias else []))
 
-    def __init__(self, each: list[Tensor]) -> None:
-        self._each = each
-        self.squared = _squared(each)
+    def total(factors: Tensor) -> list[Tensor]:
+        weighted = change * factors[:, None]
+        return [weighted.t() @ inputs] + ([weighted.sum(0)] if bias else [])
 
-    def total(self, factors: Tensor) -> list[Tensor]:
-        return _weighted(self._each, factors)
+    return _Added(_squared([change]) * (_squared([inputs]) + float(bias)), total)
 
 
-def _convolution(layer: Any, inputs: Tensor, change: Tensor) -> _Part:
+def _convolution(layer: Any, inputs: Tensor, change: Tensor) -> _Added:
     seen = functional.unfold(inputs, layer.kernel_size, layer.dilation, layer.padding, layer.stride)
     moved = change.flatten(2)
     weight = torch.bmm(moved, seen.transpose(1, 2)).view(len(inputs), *layer.weight.shape)
-    return _Written([weight] + ([moved.sum(2)] if layer.bias is not None else []))
+    return _written([weight] + ([moved.sum(2)] if layer.bias is not None else []))
 
 
-def _group_norm(layer: Any, inputs: Tensor, change: Tensor) -> _Part:
+def _group_norm(layer: Any, inputs: Tensor, change: Tensor) -> _Added:
     normal = functional.group_norm(inputs, layer.num_groups, eps=layer.eps)
-    return _Written([(change * normal).flatten(2).sum(2), change.flatten(2).sum(2)])
+    return _written([(change * normal).flatten(2).sum(2), change.flatten(2).sum(2)])
 
 
-def _layer_norm(layer: Any, inputs: Tensor, change: Tensor) -> _Part:
+def _layer_norm(layer: Any, inputs: Tensor, change: Tensor) -> _Added:
     normal = functional.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
     last = len(layer.normalized_shape)
     inner = tuple(range(1, change.dim() - last))
     parts = [change * normal] + ([change] if layer.bias is not None else [])
-    return _Written([part.sum(inner) if inner else part for part in parts])
+    return _written([part.sum(inner) if inner else part for part in parts])
 
 
-def _is_convolution(layer: nn.Module) -> bool:
-    return isinstance(layer, nn.Conv2d) and layer.groups == 1 and layer.padding_mode == "zeros" and _plain(layer)
-
-
-def _plain(layer: nn.Conv2d) -> bool:
-    return not isinstance(layer.padding, str)
+_ADDED: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], _Added]] = {
+    nn.Linear: _linear,
+    nn.Conv2d: _convolution,
+    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
+}
+"""What a layer adds, from what it was given and how the loss changes with what it put out."""
 
 
 def _kind(layer: nn.Module) -> type[nn.Module]:
     return nn.Conv2d if isinstance(layer, nn.Conv2d) else type(layer)
 
 
-_PARTS: dict[type[nn.Module], Callable[[Any, Tensor, Tensor], _Part]] = {
-    nn.Linear: _Linear,
-    nn.Conv2d: _convolution,
-    nn.GroupNorm: _group_norm,
-    nn.LayerNorm: _layer_norm,
-}
-_KNOWN = frozenset(_PARTS) - {nn.Conv2d}
+def _is_known(layer: nn.Module) -> bool:
+    if isinstance(layer, nn.Conv2d):
+        return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    return type(layer) in _ADDED

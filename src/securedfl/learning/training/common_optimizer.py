@@ -10,7 +10,7 @@ element in operations that IEEE 754 rounds exactly, so it gives the same bits on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -95,45 +95,30 @@ class CommonOptimizer:
             parts[2:] = self.adaptivity**2
             return result
         w, *moments = held.reshape(parts.shape)
-        change = average - w
-        step = STEPS[self.kind](self, change, moments, parts[1:])
-        parts[0] = w + self.learning_rate * step
+        parts[0] = w + self.learning_rate * self._step(average - w, moments, parts[1:])
         for buffer in self.buffers:
             parts[0, buffer], parts[1:, buffer] = average[buffer], 0
         return result
 
-    def _with_momentum(self, change: Array, moments: list[Array], new: Array) -> Array:
-        new[0] = self.momentum * moments[0] + change
-        return np.asarray(new[0])
-
-    def _nesterov(self, change: Array, moments: list[Array], new: Array) -> Array:
-        new[0] = self.momentum * moments[0] + change
-        return np.asarray(change + self.momentum * new[0])
-
-    def _adam(self, change: Array, moments: list[Array], new: Array) -> Array:
-        new[1] = SECOND_MOMENT * moments[1] + (1 - SECOND_MOMENT) * np.square(change)
-        return self._adapted(change, moments, new)
-
-    def _yogi(self, change: Array, moments: list[Array], new: Array) -> Array:
+    def _step(self, change: Array, before: list[Array], after: Array) -> Array:
+        """Return the step that a change makes, and write the moments after it."""
+        step: Array
+        if self.kind in ("momentum", "nesterov"):
+            after[0] = self.momentum * before[0] + change
+            step = after[0] if self.kind == "momentum" else change + self.momentum * after[0]
+            return step
         squared = np.square(change)
-        new[1] = moments[1] - (1 - SECOND_MOMENT) * squared * np.sign(moments[1] - squared)
-        return self._adapted(change, moments, new)
-
-    def _adapted(self, change: Array, moments: list[Array], new: Array) -> Array:
-        new[0] = self.momentum * moments[0] + (1 - self.momentum) * change
-        return np.asarray(new[0] / (np.sqrt(new[1]) + self.adaptivity))
+        if self.kind == "adam":
+            after[1] = SECOND_MOMENT * before[1] + (1 - SECOND_MOMENT) * squared
+        else:
+            after[1] = before[1] - (1 - SECOND_MOMENT) * squared * np.sign(before[1] - squared)
+        after[0] = self.momentum * before[0] + (1 - self.momentum) * change
+        step = after[0] / (np.sqrt(after[1]) + self.adaptivity)
+        return step
 
 
 NO_OPTIMIZER = CommonOptimizer()
 """Takes averages as they are."""
-
-STEPS: Mapping[str, Callable[[CommonOptimizer, Array, list[Array], Array], Array]] = {
-    "momentum": CommonOptimizer._with_momentum,
-    "nesterov": CommonOptimizer._nesterov,
-    "adam": CommonOptimizer._adam,
-    "yogi": CommonOptimizer._yogi,
-}
-"""What each optimiser makes of a change: it writes the new moments and returns the step."""
 
 
 def check_common(kind: Kind, given: Mapping[str, Any]) -> None:

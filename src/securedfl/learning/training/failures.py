@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from securedfl.errors import SecuredFLError, rebuilt
+
+T = TypeVar("T")
 
 
 class WorkerLostError(SecuredFLError):
     """A training process ended by itself, for instance because memory ran out."""
 
     exit_code = 10
+
+
+class LostError(Exception):
+    """A shard is gone, with its peers; the text says why. A team starts it again."""
 
 
 @dataclass(frozen=True)
@@ -35,3 +43,11 @@ class Failure:
             found.add_note(self.trace)
             return found
         return WorkerLostError(f"a training process failed: {self.kind}: {self.text}\n{self.trace}")
+
+
+def tried(work: Callable[[], T]) -> T | Failure:
+    """Return what a function gives, or the exception that it raises, for whoever asked from another process."""
+    try:
+        return work()
+    except Exception as error:
+        return Failure.of(error)

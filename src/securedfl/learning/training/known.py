@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,29 +21,6 @@ if TYPE_CHECKING:
 
 PROBES = 3
 PROBE_BATCHES = 2
-
-
-@dataclass(frozen=True)
-class KnownPart:
-    """Some peers of a `KnownTask`: their samples only."""
-
-    data: Mapping[int, PeerData]
-    shape: tuple[int, ...]
-    classes: int
-    options: TrainingOptions
-    common: tuple[Array, Array] | None = None
-    private: PrivateSteps | None = None
-
-    @property
-    def peers(self) -> tuple[int, ...]:
-        """Those that are trained."""
-        return tuple(self.data)
-
-    def trainer(self) -> LocalTrainer:
-        """Return what trains them."""
-        from securedfl.learning.training.trainer import LocalTrainer
-
-        return LocalTrainer(self.data, self.shape, self.classes, self.options, self.common, self.private)
 
 
 @dataclass(frozen=True)
@@ -107,20 +85,22 @@ class KnownTask:
         users = at if self.dataset.users is None else self.dataset.users[at]
         return ScoredOn(at.astype(np.int32), users.astype(np.int32))
 
-    def part(self, peers: Iterable[int]) -> KnownPart:
-        """Return the samples of some peers, and how to train."""
+    def maker(self, peers: Iterable[int]) -> Callable[[], LocalTrainer]:
+        """Return what makes the trainer of some of the peers, with their samples."""
+        from securedfl.learning.training.trainer import LocalTrainer
+
         data = Slices(self.dataset, {peer: self.dealt[peer] for peer in peers})
         # scored again and again, so that it is in memory
         common = None if self.common is None else (self.common.x[:], self.common.y)
-        return KnownPart(data, self.dataset.shape, self.dataset.classes, self.options, common, self.private)
+        return partial(LocalTrainer, data, self.dataset.shape, self.dataset.classes, self.options, common, self.private)
 
     def schema(self) -> Schema:
         """Return what a row holds."""
-        return self.part([]).trainer().schema
+        return self.maker([])().schema
 
     def buffers(self) -> tuple[slice, ...]:
         """Return which parts of a row are no trained parameters."""
-        return self.part([]).trainer().buffers
+        return self.maker([])().buffers
 
     def data(self, peer: int) -> PeerData:
         """Return copies of one peer's samples."""
@@ -139,6 +119,6 @@ class KnownTask:
 
         peer = int(np.argmax(self.samples))
         with one_thread():
-            trainer = self.part([peer]).trainer()
+            trainer = self.maker([peer])()
             seconds = min(trainer.seconds_per_batch(peer, batches=PROBE_BATCHES) for _ in range(PROBES))
         return seconds * sum(map(self.options.batches, self.samples))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.shared_memory import SharedMemory
@@ -20,24 +21,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from securedfl.learning.training.failures import Failure, WorkerLostError
-from securedfl.learning.training.task import Part, Task, Trainer
+from securedfl.learning.training.failures import Failure, WorkerLostError, tried
+from securedfl.learning.training.task import Maker, Task
 from securedfl.learning.training.team import COMMANDS, Report, Team
 from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array
 
 PATIENCE = 5.0
 """Seconds that a worker gets to leave by itself before it is terminated."""
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What one worker needs to start."""
-
-    memory: str
-    rows: tuple[int, int]
-    dtype: str
-    part: Part
 
 
 @dataclass
@@ -72,9 +63,9 @@ class ProcessTeam(Team):
                 self.seat(range(rows))
             context = multiprocessing.get_context("spawn")
             for peers in deal_work(task.loads, workers):
-                job = _Job(self._memory.name, shape, dtype, task.part(peers))
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_work, args=(job, theirs), daemon=True, name="securedfl worker")
+                job = theirs, task.maker(peers), self._memory.name, shape, dtype
+                process = context.Process(target=_work, args=job, daemon=True, name="securedfl worker")
                 process.start()
                 # so that a dead worker is seen as the end of the pipe
                 theirs.close()
@@ -156,24 +147,20 @@ def _view(memory: SharedMemory, rows: tuple[int, int], dtype: str) -> Array:
     return view
 
 
-def _work(job: _Job, pipe: Connection) -> None:
-    """Serve one worker's peers until the pipe ends."""
+def _work(pipe: Connection, make: Maker, name: str, rows: tuple[int, int], dtype: str) -> None:
+    """Serve one worker's peers, whose rows lie in the memory of that name, until the pipe ends."""
     # Ctrl-C reaches the whole group; the parent decides
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     with suppress(EOFError, OSError):  # the parent is gone or has closed the pipe
-        memory = SharedMemory(name=job.memory)
-        parameters = _view(memory, job.rows, job.dtype)
-        trainer: Trainer | None = None
-        try:
-            trainer = job.part.trainer()
-        except Exception as error:  # told to the parent, which raises it
-            unmade = Failure.of(error)
+        memory = SharedMemory(name=name)
+        parameters = _view(memory, rows, dtype)
+        # what cannot be made is told with the first answer
+        trainer = tried(make)
         while True:
             command, argument, work = pipe.recv()
             for peer, row in work:
-                try:
-                    answer = unmade if trainer is None else COMMANDS[command](trainer, peer, parameters[row], argument)
-                except Exception as error:
-                    answer = Failure.of(error)
+                answer = trainer
+                if not isinstance(trainer, Failure):
+                    answer = tried(partial(COMMANDS[command], trainer, peer, parameters[row], argument))
                 pipe.send((peer, answer))

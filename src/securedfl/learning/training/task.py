@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.training.rates import Schedule, factor
 from securedfl.parameters import Array, Integers, Schema
 
 State = dict[str, Array]
@@ -27,6 +27,8 @@ BetweenRounds = Literal["keep", "forget"]
 Precision = Literal["float32", "bfloat16"]
 """In which the model is run while it trains; parameters are float32 all the same."""
 
+RateSchedule = Literal["constant", "cosine", "step"]
+"""How the learning rate goes over the rounds of federated learning."""
 
 Engine = Literal["local", "ray"]
 """Who runs the processes that train simulated peers: this process itself, or a Ray cluster."""
@@ -50,7 +52,7 @@ class TrainingOptions:
     learning_rate: float = 0.001
     momentum: float = 0.0
     weight_decay: float = 0.0
-    learning_rate_schedule: Schedule = "constant"
+    learning_rate_schedule: RateSchedule = "constant"
     learning_rate_decay: float = 0.1
     learning_rate_period: int | None = None
     warmup: int = 0
@@ -79,14 +81,25 @@ class TrainingOptions:
             )
 
     def rate(self, round: int) -> float:
-        """Return the learning rate of a round."""
-        return self.learning_rate * factor(
-            round,
-            schedule=self.learning_rate_schedule,
-            decay=self.learning_rate_decay,
-            period=self.learning_rate_period,
-            warmup=self.warmup,
-        )
+        """Return the learning rate of a round; the first one that trains is 1.
+
+        It rises over the rounds of ``warmup`` in equal steps: with 4, by 1/5, 2/5, 3/5 and 4/5. ``step`` multiplies it
+        by the decay after every period; ``cosine`` falls to the decay over one period along half a wave.
+
+        Examples
+        --------
+        >>> options = TrainingOptions(model="mlp", learning_rate_schedule="step", learning_rate_period=2)
+        >>> [round(options.rate(r), 6) for r in (1, 2, 3)]
+        [0.001, 0.001, 0.0001]
+        """
+        decay, period = self.learning_rate_decay, self.learning_rate_period
+        factor = min(1.0, round / (self.warmup + 1))
+        if self.learning_rate_schedule == "step" and period is not None:
+            factor *= decay ** ((round - 1) // period)
+        elif self.learning_rate_schedule == "cosine" and period is not None:
+            done = min(round - 1, period) / period
+            factor *= decay + (1 - decay) * (1 + math.cos(math.pi * done)) / 2
+        return self.learning_rate * factor
 
     @property
     def slots(self) -> int:
@@ -213,15 +226,8 @@ class Trainer(Protocol):
         """Go on with what `state` gave."""
 
 
-class Part(Protocol):
-    """What is needed to train some peers, to be sent to another process."""
-
-    @property
-    def peers(self) -> tuple[int, ...]:
-        """Those that are trained."""
-
-    def trainer(self) -> Trainer:
-        """Return what trains them."""
+Maker = Callable[[], Trainer]
+"""Makes the trainer of some peers; another process can be sent it, with the samples of these peers only."""
 
 
 class Task(Protocol):
@@ -261,8 +267,8 @@ class Task(Protocol):
         """Return which samples those are, if they are known one by one."""
         return None
 
-    def part(self, peers: Iterable[int]) -> Part:
-        """Return what is needed to train some of the peers."""
+    def maker(self, peers: Iterable[int]) -> Maker:
+        """Return what makes the trainer of some of the peers."""
 
     def schema(self) -> Schema:
         """Return what a row holds."""

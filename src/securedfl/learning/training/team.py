@@ -66,12 +66,11 @@ class Team(AbstractContextManager["Team"], ABC):
         """Train every peer, or ``only`` some, in place and return their mean training losses, as far as known."""
         return self._everybody("private update" if private else "update", round, report=report, only=only)
 
-    def evaluate(self) -> list[Score | None]:
-        """Score every peer's own model on its own test data, if it has any."""
-        return self._everybody("evaluate")
-
     def evaluate_each(self) -> list[tuple[Score | None, Array | None]]:
-        """Score the same, and tell of each prediction whether it was right, where that is known."""
+        """Score every peer's own model on its own test data, if it has any.
+
+        Also tell of each prediction whether it was right, where that is known.
+        """
         return self._everybody("evaluate each")
 
     def evaluate_on(self, data: tuple[Array, Array]) -> list[Score]:
@@ -92,9 +91,8 @@ class Team(AbstractContextManager["Team"], ABC):
 
     def whole(self, peer: int) -> State:
         """Return one peer's whole model by name, what stays at home included."""
-        (found,) = self._everybody("whole", only=[peer])
-        model: State = found
-        return model
+        found: list[State] = self._everybody("whole", only=[peer])
+        return found[0]
 
     def restore(self, parameters: Array, states: Sequence[State]) -> None:
         """Continue from saved parameters and what `states` gave."""
@@ -126,7 +124,7 @@ class InProcessTeam(Team):
         self._peers = task.peers
         with ExitStack() as stack:
             stack.enter_context(one_thread())
-            self._trainer = task.part(range(task.peers)).trainer()
+            self._trainer = task.maker(range(task.peers))()
             self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
             self.parameters = np.zeros((rows or task.peers, self.schema.size), dtype=self.schema.dtype)
             if rows is not None:
@@ -176,3 +174,9 @@ COMMANDS: Mapping[str, Callable[[Trainer, int, Array, Any], Any]] = {
     "restore": lambda trainer, peer, _row, states: trainer.restore(peer, states[peer]),
 }
 """What a team does for one peer, given its row and an argument; by name, so that it can be told to a process."""
+
+WRITES = frozenset({"initialise", "update", "private update"})
+"""Those that write into rows, and change what peers go on from."""
+
+ROWLESS = frozenset({"samples", "initialise", "home", "state", "restore", "forget"})
+"""Those that do not read rows."""

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from securedfl.arrays import to_numpy
 from securedfl.learning.devices import find_device, seeded
@@ -66,8 +67,6 @@ class LocalTrainer:
         self._data = data
         self._held: dict[int, tuple[Tensor, ...]] = {}
         self._common = None if common is None else tuple(canonical(a).to(self._device) for a in common)
-        self._loss = nn.CrossEntropyLoss()
-        self._total_loss = nn.CrossEntropyLoss(reduction="sum")
         # of peers that keep theirs; all others share one, which begins afresh for each of them
         self._optimizers: dict[int, torch.optim.Optimizer] = {}
         self._shared = make_optimizer(self.model.trained, self.options)
@@ -194,7 +193,7 @@ class LocalTrainer:
 
     def _losses(self, scores: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each sample: of a sequence, the mean over its positions."""
-        flat = nn.functional.cross_entropy(scores.reshape(-1, self._classes), labels.reshape(-1), reduction="none")
+        flat = functional.cross_entropy(scores.reshape(-1, self._classes), labels.reshape(-1), reduction="none")
         return flat.view(len(labels), -1).mean(1)
 
     def _epoch(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, anchor: Tensor | None = None) -> Tensor:
@@ -204,12 +203,13 @@ class LocalTrainer:
         distance from it.
         """
         total = torch.zeros((), device=self._device)
-        for x_batch, y_batch in _batches(x, y, self.options.batch_size):
+        size = self.options.batch_size
+        for x_batch, y_batch in zip(torch.split(x, size), torch.split(y, size), strict=True):
             self.model.gradient.zero_()
             with self._autocast():
                 scores = self.model.module(x_batch).reshape(-1, self._classes)
-                loss = self._loss(scores, y_batch.reshape(-1))
-            loss.backward()
+                loss = functional.cross_entropy(scores, y_batch.reshape(-1))
+            loss.backward()  # type: ignore[no-untyped-call]
             if anchor is not None:
                 self.model.common_gradient.add_(self.model.common.detach() - anchor, alpha=self.options.proximal)
             if self.options.gradient_norm is not None:
@@ -236,26 +236,21 @@ class LocalTrainer:
         """Score the parameters of a row, with what the peer has at home, on its test data, or on other ``data``."""
         if data is None:
             return self.evaluate_each(peer, row)[0]
-        x, y = (canonical(array).to(self._device) for array in data)
-        self.load(peer, row)
-        return self._score(x, y)[0]
+        return self._score(peer, row, *(canonical(array).to(self._device) for array in data))[0]
 
     def evaluate_each(self, peer: int, row: Array) -> tuple[Score | None, Array]:
         """Score the same on the peer's own test data, if any, and tell of each prediction whether it was right."""
         _, _, x, y = self._samples(peer)
         if not len(x):
             return None, np.empty(0, dtype=bool)
-        self.load(peer, row)
-        return self._score(x, y)
+        return self._score(peer, row, x, y)
 
     def evaluate_common(self, peer: int, row: Array) -> Score | None:
         """Score the same on the common test set, if there is one."""
-        if self._common is None:
-            return None
-        self.load(peer, row)
-        return self._score(*self._common)[0]
+        return None if self._common is None else self._score(peer, row, *self._common)[0]
 
-    def _score(self, x: Tensor, y: Tensor) -> tuple[Score, Array]:
+    def _score(self, peer: int, row: Array, x: Tensor, y: Tensor) -> tuple[Score, Array]:
+        self.load(peer, row)
         module = self.model.module
         module.eval()
         right: list[Array] = []
@@ -267,7 +262,7 @@ class LocalTrainer:
                 labels = y_batch.reshape(-1)
                 scores = module(x_batch).reshape(-1, self._classes)
                 right.append(to_numpy(scores.argmax(dim=1) == labels))
-                loss += float(self._total_loss(scores, labels))
+                loss += float(functional.cross_entropy(scores, labels, reduction="sum"))
         each = np.concatenate(right)
         return Score(int(each.sum()), loss, len(each)), each
 
@@ -312,12 +307,6 @@ class LocalTrainer:
         for group in optimizer.param_groups:
             group["lr"] = self.options.rate(round)
         return optimizer
-
-
-def _batches(x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut samples and labels into batches; views, not copies."""
-    for start in range(0, len(x), size):
-        yield x[start : start + size], y[start : start + size]
 
 
 @contextmanager

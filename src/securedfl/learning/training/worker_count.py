@@ -48,34 +48,22 @@ def make_team(
         Hears what the user should know, in one line.
     """
     if engine == "ray":
-        return _ray_team(task, workers, address, tell, rows, gpu=gpu)
+        if not task.movable:
+            raise ConfigError(
+                'engine = "ray" needs an app that its workers can import: put the function into a module and give its '
+                'name, module:function; or use engine = "local"'
+            )
+        check_engine("ray")
+        # late: most runs do without
+        from securedfl.learning.training.cluster.ray_host import RayHost
+        from securedfl.learning.training.cluster.team import ShardTeam
+
+        offered = min(cores(), task.peers) if workers == "auto" else workers
+        return ShardTeam(task, RayHost(address, cores=offered, gpu=gpu), workers, tell, rows, gpu=gpu)
     if workers == "auto":
         workers = quickest(task.seconds() * updates, min(cores(), task.peers))
     count = min(int(workers), task.peers) if task.movable else 1
     return InProcessTeam(task, rows) if count == 1 else ProcessTeam(task, count, rows)
-
-
-def _ray_team(
-    task: Task,
-    workers: int | Literal["auto"],
-    address: str | None,
-    tell: Callable[[str], None],
-    rows: int | None,
-    *,
-    gpu: bool,
-) -> Team:
-    if not task.movable:
-        raise ConfigError(
-            'engine = "ray" needs an app that its workers can import: put the function into a module and give its '
-            'name, module:function; or use engine = "local"'
-        )
-    check_engine("ray")
-    # late: most runs do without
-    from securedfl.learning.training.cluster.ray_host import RayHost
-    from securedfl.learning.training.cluster.team import ShardTeam
-
-    offered = min(cores(), task.peers) if workers == "auto" else workers
-    return ShardTeam(task, RayHost(address, cores=offered, gpu=gpu), workers, tell, rows, gpu=gpu)
 
 
 def check_engine(engine: Engine) -> None:

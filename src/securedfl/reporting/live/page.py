@@ -8,8 +8,8 @@ from importlib.resources import files
 
 from securedfl.federation.methods import METHODS, label
 from securedfl.reporting.live.snapshot import ENDED, PeerNow, Snapshot
-from securedfl.reporting.methods import looks
-from securedfl.reporting.page import rendered, themed
+from securedfl.reporting.methods import looks, themed
+from securedfl.reporting.page import rendered
 from securedfl.reporting.sections.drawing import ACCENT, BAD, LINE, SOFT, WIDTH, picture, text
 from securedfl.reporting.units import data_size, percent
 from securedfl.svg import ticks
@@ -127,16 +127,14 @@ def _lines(now: Snapshot, places: Mapping[str, tuple[float, float]]) -> list[str
         for pair, through in seen.items():
             if pair <= places.keys() and not pair & set(now.lost):
                 dashes = 'stroke-dasharray="4 3"' if through else ""
-                drawn.append(_path([places[name] for name in pair], ACCENT, f'stroke-opacity=".35" {dashes}'))
+                drawn.append(_path([places[name] for name in sorted(pair)], ACCENT, f'stroke-opacity=".35" {dashes}'))
     drawn += [_path([places[one], places[other]], BAD, "") for one, other in now.missing]
     return drawn
 
 
-def _path(points: Sequence[tuple[float, float]], colour: str, more: str) -> str:
-    return (
-        f'<path d="M{" L".join(f"{x:.1f} {y:.1f}" for x, y in points)}" fill="none" stroke="{colour}" '
-        f'stroke-width="1.2" {more}/>'
-    )
+def _path(points: Sequence[tuple[float, float]], colour: str, more: str, *, width: float = 1.2) -> str:
+    line = " L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    return f'<path d="M{line}" fill="none" stroke="{colour}" stroke-width="{width}" {more}/>'
 
 
 def _dots(peers: Sequence[PeerNow], places: Mapping[str, tuple[float, float]], middle: float) -> list[str]:
@@ -185,7 +183,7 @@ def curves_svg(curves: Mapping[str, Sequence[tuple[int, float]]], rounds: int) -
     for row, (name, curve) in enumerate(curves.items()):
         colour = themed(styles[names.get(name, name)].colour)
         points = [at(*point) for point in curve]
-        parts.append(_path(points, colour, 'stroke-linejoin="round"').replace('width="1.2"', 'width="2.2"'))
+        parts.append(_path(points, colour, 'stroke-linejoin="round"', width=2.2))
         x, y = points[-1]
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"></circle>')
         parts.append(f'<circle cx="{left + 5}" cy="{6 + 15 * row}" r="4" fill="{colour}"></circle>')

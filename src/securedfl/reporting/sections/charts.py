@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from securedfl.federation.run_folder.reader import Run
 from securedfl.reporting import budget, figures
 from securedfl.reporting.figures import Series
-from securedfl.reporting.page import inline
+from securedfl.reporting.svg import inline
 from securedfl.reporting.units import data_size, duration, percent
 
 if TYPE_CHECKING:

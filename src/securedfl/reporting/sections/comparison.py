@@ -8,8 +8,8 @@ from functools import partial
 from securedfl.federation.methods import main_method
 from securedfl.federation.run_folder.card import MOST_LISTED, quartiles
 from securedfl.federation.run_folder.reader import MethodResult, Run
-from securedfl.reporting.methods import looks
-from securedfl.reporting.page import Table, themed
+from securedfl.reporting.methods import looks, themed
+from securedfl.reporting.page import Table
 from securedfl.reporting.sections.accuracy import (
     FEW,
     Best,

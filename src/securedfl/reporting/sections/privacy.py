@@ -90,7 +90,8 @@ def ledger_table(run: Run) -> Table:
     """Return what all averages together gave away, one column per method; without rows if the ledger does not say."""
     known = _by_method(run.ledger, "averages")
     columns = [_told(ledger) for _, ledger in known]
-    rows = [[name, *(column[name] for column in columns)] for name in columns[0]] if known else []
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [[name, *(column.get(name, NONE) for column in columns)] for name in names]
     return Table(["So far", *(method for method, _ in known)], rows)
 
 
@@ -157,6 +158,7 @@ def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
     counted = str(averages) if attempts in (None, averages) else f"{averages} in {attempts} attempts"
     exposed = _peers(ledger.get("exposed_so_far"))
     computed = f"parameters of {exposed}" if exposed else "nobody's parameters"
+    promised, rounds = ledger.get("differential_privacy"), ledger.get("rounds_with_messages")
     return {
         "Averages": counted if isinstance(averages, int) else NONE,
         "Any two peers met": _meetings(ledger.get("pairs_by_meetings")),
@@ -166,22 +168,10 @@ def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
             ledger.get("smallest_sum_over_rounds"), ledger.get("coalition_over_rounds")
         ),
         "Narrowest interval of a value, on average": _interval(ledger),
-        **_budget(ledger.get("differential_privacy")),
-        **_messages(ledger.get("rounds_with_messages")),
+        **({"Epsilon": _promise(promised)} if isinstance(promised, Mapping) else {}),
+        # of a simulation that does not pass the messages of all rounds
+        **({"Rounds whose messages were passed": _listed(rounds) or NONE} if isinstance(rounds, list) else {}),
     }
-
-
-def _budget(promised: object) -> dict[str, str]:
-    """Say what was spent, if anything is promised."""
-    return {"Epsilon": _promise(promised)} if isinstance(promised, Mapping) else {}
-
-
-def _messages(rounds: object, most: int = 12) -> dict[str, str]:
-    """Say in which rounds a simulation passed messages, if not in all."""
-    if not isinstance(rounds, list):
-        return {}
-    shown = ", ".join(str(round) for round in rounds[:most]) + (", …" if len(rounds) > most else "")
-    return {"Rounds whose messages were passed": shown or NONE}
 
 
 def _smallest(peers: object, coalition: object) -> str:
@@ -211,11 +201,14 @@ def _interval(ledger: Mapping[str, Any]) -> str:
     return f"{width:.3g} wide" + (f" (masks: {mask:.3g})" if isinstance(mask, int | float) else "")
 
 
-def _peers(peers: object, most: int = 12) -> str:
+def _peers(peers: object) -> str:
     if not isinstance(peers, list) or not peers:
         return ""
-    names = ", ".join(str(peer) for peer in peers[:most]) + (", …" if len(peers) > most else "")
-    return f"peer {names}" if len(peers) == 1 else f"peers {names}"
+    return f"peer {peers[0]}" if len(peers) == 1 else f"peers {_listed(peers)}"
+
+
+def _listed(numbers: list[Any], most: int = 12) -> str:
+    return ", ".join(map(str, numbers[:most])) + (", …" if len(numbers) > most else "")
 
 
 def _facts(data: Mapping[str, Any]) -> dict[str, str]:

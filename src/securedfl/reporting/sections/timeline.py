@@ -16,32 +16,28 @@ from securedfl.svg import ticks
 MOST_ROUNDS, MOST_PEERS = 400, 200
 """That are drawn; of more rounds the last ones are."""
 
-
 MOST_NAMED = 40
 """Peers that a cell of the table names."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One round: who was in its average, who began an attempt and was lost, and what it took.
+    """One round: its row of metrics, and who was in its average, who began an attempt and was lost, who was absent."""
 
-    Attributes
-    ----------
-    members, lost, absent
-        Numbers of peers. Of a void round nobody is a member.
-    retries
-        Attempts after the first.
-    """
-
-    round: int
+    row: Row
     members: tuple[int, ...]
     lost: tuple[int, ...]
     absent: tuple[int, ...]
-    retries: int
-    void: bool
-    sent: float
-    train_seconds: float
-    average_seconds: float
+
+    @property
+    def void(self) -> bool:
+        """Whether nobody was in an average."""
+        return not self.members
+
+    @property
+    def retries(self) -> int:
+        """Attempts after the first."""
+        return len(self.row.tried or ()) - 1
 
 
 def moments(run: Run) -> list[Moment]:
@@ -55,26 +51,15 @@ def moments(run: Run) -> list[Moment]:
 
 def _moment(row: Row, known: set[int]) -> Moment:
     tried = row.tried or ()
-    opened = [one.members for one in tried if one.opened]
-    void = bool(row.void) or not opened
-    members = () if void else opened[-1]
+    opened = [one.members for one in tried if one.opened and not row.void]
+    members = opened[-1] if opened else ()
     began = {peer for one in tried for peer in one.members}
-    return Moment(
-        round=row.round,
-        members=tuple(members),
-        lost=tuple(sorted(began - set(members))),
-        absent=tuple(sorted(known - began)),
-        retries=len(tried) - 1,
-        void=void,
-        sent=row.bytes_per_peer,
-        train_seconds=row.train_seconds,
-        average_seconds=row.average_seconds,
-    )
+    return Moment(row, tuple(members), tuple(sorted(began - set(members))), tuple(sorted(known - began)))
 
 
 def sentence(found: Sequence[Moment]) -> str:
     """Say in short how it went."""
-    retries, void = sum(moment.retries for moment in found), [m.round for m in found if m.void]
+    retries, void = sum(moment.retries for moment in found), [m.row.round for m in found if m.void]
     missed = sorted({peer for moment in found for peer in (*moment.lost, *moment.absent)})
     told = [f"{len(found)} rounds, {retries} {'retry' if retries == 1 else 'retries'}"]
     told.append(f"void: {_spans(void)}" if void else "none void")
@@ -98,7 +83,7 @@ def timeline_svg(run: Run, found: Sequence[Moment]) -> str:
         x = left + at * step
         for row, peer in enumerate(peers):
             state, colour, opacity = _state(moment, peer)
-            words = f"round {moment.round}, {names[row]}: {state}" if len(shown) * len(peers) <= 2000 else ""
+            words = f"round {moment.row.round}, {names[row]}: {state}" if len(shown) * len(peers) <= 2000 else ""
             y = top + row * side
             parts.append(box(x, y, step - gap, side - gap, colour, opacity=opacity, title=words))
         if moment.retries:
@@ -107,15 +92,16 @@ def timeline_svg(run: Run, found: Sequence[Moment]) -> str:
     every = max(1, round(13 / side))
     for row in range(0, len(peers), every):
         parts.append(text(left - 5, top + (row + 0.5) * side + 3.5, names[row][:16], anchor="end", colour=SOFT))
-    floor, most = top + len(peers) * side + bars, max(m.sent for m in shown) or 1.0
+    floor, most = top + len(peers) * side + bars, max(m.row.bytes_per_peer for m in shown) or 1.0
     for at, moment in enumerate(shown):
-        height = (bars - 6) * moment.sent / most
-        words = f"round {moment.round}: {data_size(moment.sent)} sent per peer"
+        sent = moment.row.bytes_per_peer
+        height = (bars - 6) * sent / most
+        words = f"round {moment.row.round}: {data_size(sent)} sent per peer"
         parts.append(box(left + at * step, floor - height, step - gap, height, ACCENT, opacity=0.55, title=words))
     parts.append(text(left - 5, floor - bars + 14, data_size(most), anchor="end", colour=SOFT))
     parts.append(text(left - 5, floor, "sent", anchor="end", colour=SOFT))
     for at in ticks(len(shown), 10):
-        parts.append(text(left + (at + 0.5) * step, floor + 13, shown[at].round, anchor="middle", colour=SOFT))
+        parts.append(text(left + (at + 0.5) * step, floor + 13, shown[at].row.round, anchor="middle", colour=SOFT))
     parts.append(text(left + (WIDTH - left) / 2, floor + 27, "round", anchor="middle"))
     return picture(floor + 33, parts, f"Who took part in which round. {sentence(found)}")
 
@@ -133,14 +119,14 @@ def rounds_table(run: Run, found: Sequence[Moment]) -> Table:
     """Return the same in words."""
     rows = [
         [
-            str(moment.round),
+            str(moment.row.round),
             "void" if moment.void else str(len(moment.members)),
             _names(run, moment.lost),
             _names(run, moment.absent),
             str(moment.retries),
-            data_size(moment.sent),
-            duration(moment.train_seconds),
-            duration(moment.average_seconds),
+            data_size(moment.row.bytes_per_peer),
+            duration(moment.row.train_seconds),
+            duration(moment.row.average_seconds),
         ]
         for moment in found
     ]

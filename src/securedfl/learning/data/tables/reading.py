@@ -17,6 +17,12 @@ TEXTS = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 """How the names of tables end that are lines of text."""
 TABLES = (".parquet", *TEXTS)
 
+UNPACKED = 100_000_000
+"""Bytes that any packed table may unpack to."""
+
+TIMES = 100
+"""How many times its own size a packed table may unpack to beyond that; ordinary ones take 3 to 20 times as much."""
+
 
 def table_kind(path: Path) -> str:
     """Return how the name of a table's file ends, in small letters: one of `TABLES`; empty for any other file."""
@@ -51,6 +57,8 @@ def _read_csv(path: Path) -> pyarrow.Table:
     import pyarrow.csv
 
     kind, packing = table_kind(path), "gzip" if table_kind(path).endswith(".gz") else None
+    if packing:
+        _check_unpacked(path)
     with gzip.open(path, "rb") if packing else path.open("rb") as file:
         names, first = (file.readline(1 << 20).decode("utf-8-sig", "replace") for _ in range(2))
     signs = "\t" if kind.startswith(".tsv") else ",;\t|"
@@ -68,3 +76,16 @@ def _read_csv(path: Path) -> pyarrow.Table:
                 f"the column {field.name!r} of {path} is not text in UTF-8; save it in that encoding"
             )
     return table
+
+
+def _check_unpacked(path: Path) -> None:
+    """Refuse a packed file that would fill the memory: a few bytes can unpack to a thousand times as many."""
+    most = max(UNPACKED, TIMES * path.stat().st_size)
+    with gzip.open(path) as file:
+        # unpacks piece by piece, and keeps nothing
+        file.seek(most)
+        if file.read(1):
+            raise InvalidInputError(
+                f"{path} has {path.stat().st_size:,} bytes and unpacks to more than {most:,}, more than tables do; "
+                "if it comes from somebody whom you trust, unpack it with gunzip and read what that gives"
+            )

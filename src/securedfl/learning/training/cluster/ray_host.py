@@ -10,11 +10,10 @@ from contextlib import suppress
 from typing import Any
 
 from securedfl.errors import ConfigError
-from securedfl.learning.training.cluster.host import LostError
 from securedfl.learning.training.cluster.plan import Node, Seat
 from securedfl.learning.training.cluster.shard import Shard
-from securedfl.learning.training.failures import WorkerLostError
-from securedfl.learning.training.task import Part
+from securedfl.learning.training.failures import LostError, WorkerLostError
+from securedfl.learning.training.task import Maker
 
 CONNECT_SECONDS = 5.0
 """How long an address may take to answer."""
@@ -33,7 +32,7 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
 
 class RayHost:
-    """Runs shards on Ray.
+    """Runs shards on Ray: starts and stops them, carries a team's questions to them, and says that one is gone.
 
     Parameters
     ----------
@@ -100,10 +99,11 @@ class RayHost:
             for node in sorted(alive, key=lambda node: str(node["NodeID"]))
         )
 
-    def start(self, seat: Seat, part: Part, *, again: bool) -> Any:
-        """Start an actor on the seat's node.
+    def start(self, seat: Seat, make: Maker, *, again: bool) -> Any:
+        """Start a shard as an actor on the seat's node, and return a handle of it.
 
-        It takes a core or GPU there; one that starts again does not, because what is left may have fewer than shards.
+        It takes a core or GPU there; one that starts ``again``, in the place of a lost one, does not, because what is
+        left may have fewer than shards.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -118,32 +118,32 @@ class RayHost:
                 max_task_retries=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(seat.node.id, soft=again),
             )
-            .remote(part)
+            .remote(make)
         )
         self._actors.append(actor)
         return actor
 
     def stop(self, shard: Any) -> None:
-        """Kill the actor."""
+        """End a shard, if it is there at all."""
         with suppress(self._ray.exceptions.RayError, ValueError):
             self._ray.kill(shard, no_restart=True)
         self._actors = [actor for actor in self._actors if actor is not shard]
 
     def share(self, value: Any) -> Any:
-        """Put a value into the object store, from which each node takes it once."""
+        """Return what stands for a value in questions: it lies in the object store, and each node takes it once."""
         return self._ray.put(value)
 
     def ask(self, shard: Any, method: str, *arguments: Any, **options: Any) -> Any:
-        """Call the actor."""
+        """Call a method of a shard and return a ticket for its answer; a shard answers in the order of the calls."""
         return getattr(shard, method).remote(*arguments, **options)
 
     def ready(self, tickets: Sequence[Any], seconds: float | None = None) -> list[Any]:
-        """Wait for the first answer."""
+        """Wait until one or more of the tickets have answers, and return those; none if the time has passed."""
         found, _ = self._ray.wait(list(tickets), num_returns=1, timeout=seconds)
         return list(found)
 
     def collect(self, ticket: Any) -> Any:
-        """Return an answer; whatever Ray itself raises means that the shard, or its answer, is gone."""
+        """Return an answer, or raise `LostError`: whatever Ray itself raises means that shard or answer is gone."""
         try:
             return self._ray.get(ticket)
         except self._ray.exceptions.RayTaskError as error:
@@ -152,7 +152,7 @@ class RayHost:
             raise LostError(_reason(error)) from None
 
     def close(self) -> None:
-        """End the shards; leave the cluster, or end it with all its processes if it is our own."""
+        """End the shards; leave the cluster, or end it with all its processes if it is our own. May be called twice."""
         if not self._ray.is_initialized():
             return
         for actor in self._actors:

@@ -6,23 +6,17 @@ import resource
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import torch
 
-from securedfl.learning.training.failures import Failure
-from securedfl.learning.training.task import Part, State, Trainer
-from securedfl.learning.training.team import COMMANDS
+from securedfl.learning.training.failures import Failure, tried
+from securedfl.learning.training.task import Maker, State, Trainer
+from securedfl.learning.training.team import COMMANDS, WRITES
 from securedfl.parameters import Array
-
-WRITES = frozenset({"initialise", "update", "private update"})
-"""The commands of a team that write into rows, and change what peers go on from."""
-
-
-ROWLESS = frozenset({"samples", "initialise", "home", "state", "restore", "forget"})
-"""The commands that do not read rows."""
 
 
 @dataclass(frozen=True)
@@ -55,23 +49,18 @@ class Shard:
 
     Parameters
     ----------
-    part
-        Its peers; what cannot be made is told with the first answer.
+    make
+        Makes the trainer of its peers; what cannot be made is told with the first answer.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, make: Maker) -> None:
         torch.set_num_threads(1)
         self._rows: dict[int, Array] = {}
-        self._trainer: Trainer | None = None
-        self._unmade: Failure | None = None
-        try:
-            self._trainer = part.trainer()
-        except Exception as error:  # told to the team, which raises it
-            self._unmade = Failure.of(error)
+        self._trainer = tried(make)
 
     def about(self) -> About | Failure:
         """Say that the shard is ready, and with which versions."""
-        return self._unmade or About(versions(), most_memory())
+        return self._trainer if isinstance(self._trainer, Failure) else About(versions(), most_memory())
 
     def carry_out(
         self,
@@ -98,30 +87,30 @@ class Shard:
         keep
             Whether rows stay here; if not, they come again with every command.
         """
-        trainer = self._trainer
-        if trainer is None:
-            assert self._unmade is not None  # noqa: S101 - one of the two is there
-            return self._unmade
+        if isinstance(self._trainer, Failure):
+            return self._trainer
         rows = self._rows if keep else {}
         for peer, row in own.items():
             given = common if row is None else row
             assert given is not None  # noqa: S101 - for the type checker
             rows[peer] = given
-        try:
-            found = []
-            for peer in peers:
-                # what came with a message cannot be written, and others of this shard may have the same
-                row = np.array(rows[peer]) if peer in rows else np.empty(0)
-                if command == "initialise":
-                    row = np.zeros(trainer.schema.size, dtype=trainer.schema.dtype)
-                found.append(COMMANDS[command](trainer, peer, row, argument))
-                if command in WRITES:
-                    rows[peer] = row
-            if command not in WRITES:
-                return Answers(found)
-            return Answers(found, np.stack([rows[peer] for peer in peers]), [trainer.state(peer) for peer in peers])
-        except Exception as error:
-            return Failure.of(error)
+        return tried(partial(self._answers, self._trainer, command, peers, argument, rows))
+
+    def _answers(
+        self, trainer: Trainer, command: str, peers: Sequence[int], argument: Any, rows: dict[int, Array]
+    ) -> Answers:
+        found = []
+        for peer in peers:
+            # what came with a message cannot be written, and others of this shard may have the same
+            row = np.array(rows[peer]) if peer in rows else np.empty(0)
+            if command == "initialise":
+                row = np.zeros(trainer.schema.size, dtype=trainer.schema.dtype)
+            found.append(COMMANDS[command](trainer, peer, row, argument))
+            if command in WRITES:
+                rows[peer] = row
+        if command not in WRITES:
+            return Answers(found)
+        return Answers(found, np.stack([rows[peer] for peer in peers]), [trainer.state(peer) for peer in peers])
 
 
 def versions() -> tuple[str, ...]:

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from securedfl.errors import ConfigError
-from securedfl.learning.training.cluster.host import Host, LostError
 from securedfl.learning.training.cluster.plan import Needs, Seat, moved, seats, size, stated
-from securedfl.learning.training.cluster.shard import ROWLESS, WRITES, About, Answers, versions
-from securedfl.learning.training.failures import Failure, WorkerLostError
+from securedfl.learning.training.cluster.ray_host import RayHost
+from securedfl.learning.training.cluster.shard import About, Answers, versions
+from securedfl.learning.training.failures import Failure, LostError, WorkerLostError
 from securedfl.learning.training.task import State, Task
-from securedfl.learning.training.team import Report, Team
+from securedfl.learning.training.team import ROWLESS, WRITES, Report, Team
 from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array
 
@@ -38,6 +38,15 @@ class _Common:
     row: Array
     digest: bytes
     shared: Any
+
+
+@dataclass
+class _Running:
+    """A shard as it runs: where, how the host knows it, and how many times in a row it was lost."""
+
+    seat: Seat
+    handle: Any
+    losses: int = 0
 
 
 class ShardTeam(Team):
@@ -66,7 +75,7 @@ class ShardTeam(Team):
     def __init__(
         self,
         task: Task,
-        host: Host,
+        host: RayHost,
         workers: int | Literal["auto"],
         tell: Tell,
         rows: int | None = None,
@@ -83,15 +92,18 @@ class ShardTeam(Team):
             with one_thread():
                 self.schema, self.buffers = task.schema(), task.buffers()
                 self._needs = Needs.of(task, rows)
-            self._placed = list(seats(host.nodes(), task.loads, self._needs, workers, gpu=gpu))
-            tell(stated(self._placed, self._needs))
-            self.workers = len(self._placed)
-            self._losses = [0] * self.workers
+            placed = seats(host.nodes(), task.loads, self._needs, workers, gpu=gpu)
+            tell(stated(placed, self._needs))
+            self.workers = len(placed)
             self.parameters = np.zeros((rows or task.peers, self.schema.size), dtype=self.schema.dtype)
             if rows is not None:
                 self.seat(range(rows))
-            self._shards = [host.start(seat, task.part(seat.peers), again=False) for seat in self._placed]
-            self._begin()
+            self._shards = [_Running(seat, self._start(seat, again=False)) for seat in placed]
+            for shard in self._shards:
+                try:
+                    self._wait_for(shard)
+                except LostError as error:
+                    self._replace(shard, str(error))
         except BaseException:
             self.close()
             raise
@@ -111,28 +123,25 @@ class ShardTeam(Team):
         self._states = list(states)
         super().restore(parameters, states)
 
-    def _begin(self) -> None:
-        """Wait until all shards are there, with the versions that are here."""
-        for index, shard in enumerate(self._shards):
-            try:
-                self._ready(shard)
-            except LostError as error:
-                self._replace(index, str(error))
-
     def about(self) -> list[About]:
         """Ask all shards what they took so far."""
-        return [self._answer(self._host.ask(shard, "about")) for shard in self._shards]
+        return [self._answer(shard, "about") for shard in self._shards]
 
-    def _ready(self, shard: Any) -> None:
-        about = self._answer(self._host.ask(shard, "about"))
+    def _start(self, seat: Seat, *, again: bool) -> Any:
+        return self._host.start(seat, self._task.maker(seat.peers), again=again)
+
+    def _wait_for(self, shard: _Running) -> None:
+        """Wait until a shard is there, with the versions that are here."""
+        about: About = self._answer(shard, "about")
         if about.versions != versions():
             raise ConfigError(
                 f"a node of the cluster has {', '.join(about.versions)}, but this process has {', '.join(versions())}; "
                 "install the same versions everywhere, so that all compute the same bits"
             )
 
-    def _answer(self, ticket: Any) -> Any:
-        """Wait for one answer while a shard starts."""
+    def _answer(self, shard: _Running, method: str, *arguments: Any) -> Any:
+        """Ask for one thing while a shard starts, and wait for the answer."""
+        ticket = self._host.ask(shard.handle, method, *arguments)
         if not self._host.ready([ticket], START_SECONDS):
             raise WorkerLostError(
                 f"a shard has not started within {START_SECONDS:.0f} s; other jobs may hold the cores of the cluster "
@@ -151,35 +160,36 @@ class ShardTeam(Team):
             argument = self._host.share(argument)
         if command not in ROWLESS:
             self._find_common(wanted)
-        pending: dict[Any, tuple[int, list[int]]] = {}
-        for index, seat in enumerate(self._placed):
-            asked = sorted(set(seat.peers).intersection(wanted))
+        pending: dict[Any, tuple[_Running, list[int]]] = {}
+        for shard in self._shards:
+            asked = sorted(set(shard.seat.peers).intersection(wanted))
             for peers in _pieces(asked, PIECES if command in WRITES else 1):
-                pending[self._ask(index, command, peers, argument)] = index, peers
+                pending[self._ask(shard, command, peers, argument)] = shard, peers
         answers: dict[int, Any] = {}
         while pending:
             for ticket in self._host.ready(list(pending)):
                 if ticket not in pending:  # of a shard that was lost a moment ago
                     continue
-                index, peers = pending.pop(ticket)
+                shard, peers = pending.pop(ticket)
                 try:
                     told = self._host.collect(ticket)
                 except LostError as error:
-                    left = [peers, *(pending.pop(other)[1] for other in _of(index, pending))]
-                    self._replace(index, str(error))
+                    others = [other for other, (whose, _) in pending.items() if whose is shard]
+                    left = [peers, *(pending.pop(other)[1] for other in others)]
+                    self._replace(shard, str(error))
                     for peers in left:
-                        pending[self._ask(index, command, peers, argument)] = index, peers
+                        pending[self._ask(shard, command, peers, argument)] = shard, peers
                     continue
                 if isinstance(told, Failure):
                     raise told.error()
-                self._losses[index] = 0
+                shard.losses = 0
                 self._take(command, peers, told)
                 answers.update(zip(peers, told.found, strict=True))
                 if report is not None:
                     report(len(answers))
         return [answers[peer] for peer in wanted]
 
-    def _ask(self, index: int, command: str, peers: Sequence[int], argument: Any) -> Any:
+    def _ask(self, shard: _Running, command: str, peers: Sequence[int], argument: Any) -> Any:
         """Ask a shard for something about some of its peers, with the rows of theirs that were changed here."""
         if command == "restore":
             argument = {peer: argument[peer] for peer in peers}
@@ -194,7 +204,7 @@ class ShardTeam(Team):
             self._held[peer] = digest if keep else b""
             own[peer] = row.copy() if same is None else None
             shared = shared if same is None else same.shared
-        return self._host.ask(self._shards[index], "carry_out", command, list(peers), argument, shared, own, keep=keep)
+        return self._host.ask(shard.handle, "carry_out", command, list(peers), argument, shared, own, keep=keep)
 
     def _take(self, command: str, peers: Sequence[int], told: Answers) -> None:
         """Keep what a shard has trained: from now on these peers go on from here."""
@@ -221,29 +231,24 @@ class ShardTeam(Team):
             row = row.copy()
             self._common = _Common(row, _digest(row), self._host.share(row))
 
-    def _replace(self, index: int, why: str) -> None:
+    def _replace(self, shard: _Running, why: str) -> None:
         """Start a lost shard again, on its node if that is still there, and give its peers what they go on from."""
-        seat = self._placed[index]
-        while True:
-            self._losses[index] += 1
-            self._host.stop(self._shards[index])
-            others = [other for at, other in enumerate(self._placed) if at != index]
-            new = moved(seat, self._host.nodes(), others, self._needs)
-            if new is None or self._losses[index] > MOST_LOSSES:
-                raise WorkerLostError(_given_up(seat, why, room=new is not None))
-            self._tell(_lost(new, why, moved=new != seat))
-            seat = self._placed[index] = new
-            for peer in seat.peers:
-                self._held[peer] = b""
-            shard = self._shards[index] = self._host.start(seat, self._task.part(seat.peers), again=True)
-            try:
-                self._ready(shard)
-                states = {peer: state for peer in seat.peers if (state := self._states[peer]) is not None}
-                self._answer(self._host.ask(shard, "carry_out", "restore", list(states), states, None, {}))
-            except LostError as error:
-                why = str(error)
-                continue
-            return
+        shard.losses += 1
+        self._host.stop(shard.handle)
+        others = [other.seat for other in self._shards if other is not shard]
+        seat = moved(shard.seat, self._host.nodes(), others, self._needs)
+        if seat is None or shard.losses > MOST_LOSSES:
+            raise WorkerLostError(_given_up(shard.seat, why, room=seat is not None))
+        self._tell(_lost(seat, why, moved=seat != shard.seat))
+        for peer in seat.peers:
+            self._held[peer] = b""
+        shard.seat, shard.handle = seat, self._start(seat, again=True)
+        states = {peer: state for peer in seat.peers if (state := self._states[peer]) is not None}
+        try:
+            self._wait_for(shard)
+            self._answer(shard, "carry_out", "restore", list(states), states, None, {})
+        except LostError as error:
+            self._replace(shard, str(error))
 
 
 def _lost(seat: Seat, why: str, *, moved: bool) -> str:
@@ -268,10 +273,6 @@ def _names(peers: Sequence[int]) -> str:
     """Name peers, a few of them if they are many."""
     shown = ", ".join(map(str, peers[:6]))
     return f"peer{'s' if len(peers) > 1 else ''} {shown}" + (f" and {len(peers) - 6} more" if len(peers) > 6 else "")
-
-
-def _of(index: int, pending: dict[Any, tuple[int, list[int]]]) -> list[Any]:
-    return [ticket for ticket, (whose, _) in pending.items() if whose == index]
 
 
 def _pieces(peers: Sequence[int], most: int) -> list[list[int]]:
