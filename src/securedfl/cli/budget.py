@@ -87,9 +87,10 @@ def budget(
             }
             for case in shown
         }
-        promise = {**words.to_dict(found, 0.0), "rounds": found.rounds, "sites": sites, "collusion": collusion}
+        promise = words.Promise.of(found).to_dict("sentence", "epsilon_by_round")
         by = {str(count): value if math.isfinite(value) else None for count, value in colluders.items()}
-        typer.echo(json.dumps({"found": wanted, **promise, "kinds": kinds, "epsilon_by_colluders": by}, indent=2))
+        more = {"rounds": found.rounds, "sites": sites, "collusion": collusion, "kinds": kinds}
+        typer.echo(json.dumps({"found": wanted, **promise, **more, "epsilon_by_colluders": by}, indent=2))
         return
     _tell(found, shown, colluders)
 

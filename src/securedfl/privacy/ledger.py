@@ -8,8 +8,8 @@ parameters stood still.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from itertools import combinations_with_replacement, islice
 from typing import Any
@@ -19,9 +19,10 @@ import numpy.typing as npt
 
 from securedfl.designs.coalitions import components
 from securedfl.privacy.audit import Audit
+from securedfl.privacy.budget.words import Promise
 from securedfl.privacy.symbolic.algebra import reduce
 from securedfl.privacy.symbolic.sums import MOST_ROWS, computable_sums
-from securedfl.protocols.protocol import Averaging
+from securedfl.protocols.protocol import Averaging, Masks
 
 _MOST_PEERS_LISTED = 64
 _MOST_COALITIONS = 100
@@ -72,6 +73,44 @@ class Attempt:
     def opened(self) -> bool:
         """Whether sums of it may have been seen."""
         return self.steps is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """What all averages of a run gave away so far, as ledger.json holds it.
+
+    ``coalition`` is the one that the certificate calls the worst, and ``coalition_over_rounds`` the one that computes
+    the smallest sum from all rounds. The last three are the run's: who is not told them need not know them.
+    """
+
+    peers: int
+    protocol: str
+    kind: Masks
+    averages: int
+    attempts: int
+    retries_with_the_same_parameters: int
+    irregular_averages: list[dict[str, Any]]
+    most_meetings_of_a_pair: int
+    pairs_by_meetings: Mapping[str, int]
+    coalition: tuple[int, ...]
+    exposed_so_far: tuple[int, ...]
+    coalition_over_rounds: tuple[int, ...]
+    smallest_sum_over_rounds: tuple[int, ...]
+    mask_width: float | None
+    interval_after_one_message: float | None
+    interval_after_all_meetings: float | None
+    meetings: list[list[int]] | None = None
+    allow_exposure: bool = False
+    rounds_with_messages: tuple[int, ...] | None = None
+    differential_privacy: Promise | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, as JSON holds them; what does not apply is left out."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.differential_privacy is not None:
+            values["differential_privacy"] = self.differential_privacy.to_dict("sentence")
+        optional = ("meetings", "rounds_with_messages", "differential_privacy")
+        return {key: value for key, value in values.items() if value is not None or key not in optional}
 
 
 @dataclass(frozen=True)
@@ -222,38 +261,37 @@ class Ledger:
         widths = self.audit.averaging.settled.widths
         return min(widths) * (1.0 if meetings < 1 else 2 / (meetings + 1)) if widths else None
 
-    def to_dict(self, coalition: Iterable[int] | None = None) -> dict[str, Any]:
-        """Return the ledger in plain values.
+    def account(self, coalition: Iterable[int] = (0,)) -> Account:
+        """Return what was given away so far.
 
         Parameters
         ----------
         coalition
             Whose knowledge to add up, by default peer 0's; take the certificate's worst one.
         """
-        members = tuple(coalition) if coalition is not None else (0,)
+        members = tuple(coalition)
         row, widths = self.audit.averaging.protocol, self.audit.averaging.settled.widths
         (times, pairs), (worst, smallest) = self._pairs(), self.worst_over_rounds(members)
         most = int(times.max(initial=0))
-        repeated = sum(len(attempts) - 1 for attempts in self._by_content().values())
-        return {
-            "peers": self.n,
-            "protocol": row.name,
-            "kind": row.masks,
-            "averages": len(self._by_content()),
-            "attempts": len(self.attempts),
-            "retries_with_the_same_parameters": repeated,
-            "irregular_averages": self._irregular(),
-            "most_meetings_of_a_pair": most,
-            "pairs_by_meetings": {str(t): int(p) for t, p in zip(times, pairs, strict=True)},
-            "coalition": list(members),
-            "exposed_so_far": list(self.exposed(members)),
-            "coalition_over_rounds": list(worst),
-            "smallest_sum_over_rounds": list(smallest),
-            "mask_width": widths[0] if widths else None,
-            "interval_after_one_message": self.interval(1),
-            "interval_after_all_meetings": self.interval(most),
-            **({"meetings": self.meetings.tolist()} if self.n <= _MOST_PEERS_LISTED else {}),
-        }
+        return Account(
+            peers=self.n,
+            protocol=row.name,
+            kind=row.masks,
+            averages=len(self._by_content()),
+            attempts=len(self.attempts),
+            retries_with_the_same_parameters=sum(len(attempts) - 1 for attempts in self._by_content().values()),
+            irregular_averages=self._irregular(),
+            most_meetings_of_a_pair=most,
+            pairs_by_meetings={str(t): int(p) for t, p in zip(times, pairs, strict=True)},
+            coalition=members,
+            exposed_so_far=self.exposed(members),
+            coalition_over_rounds=worst,
+            smallest_sum_over_rounds=smallest,
+            mask_width=widths[0] if widths else None,
+            interval_after_one_message=self.interval(1),
+            interval_after_all_meetings=self.interval(most),
+            meetings=self.meetings.tolist() if self.n <= _MOST_PEERS_LISTED else None,
+        )
 
     def _irregular(self) -> list[dict[str, Any]]:
         """Return the averages that took several attempts or were not of everybody: what was opened, and of whom."""

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from securedfl.privacy.budget import words
-from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.budget.words import Promise
 from securedfl.privacy.certificate import Certificate
 
 
@@ -25,9 +24,8 @@ class RunCertificate:
         What was asked for, and what the reader must know about this run.
     over_rounds
         What holds over rounds, in words.
-    plan, epsilon, end
-        Of differential privacy, if there is any: what is spent, how much was so far, and how much will be at the end
-        (None: as planned).
+    promise
+        Of differential privacy, if there is any.
     """
 
     method: str
@@ -37,20 +35,13 @@ class RunCertificate:
     masks: str
     remark: str
     over_rounds: str
-    plan: Plan | None = None
-    epsilon: float = 0.0
-    end: float | None = None
+    promise: Promise | None = None
 
     @property
     def sentence(self) -> str:
         """All of it in words."""
-        return " ".join(filter(None, [self._budget, self.certificate.sentence, self.over_rounds]))
-
-    @property
-    def _budget(self) -> str:
-        if self.plan is None:
-            return ""
-        return words.sentence(self.plan, self.epsilon, self.end, examined=self.certificate.exhaustive)
+        budget = "" if self.promise is None else self.promise.sentence
+        return " ".join(filter(None, [budget, self.certificate.sentence, self.over_rounds]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON holds them; what does not apply is left out."""
@@ -64,11 +55,8 @@ class RunCertificate:
             "sentence": self.sentence,
             "over_rounds": self.over_rounds,
         }
-        if self.plan is not None:
-            values["differential_privacy"] = {
-                **words.to_dict(self.plan, self.epsilon, self.end),
-                "sentence": self._budget,
-            }
+        if self.promise is not None:
+            values["differential_privacy"] = self.promise.to_dict("epsilon_by_round")
         return values
 
 
