@@ -13,7 +13,7 @@ import securedfl
 from securedfl import App
 from securedfl.cli import app as command_line
 from securedfl.errors import AppError, ConfigError, InvalidInputError
-from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.app import EntryPoint
 from securedfl.federation.apps.settings import peer_settings
 from securedfl.federation.apps.task import AppTask
 from securedfl.federation.config import TrainConfig
@@ -113,7 +113,7 @@ def test_every_method_trains_an_app(module):
 
 
 def test_two_processes_compute_the_same_bits_as_one(module):
-    task = AppTask(Entry.of("my_app:make", module), config())
+    task = AppTask(EntryPoint.of("my_app:make", module), config())
     with InProcessTeam(task) as one, ProcessTeam(task, 2) as two:
         assert one.samples() == two.samples() == [40, 42, 44]
         for team in (one, two):

@@ -15,7 +15,7 @@ from securedfl.federation.peers.membership import Membership
 from securedfl.federation.peers.run import RealPeer
 from securedfl.federation.peers.update import Update, find_update, save_update
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER
-from securedfl.learning.training.task import Held
+from securedfl.learning.training.task import PeerSamples
 from tests.federation.test_protection import RECORD, SITE, keys
 
 MODEL = np.full(300, 0.25, dtype=np.float32)
@@ -24,7 +24,7 @@ MODEL = np.full(300, 0.25, dtype=np.float32)
 class Learner:
     """Its optimiser's state is spoilt by a step that fails."""
 
-    held = Held(5)
+    samples = PeerSamples(5)
 
     def __init__(self, trained):
         self._trained, self._state = trained, {"moment": 1.0}

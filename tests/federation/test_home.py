@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from securedfl.errors import InvalidInputError
-from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.app import EntryPoint
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
@@ -178,7 +178,7 @@ def entry(monkeypatch, tmp_path):
 
     def make(**settings):
         given = {"name": "site", "seed": 0, "classes": 3, **settings}
-        return learner_of(Entry.of("home_entry:make", tmp_path).make(given, 0), local=["2.*"])
+        return learner_of(EntryPoint.of("home_entry:make", tmp_path).make(given, 0), local=["2.*"])
 
     with torch.random.fork_rng():
         yield make

@@ -60,7 +60,7 @@ def real_peer(folder, first, outcomes):
     federation = SimpleNamespace(max_weight=None, training=SimpleNamespace(weighted=False, differences=True))
     site = SimpleNamespace(config=SimpleNamespace(out=folder, name="p2"), me=ME, federation=federation, plan=None)
     learner = SimpleNamespace(
-        held=SimpleNamespace(train=1),
+        samples=SimpleNamespace(train=1),
         state=dict,
         restore=lambda state: None,
         update=lambda model, round: (model + round, 0.5),

@@ -215,8 +215,7 @@ def _show_run(folder: Path, *, as_json: bool) -> None:
     if not folder.is_dir():
         raise RunFolderError(f"there is no run folder {folder}")
     data, ledger = files.read_object(folder, files.CERTIFICATE), files.read_ledger(folder)
-    several = "verdict" not in data
-    certificates = data if several else {"": data}
+    certificates, ledgers = {"": data} if "verdict" in data else data, files.by_method(ledger, "attempts")
     texts = {method: _described(folder, certificate) for method, certificate in certificates.items()}
     if as_json:
         typer.echo(readable_json({**data, "ledger": ledger}))
@@ -232,7 +231,7 @@ def _show_run(folder: Path, *, as_json: bool) -> None:
         if certificate.get("remark"):
             typer.echo(certificate["remark"])
         typer.echo("\nLedger of the run")
-        for name, value in _readable(ledger.get(method, {}) if several else ledger).items():
+        for name, value in _readable(ledgers.get(method, {})).items():
             typer.echo(f"  {name:<34} {value}")
 
 

@@ -75,10 +75,10 @@ def up(
 
 
 @contextmanager
-def shown_on(console: Console, rounds: int) -> Iterator[Lines | LiveTable]:
+def shown_on(console: Console, rounds: int) -> Iterator[RoundLines | LiveTable]:
     """Give what suits the console: a live table on a terminal, lines elsewhere."""
     if not console.is_terminal:
-        yield Lines(console, rounds)
+        yield RoundLines(console, rounds)
         return
     with Live(console=console, refresh_per_second=4) as live:
         yield LiveTable(live, rounds)
@@ -120,7 +120,7 @@ def _epsilon(peer: LocalPeer) -> str:
     return "" if last is None else f"{last:.3g}"
 
 
-class Lines(Observer):
+class RoundLines(Observer):
     """One line per finished round, for logs."""
 
     def __init__(self, console: Console, rounds: int) -> None:

@@ -14,7 +14,7 @@ from securedfl.federation.budget.account import at_the_end, epsilon_by_round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import SECURED, averaging_of, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
-from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
+from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER, one_or_all
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.privacy.absence import Absence, Drawn, smallest_block
 from securedfl.privacy.audit import Audit
@@ -24,7 +24,7 @@ from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
 from securedfl.privacy.ledger import Account, Attempt, Ledger, Tried
-from securedfl.privacy.run_certificate import RunCertificate, only, to_plain
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.protocols.protocol import SHARES
 from securedfl.storage import write_text
 
@@ -128,7 +128,9 @@ def _check_noise(plan: Plan, certificate: Certificate) -> None:
 def save_certificate(folder: Path, certificates: tuple[RunCertificate, ...]) -> None:
     """Write certificate.json; before a run begins for whoever watches it, later with what was spent."""
     if certificates:
-        write_text(folder / CERTIFICATE, readable_json(to_plain(certificates)) + "\n")
+        write_text(
+            folder / CERTIFICATE, readable_json(one_or_all({one.method: one.to_dict() for one in certificates})) + "\n"
+        )
 
 
 def save_account(
@@ -175,7 +177,7 @@ def save_account(
     save_certificate(folder, certificates)
     if certificates:
         ledgers = {method: account.to_dict() for method, account in accounts.items()}
-        write_text(folder / LEDGER, readable_json(only(ledgers)) + "\n")
+        write_text(folder / LEDGER, readable_json(one_or_all(ledgers)) + "\n")
     return certificates
 
 

@@ -19,7 +19,7 @@ from securedfl.federation.run_folder.files import SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.summary import Data, Samples, Summary, read_data, read_summary, write_data
-from securedfl.learning.training.task import Held, Score, Task
+from securedfl.learning.training.task import PeerSamples, Score, Task
 from securedfl.parameters import Array
 from securedfl.privacy.absence import Absence
 from securedfl.privacy.ledger import Tried
@@ -55,8 +55,8 @@ class Counts:
         """Count before training."""
         self.train, self._tests = team.samples(), task.tests
         self.samples = Samples(train=sum(self.train), test=self._tests or self.samples.test)
-        held = task.held() or [Held(count) for count in self.train]
-        self.data = Data(peers=tuple(held), averaged=team.schema.size)
+        each = task.peer_samples() or [PeerSamples(count) for count in self.train]
+        self.data = Data(peers=tuple(each), averaged=team.schema.size)
 
     def score(self, scores: Sequence[Score | None], common: Sequence[Score]) -> None:
         """Count what was scored: each peer's own test data, and the common test set, which is the same for all."""
@@ -66,7 +66,7 @@ class Counts:
         if self._tests is None:
             self.samples = replace(self.samples, test=sum(score.count for score in scores if score is not None))
             counted = zip(peers, scores, strict=True)
-            peers = tuple(replace(held, test=None if score is None else score.count) for held, score in counted)
+            peers = tuple(replace(one, test=None if score is None else score.count) for one, score in counted)
         self.data = replace(self.data, peers=peers, common=max((score.count for score in common), default=None))
 
     def stay(self, homes: Sequence[Mapping[str, Array]]) -> None:
@@ -112,7 +112,7 @@ def leave_results(
     if data is not None:
         write_data(folder.path, data)
     folder.finish(summary)
-    write_card(folder.path, summary, rows, main_method(config.methods))
+    write_card(folder.path, summary, rows, certificates, main_method(config.methods))
     return summary
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.errors import ConfigError
-from securedfl.federation.apps.app import Entry, Make
+from securedfl.federation.apps.app import EntryPoint, Make
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
@@ -103,7 +103,7 @@ def _settled(what: TrainConfig | Make | str | None, settings: dict[str, Any]) ->
         return TrainConfig.resolve(settings), None
     if "entry" in settings:
         raise ConfigError("give the app either as the first argument or as entry, not both")
-    entry = Entry.of(what, Path.cwd())
+    entry = EntryPoint.of(what, Path.cwd())
     return TrainConfig.resolve({**settings, "entry": entry.name}), entry.function
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,13 +63,3 @@ class RunCertificate:
 def told(certificates: Sequence[RunCertificate]) -> str:
     """Return the sentence of the only certificate; nothing if there are none, or several."""
     return certificates[0].sentence if len(certificates) == 1 else ""
-
-
-def to_plain(certificates: Sequence[RunCertificate]) -> dict[str, Any]:
-    """Return one certificate, or one per method if several methods are private, as JSON holds them."""
-    return dict(only({one.method: one.to_dict() for one in certificates}))
-
-
-def only(by_method: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return what a file holds: the entry itself if there is one, else all by method."""
-    return next(iter(by_method.values())) if len(by_method) == 1 else by_method

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import ConfigError
-from securedfl.federation.apps.app import Entry, seeded
+from securedfl.federation.apps.app import EntryPoint, seeded
 from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.apps.trainer import AppTrainer
 from securedfl.federation.config import TrainConfig
@@ -31,7 +31,7 @@ class SimulatedApps(AppTrainer):
     depend on who else is trained in this process, or on whether a run was interrupted.
     """
 
-    def __init__(self, entry: Entry, config: TrainConfig, peers: tuple[int, ...], schema: Schema | None) -> None:
+    def __init__(self, entry: EntryPoint, config: TrainConfig, peers: tuple[int, ...], schema: Schema | None) -> None:
         super().__init__(integers=config.integers, local=config.local, schema=schema)
         self._entry, self._config = entry, config
         self._fresh: set[int] = set()
@@ -99,7 +99,7 @@ class SimulatedApps(AppTrainer):
 class AppTask(Task):
     """An app at all peers. What only a made app knows, its data and how to build its model, is unknown here."""
 
-    entry: Entry
+    entry: EntryPoint
     config: TrainConfig
 
     @property

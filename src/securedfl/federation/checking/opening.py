@@ -125,7 +125,7 @@ def look(path: Path, tell: TextIO) -> None:
     what, parameters = federation.entry or federation.training.dataset, learner.trainer.schema.size
     say(
         ok=True,
-        text=f"{what}: {learner.held.train:,} training samples, {parameters:,} parameters to average, {tested}; "
+        text=f"{what}: {learner.samples.train:,} training samples, {parameters:,} parameters to average, {tested}; "
         "its update was not tried",
     )
 

@@ -31,7 +31,7 @@ ADVICE = "choose another folder"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class NewSite:
     """One site of a federation that begins: its peer's name, and ``HOST:PORT`` where others reach it.
 
     ``out`` is the folder of its results; ``own`` are further settings of its own, such as ``data``.
@@ -49,12 +49,12 @@ class NewFederation:
 
     federation: FederationConfig
     certificates: tuple[RunCertificate, ...]
-    sites: list[Path]
+    files: list[Path]
     missing: list[str]
 
 
 def write_federation(
-    folder: Path, places: Sequence[Place], shared: Mapping[str, Any], *, issue: bool = False, replace: bool = False
+    folder: Path, sites: Sequence[NewSite], shared: Mapping[str, Any], *, issue: bool = False, replace: bool = False
 ) -> NewFederation:
     """Write federation.toml and one NAME.toml per site.
 
@@ -62,7 +62,7 @@ def write_federation(
     ----------
     folder
         Where to; keys lie in its folder ``keys``.
-    places
+    sites
         The sites, in the order of their numbers.
     shared
         What else all sites share, as in federation.toml.
@@ -76,38 +76,38 @@ def write_federation(
     ConfigError, PrivacyError
         Settings that are wrong, or promise too little; nothing is written then.
     """
-    paths = [folder / f"{place.name}.toml" for place in places]
+    paths = [folder / f"{site.name}.toml" for site in sites]
     there = next((path for path in (folder / FEDERATION, *paths) if path.exists()), None)
     if there is not None and not replace:
         raise ConfigError(f"{there} is there already; choose another folder, or write over it with --replace")
     # a mistake is told before anything is written
-    for place in places:
-        if not re.fullmatch(NAME, place.name):
-            raise ConfigError(f"the name {place.name!r} of a site must have small letters, digits and dashes only")
-    roster = [{"name": place.name, "address": place.address, "fingerprint": ""} for place in places]
+    for site in sites:
+        if not re.fullmatch(NAME, site.name):
+            raise ConfigError(f"the name {site.name!r} of a site must have small letters, digits and dashes only")
+    roster = [{"name": site.name, "address": site.address, "fingerprint": ""} for site in sites]
     certificates = pass_federation(_resolved(roster, shared))
     make_folder(folder, ADVICE)
     if issue:
-        _issue(folder / KEYS, places)
+        _issue(folder / KEYS, sites)
     for line in roster:
         certificate = folder / KEYS / f"{line['name']}.crt"
         line["fingerprint"] = keys.describe(certificate).fingerprint if certificate.exists() else ""
     federation = _resolved(roster, shared)
     values = {**{key: value for key, value in shared.items() if value not in (None, {})}, "peers": roster}
     write_text(folder / FEDERATION, ABOUT[True] + tomli_w.dumps(values), ADVICE)
-    for place, path in zip(places, paths, strict=True):
+    for site, path in zip(sites, paths, strict=True):
         own = {
-            "name": place.name,
+            "name": site.name,
             "federation": FEDERATION,
-            "out": place.out or f"runs/{place.name}",
-            "key": f"{KEYS}/{place.name}.key",
-            "certificate": f"{KEYS}/{place.name}.crt",
+            "out": site.out or f"runs/{site.name}",
+            "key": f"{KEYS}/{site.name}.key",
+            "certificate": f"{KEYS}/{site.name}.crt",
             "authority": f"{KEYS}/ca.crt",
-            **place.own,
+            **site.own,
         }
         write_text(path, ABOUT[False] + tomli_w.dumps(own), ADVICE)
     missing = [line["name"] for line in roster if not line["fingerprint"]]
-    return NewFederation(federation=federation, certificates=certificates, sites=paths, missing=missing)
+    return NewFederation(federation=federation, certificates=certificates, files=paths, missing=missing)
 
 
 def _resolved(roster: Sequence[Mapping[str, str]], shared: Mapping[str, Any]) -> FederationConfig:
@@ -116,13 +116,13 @@ def _resolved(roster: Sequence[Mapping[str, str]], shared: Mapping[str, Any]) ->
     return FederationConfig.resolve({**shared, "peers": peers})
 
 
-def _issue(folder: Path, places: Sequence[Place]) -> None:
+def _issue(folder: Path, sites: Sequence[NewSite]) -> None:
     """Make the authority and all certificates that are not there yet."""
     if not (folder / "ca.crt").exists():
         keys.create_authority(folder)
-    for place in places:
-        if not (folder / f"{place.name}.crt").exists():
-            keys.issue(folder, place.name, [split_address(place.address)[0]])
+    for site in sites:
+        if not (folder / f"{site.name}.crt").exists():
+            keys.issue(folder, site.name, [split_address(site.address)[0]])
 
 
 def free_ports(count: int) -> list[int]:

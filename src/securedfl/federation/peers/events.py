@@ -58,9 +58,9 @@ class Status(Phase, frozen=True, tag="status"):
     bytes_out: int = 0
 
 
-Told = Certified | Waiting | Ended | Failed | Resumed | Phase | Status
+Tagged = Certified | Waiting | Ended | Failed | Resumed | Phase | Status
 
-Event = Told | PeerRow
+Event = Tagged | PeerRow
 """A row of metrics is the event that a round is done."""
 
 Tell = Callable[[Event], None]
@@ -77,7 +77,7 @@ def from_json(line: str) -> Event | None:
     """Read a line of JSON; None if it is no event."""
     try:
         found = json.loads(line)
-        kind = PeerRow if found["event"] == "round" else Told
+        kind = PeerRow if found["event"] == "round" else Tagged
         event: Event = msgspec.convert(found, kind)
     except (ValueError, KeyError, TypeError):
         return None

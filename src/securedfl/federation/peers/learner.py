@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import ConfigError
-from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.app import EntryPoint
 from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.apps.trainer import AppTrainer
 from securedfl.federation.budget.task import planned
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
-from securedfl.learning.training.task import Held, Recipe, Score, State, Trainer
+from securedfl.learning.training.task import PeerSamples, Recipe, Score, State, Trainer
 from securedfl.network.wire.values import is_loopback
 from securedfl.parameters import Array
 
@@ -34,8 +34,8 @@ class Learner:
         Who trains it, and this peer's number there.
     train
         The trainer's update, or its private one.
-    held
-        What the peer holds, in numbers.
+    samples
+        How many the peer has.
     recipe
         How to build the model; None if only its app knows.
     common
@@ -45,7 +45,7 @@ class Learner:
     trainer: Trainer
     me: int
     train: Callable[[int, int, Array], float | None]
-    held: Held
+    samples: PeerSamples
     recipe: Recipe | None = None
     common: Mapping[str, Any] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ def known_learner(federation: FederationConfig, config: PeerConfig) -> Learner:
         task = replace(task, common=None)
     trainer, private = task.maker([me])(), any(plan.unit == "record" for plan in plans.values())
     train = trainer.private_update if private else trainer.update
-    return Learner(trainer=trainer, me=me, train=train, held=task.held()[me], recipe=task.recipe)
+    return Learner(trainer=trainer, me=me, train=train, samples=task.peer_samples()[me], recipe=task.recipe)
 
 
 def _on_this_machine(federation: FederationConfig) -> int:
@@ -120,7 +120,7 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
         return known_learner(federation, config)
     check_own_training(federation, f"the app {federation.entry}")
     training = federation.training.model_copy(update={"device": config.device})
-    me, entry = config.position(federation), Entry.of(federation.entry, folder)
+    me, entry = config.position(federation), EntryPoint.of(federation.entry, folder)
     settings = peer_settings(training, me, name=config.name, data=config.data)
     app = entry.make(settings, start_seed(training, settings["number"]))
     # torch begins every process at the same known number; whoever knows it could repeat what training draws
@@ -131,4 +131,4 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // here))
     trainer = AppTrainer(integers=training.integers, local=training.local)
     trainer.take(me, app, entry.at(settings))
-    return Learner(trainer=trainer, me=me, train=trainer.update, held=Held(app.size), common=app.common)
+    return Learner(trainer=trainer, me=me, train=trainer.update, samples=PeerSamples(app.size), common=app.common)

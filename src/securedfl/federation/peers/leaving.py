@@ -59,8 +59,8 @@ def _leave_account(member: Membership, learner: Learner | None) -> None:
     last = next(reversed(read_rows(out, PeerRow)), None)
     samples = Samples()
     if learner is not None:
-        test = learner.held.test if last is None else last.count
-        samples = Samples(train=learner.held.train, test=test or 0)
+        test = learner.samples.test if last is None else last.count
+        samples = Samples(train=learner.samples.train, test=test or 0)
         write_data(out, _data_of(learner, site.config.name, last))
     with replacing(out / DESIGN) as temporary:
         design.save(temporary)
@@ -78,8 +78,8 @@ def _leave_account(member: Membership, learner: Learner | None) -> None:
 
 def _data_of(learner: Learner, name: str, last: PeerRow | None) -> Data:
     """Return what a site holds, in numbers; how many samples an app tests on is known when it has scored."""
-    held = replace(learner.held, name=name)
-    if last is not None and held.test is None:
-        held = replace(held, test=last.count)
+    samples = replace(learner.samples, name=name)
+    if last is not None and samples.test is None:
+        samples = replace(samples, test=last.count)
     common = None if last is None or last.common is None else last.common.count
-    return Data(peers=(held,), common=common, averaged=learner.trainer.schema.size)
+    return Data(peers=(samples,), common=common, averaged=learner.trainer.schema.size)

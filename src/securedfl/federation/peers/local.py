@@ -23,7 +23,7 @@ from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.founding.files import Place, free_ports, write_federation
+from securedfl.federation.founding.files import NewSite, free_ports, write_federation
 from securedfl.federation.gate import pass_gate, save_certificate
 from securedfl.federation.methods import SECURED, choose_design
 from securedfl.federation.observer import Observer
@@ -74,7 +74,7 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
         "max_weight": float(max(_samples(config))) if config.weighted else None,
         "deadlines": dict(deadlines or {}),
     }
-    places = []
+    sites = []
     for number, port in enumerate(free_ports(config.peers)):
         name = f"peer-{number}"
         own: dict[str, Any] = {}
@@ -84,8 +84,8 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
             own["data_dir"] = str(config.data_dir.resolve())
         if config.data:
             own["data"] = own_data(config, number, name)
-        places.append(Place(name=name, address=f"127.0.0.1:{port}", out=name, own=own))
-    return write_federation(folder, places, common, issue=True).sites
+        sites.append(NewSite(name=name, address=f"127.0.0.1:{port}", out=name, own=own))
+    return write_federation(folder, sites, common, issue=True).files
 
 
 def _samples(config: TrainConfig) -> list[int]:

@@ -60,8 +60,8 @@ class Membership:
 
     def model(self) -> Array | None:
         """Return the model that all peers hold by now, None if there is none yet."""
-        held = self.peer.model()
-        return None if held is None else self._optimizer.model(held)
+        common = self.peer.model()
+        return None if common is None else self._optimizer.model(common)
 
     def bring(self, round: int, weight: float, make: Callable[[], tuple[Array, Any, float | None]]) -> Update | None:
         """Return what is averaged in a round, which is on disk then: what is made now, or what was kept before a kill.

@@ -59,7 +59,7 @@ def run_peer(path: Path, tell: Tell) -> Path:
         site = Site.of(config)
         learner = make_learner(site.federation, config, path.resolve().parent)
         schema, buffers = learner.trainer.schema, learner.trainer.buffers
-        site = site.chosen_by(learner.common).planned(schema, learner.held.train)
+        site = site.chosen_by(learner.common).planned(schema, learner.samples.train)
         tell(Certified(told(site.certificates)))
         member = stack.enter_context(membership(site, schema, buffers, tell))
         stack.enter_context(every_second(lambda: tell(status_of(member.peer))))
@@ -132,7 +132,7 @@ class RealPeer:
             w, loss = (self._learner.initial(), None) if model is None else self._trained(model, round)
             return w, self._learner.state(), loss
 
-        update = self._member.bring(round, self._learner.held.train, make)
+        update = self._member.bring(round, self._learner.samples.train, make)
         return () if update is None or update.loss is None else (update.loss,)
 
     def average(self, round: int) -> Averaged:
@@ -152,7 +152,7 @@ class RealPeer:
         return replace(
             self._member.row(outcome.average, outcome.train_seconds),
             train_loss=next(iter(outcome.losses), None),
-            samples=self._learner.held.train,
+            samples=self._learner.samples.train,
             common=None if model is None else self._at_home("scoring", lambda: self._learner.evaluate_common(model)),
             **({} if score is None else asdict(score)),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,24 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
     return found
 
 
+def one_or_all(by_method: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what certificate.json and ledger.json hold: the entry of the only private method, or all by method."""
+    return next(iter(by_method.values())) if len(by_method) == 1 else by_method
+
+
+def by_method(found: object, sign: str) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of such a file, which have the sign among their keys; the only one under the name ""."""
+    if not isinstance(found, Mapping):
+        return {}
+    entries = {"": found} if sign in found else found
+    return {name: entry for name, entry in entries.items() if isinstance(entry, Mapping) and sign in entry}
+
+
 def read_ledger(folder: Path) -> dict[str, Any]:
     """Read the ledger of a run, or its ledgers by method."""
     found = read_object(folder, LEDGER)
-    ledgers = [found] if "attempts" in found else list(found.values())
-    if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
+    entries = by_method(found, "attempts")
+    if not entries or ("attempts" not in found and len(entries) < len(found)):
         raise damaged(folder, LEDGER, "not a ledger")
     return found
 

@@ -13,7 +13,7 @@ from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.slices import Slices
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import Held, Keeps, PeerData, Recipe, ScoredOn, TrainingOptions
+from securedfl.learning.training.task import Keeps, PeerData, PeerSamples, Recipe, ScoredOn, TrainingOptions
 from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
@@ -66,12 +66,13 @@ class KnownTask:
         """How to build the model."""
         return Recipe(self.options.model, self.dataset.shape, self.dataset.classes, self.options.width)
 
-    def held(self) -> list[Held]:
-        """Return what each peer holds, in numbers; of sequences, every position has a label."""
+    def peer_samples(self) -> list[PeerSamples]:
+        """Return how many samples each peer has; of sequences, every position has a label."""
         d = self.dataset
         labels = [np.bincount(d.y[own.train].reshape(-1), minlength=d.classes).tolist() for own in self.dealt]
         return [
-            Held(len(own.train), len(own.test), tuple(counts)) for own, counts in zip(self.dealt, labels, strict=True)
+            PeerSamples(len(own.train), len(own.test), tuple(counts))
+            for own, counts in zip(self.dealt, labels, strict=True)
         ]
 
     def all_tests(self) -> tuple[Array, Array] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from securedfl.federation.methods import label
+from securedfl.federation.run_folder.files import by_method
 from securedfl.federation.run_folder.reader import Run
 from securedfl.protocols.protocol import BUILT_IN
 from securedfl.reporting.page import Table
@@ -101,13 +102,13 @@ def ledger_facts(run: Run) -> Mapping[str, str]:
 
 
 def _by_method(data: object, sign: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return (label, entry) pairs of what holds either one entry, which the sign tells, or one per method."""
-    if not isinstance(data, Mapping):
-        return []
-    if sign in data:
-        protocol = str(data.get("protocol", ""))
-        return [(BUILT_IN[protocol].label if protocol in BUILT_IN else protocol, data)]
-    return [(label(str(k)), v) for k, v in data.items() if isinstance(v, Mapping) and sign in v]
+    """Return (label, entry) pairs of what a file holds; the entry of the only method is called by its protocol."""
+    return [(label(name) if name else _protocol(entry), entry) for name, entry in by_method(data, sign).items()]
+
+
+def _protocol(entry: Mapping[str, Any]) -> str:
+    name = str(entry.get("protocol", ""))
+    return BUILT_IN[name].label if name in BUILT_IN else name
 
 
 def _assurance(method: str, certificate: Mapping[str, Any]) -> Assurance:
