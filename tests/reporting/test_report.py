@@ -289,7 +289,7 @@ def test_certificates_of_several_methods(make_run: MakeRun) -> None:
 @pytest.mark.parametrize("place", ["summary", "summary certificate", "certificate", "config"])
 def test_allowed_exposure_is_a_warning_nobody_overlooks(make_run: MakeRun, place: str) -> None:
     summaries = {
-        "summary": {"allow_exposure": True},
+        "summary": {"config": {"allow_exposure": True}},
         "summary certificate": {"certificate": {"allow_exposure": True}},
     }
     folder = make_run(**summaries.get(place, {}))

@@ -12,10 +12,10 @@ from pydantic import Field, PlainSerializer
 
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
-from securedfl.federation.budget.settings import PrivacySettings
 from securedfl.federation.settings import (
     NamesOption,
     PathOption,
+    PrivacySettings,
     RhoSchedule,
     Settings,
     TableOption,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -78,20 +78,14 @@ class Counts:
         self, config: TrainConfig, method: str, outcome: Round[SimulatedAverage], common: Sequence[Score] = ()
     ) -> Row:
         """Return the row of a round: what peers reached together, and what the average took."""
-        who, average = members(config, outcome.number), outcome.average
+        who = members(config, outcome.number)
         told = zip(outcome.losses, [self.train[peer] for peer in who], strict=False)
+        losses = [(loss, count) for loss, count in told if loss is not None]
         some = METHODS[method].protocol is not None and len(who) < config.peers
         return replace(
-            Row.pooled(
-                method, outcome.number, outcome.scores, [(loss, n) for loss, n in told if loss is not None], common
-            ),
-            error_mse=average.error_mse,
-            error_max=average.error_max,
-            bytes_per_peer=average.bytes_per_peer,
-            clipped=average.clipped,
+            Row.pooled(method, outcome.number, outcome.scores, losses, common),
+            **asdict(outcome.average),
             train_seconds=outcome.train_seconds,
-            average_seconds=average.seconds,
-            messages=average.messages,
             tried=(Tried(0, 0, who, True),) if some else None,
         )
 

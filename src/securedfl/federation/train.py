@@ -18,7 +18,7 @@ from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
 from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.live import simulated
+from securedfl.federation.run_folder.live import Simulation, beating
 from securedfl.federation.run_folder.summary import Summary
 from securedfl.federation.simulated.method import train_method
 from securedfl.federation.simulated.peers import rows_needed
@@ -185,7 +185,8 @@ def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Sum
                     gpu=config.device.startswith("cuda"),
                     tell=observer.told,
                 )
-                with made as team, simulated(folder.path, config, observer) as told:
+                told = Simulation(config, observer)
+                with made as team, beating(folder.path, told.now):
                     counts.begin(task, team)
                     told.started(folder.path, config, team.workers)
                     for method in config.methods:

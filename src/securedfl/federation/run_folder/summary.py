@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -155,17 +155,12 @@ class Summary:
         return {**told, "methods": methods}
 
 
-def parse_summary(folder: Path, found: Mapping[str, Any]) -> Summary:
-    """Check what a summary.json holds."""
-    try:
-        return msgspec.convert(found, Summary)
-    except msgspec.ValidationError as error:
-        raise damaged(folder, SUMMARY, error) from None
-
-
 def read_summary(folder: Path) -> Summary:
     """Read summary.json."""
-    return parse_summary(folder, read_object(folder, SUMMARY))
+    try:
+        return msgspec.convert(read_object(folder, SUMMARY), Summary)
+    except msgspec.ValidationError as error:
+        raise damaged(folder, SUMMARY, error) from None
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
@@ -184,16 +179,10 @@ def versions(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What peers hold and train.
+    """What ``peers`` hold and train; in a real peer's own folder that is one peer: sites do not tell each other.
 
-    Attributes
-    ----------
-    peers
-        What each peer holds; in a real peer's own folder that is one peer, because sites do not tell each other.
-    common
-        Samples of the common test set; None if there is none.
-    averaged, at_home
-        How many parameters of the model are averaged, and how many stay with each peer, where that is known.
+    ``common`` counts the samples of the common test set, if there is one; ``averaged`` the parameters of the model that
+    are averaged, and ``at_home`` those that stay with each peer, where that is known.
     """
 
     peers: tuple[PeerSamples, ...]

@@ -25,14 +25,14 @@ from securedfl.simulation.partial_sums import add_up, compare
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedAverage:
-    """What one average cost, and how far it is from the true mean, which only a simulation knows."""
+    """What one average cost, and how far it is from the true mean, which only a simulation knows; see `Row`."""
 
     round: int
     error_mse: float | None = None
     error_max: float | None = None
     bytes_per_peer: float = 0.0
     clipped: int | None = None
-    seconds: float = 0.0
+    average_seconds: float = 0.0
     messages: bool | None = None
     """Whether the protocol's messages were passed, where that is not done in all rounds."""
 
@@ -122,7 +122,7 @@ class SecureAggregation:
             error_max=float(np.abs(difference).max()),
             bytes_per_peer=self.sent,
             clipped=sum(one.clipped for one in brought) if how.beyond == "clip" or how.plan else None,
-            seconds=seconds,
+            average_seconds=seconds,
             messages=messages,
         )
 

@@ -53,7 +53,7 @@ class Assurance:
 
 def exposure_allowed(run: Run) -> bool:
     """Tell whether the run was started although its certificate did not meet its own demand."""
-    places = (run.settings, run.summary, run.summary.get("certificate"), run.certificate, run.ledger)
+    places = (run.settings, run.summary.config, run.summary.certificate, run.certificate, run.ledger)
     return any(
         place.get(key) is True
         for place in places
@@ -65,7 +65,7 @@ def exposure_allowed(run: Run) -> bool:
 def assurances(run: Run) -> list[Assurance]:
     """Return what the certificates of the run assure; what several say is told once."""
     joined: dict[tuple[object, ...], Assurance] = {}
-    for method, certificate in _by_method(run.certificate or run.summary.get("certificate"), "verdict"):
+    for method, certificate in _by_method(run.certificate or run.summary.certificate, "verdict"):
         one = _assurance(method, certificate)
         same = (one.badges, one.sentence, tuple(one.essence.items()))
         if known := joined.get(same):
@@ -82,7 +82,7 @@ def badges_by_method(certificate: object) -> dict[str, tuple[tuple[Badge, ...], 
 
 def remarks(run: Run) -> list[str]:
     """Return what holds for several certificates, each sentence once: over rounds, and about this run."""
-    found = _by_method(run.certificate or run.summary.get("certificate"), "verdict")
+    found = _by_method(run.certificate or run.summary.certificate, "verdict")
     told = [str(certificate[key]) for key in _REMARKS for _, certificate in found if certificate.get(key)]
     return list(dict.fromkeys(told))
 
