@@ -70,7 +70,7 @@ def up(
     path = chosen.out or default_folder(chosen)
     console.print(f"{chosen.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)
     with watching(path if watch else None, console), shown_on(console, chosen.rounds) as shown, report_of(shown):
-        summary = run(chosen, path, show=shown.show, observer=shown)
+        summary = run(chosen, path, shown)
     tell(summary, console, as_json=as_json)
 
 

@@ -8,10 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import structs
 
@@ -26,7 +26,6 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.founding.files import NewSite, free_ports, write_federation
 from securedfl.federation.gate import pass_gate, save_certificate
 from securedfl.federation.methods import SECURED, choose_design
-from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
 from securedfl.federation.results import leave_results
@@ -60,8 +59,13 @@ class LocalPeer:
     readers: tuple[threading.Thread, ...] = ()
 
 
-Show = Callable[[Sequence[LocalPeer]], None]
-"""Called a few times per second with all peers."""
+class LocalObserver(Protocol):
+    """Is told the run folder, as an `Observer` is, and shown the peers while they run."""
+
+    folder: Path | None
+
+    def show(self, peers: Sequence[LocalPeer]) -> None:
+        """See all peers, a few times per second."""
 
 
 def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | None = None) -> list[Path]:
@@ -97,9 +101,7 @@ def _samples(config: TrainConfig) -> list[int]:
 def up(
     config: TrainConfig,
     path: Path,
-    *,
-    show: Show,
-    observer: Observer | None = None,
+    observer: LocalObserver,
     deadlines: Mapping[str, float] | None = None,
 ) -> Summary:
     """Run a federation of real processes on this machine; return the summary, as `securedfl train` does.
@@ -110,10 +112,8 @@ def up(
         The settings; ``methods`` is what real peers do, ``("secured",)``.
     path
         The run folder to make.
-    show
-        Shown the peers while they run.
     observer
-        Told the run folder.
+        Told the run folder, and shown the peers.
     deadlines
         Other deadlines than the default ones.
     """
@@ -130,17 +130,16 @@ def up(
     config, plans = _with_records(config, design)
     certificates = pass_gate(config, design, absence, plans)
     folder = RunFolder.create(path, config, design)
-    if observer is not None:
-        observer.folder = path
+    observer.folder = path
     peers: list[LocalPeer] = []
     try:
         save_certificate(path, certificates)
         files = prepare(path / FEDERATION, config, deadlines)
         peers = [_start(file) for file in files]
         while any(peer.process.poll() is None for peer in peers) and not any(map(_failed, peers)):
-            show(peers)
+            observer.show(peers)
             time.sleep(0.25)
-        show(peers)
+        observer.show(peers)
     except BaseException:  # Ctrl-C too
         _end(folder, peers, absence, plans, observer)
         raise
@@ -156,14 +155,13 @@ def _end(
     peers: list[LocalPeer],
     absence: Absence,
     plans: dict[str, Plan],
-    observer: Observer | None,
+    observer: LocalObserver,
 ) -> Summary | None:
     """Stop all peers and leave the results; None if no round was reached, so that nothing is left."""
     _stop(peers)
     try:
         if not any(peer.rows for peer in peers) and folder.abandon():
-            if observer is not None:
-                observer.folder = None
+            observer.folder = None
             return None
         return _finish(folder, peers, absence, plans)
     finally:
