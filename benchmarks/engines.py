@@ -33,7 +33,7 @@ from securedfl.federation.methods import choose_design
 from securedfl.federation.simulated.aggregation import SecureAggregation
 from securedfl.federation.simulated.peers import SimulatedPeers
 from securedfl.federation.task import make_task
-from securedfl.learning.training.cluster.plan import size
+from securedfl.learning.training.cluster.placement import size
 from securedfl.learning.training.cluster.ray_host import LOOPBACK, QUIET, RayHost
 from securedfl.learning.training.cluster.team import ShardTeam
 from securedfl.learning.training.known import KnownTask

@@ -45,8 +45,9 @@ from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.models.images import Convolution
 from securedfl.learning.models.registry import build
+from securedfl.learning.slices import PeerData
 from securedfl.learning.training.known import KnownTask
-from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.training.task import TrainingOptions
 from securedfl.learning.training.team import InProcessTeam
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from securedfl.reporting.report import write_report

@@ -20,7 +20,8 @@ from securedfl.errors import PrivacyError
 from securedfl.learning.data.datasets import SOURCES
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.models.registry import build
-from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.slices import PeerData
+from securedfl.learning.training.task import TrainingOptions
 from securedfl.learning.training.trainer import LocalTrainer
 from securedfl.parameters import Schema, add_weights
 from securedfl.privacy import enforce

@@ -9,6 +9,7 @@ from securedfl.errors import ConfigError
 from securedfl.experiments import paper
 from securedfl.experiments.presets import NAMES, Scale, names, read_preset, scaled_in_words, whole_numbers
 from securedfl.experiments.result_files import EXPERIMENTS
+from securedfl.experiments.runs import estimate as estimating
 from securedfl.experiments.runs.estimate import RoundTime, estimate
 from securedfl.experiments.runs.training import examine, needed_runs
 from securedfl.federation.config import TrainConfig
@@ -143,7 +144,7 @@ def test_lists_of_numbers_and_names():
         names("femnist,femnist", "--datasets")
 
 
-def test_an_estimate_counts_what_is_left_and_measures_each_kind_once(tmp_path):
+def test_an_estimate_counts_what_is_left_and_measures_each_kind_once(tmp_path, monkeypatch):
     runs = needed_runs(read_preset("table"), tmp_path, datasets=["femnist"], peers=[9], seeds=[0, 1, 2], rounds=10)
     write_run(runs[0], dict.fromkeys(runs[0].config.methods, 0.9))
     write_run(runs[1], {"local": 0.9, "fedavg": 0.9}, done=4)
@@ -154,7 +155,8 @@ def test_an_estimate_counts_what_is_left_and_measures_each_kind_once(tmp_path):
         asked.append(config.seed)
         return RoundTime(train=2.0, score=1.0, averages=dict.fromkeys(config.methods, 0.5) | {"local": 0.0})
 
-    found = estimate(runs, states, lambda _: None, measure)
+    monkeypatch.setattr(estimating, "measured", measure)
+    found = estimate(runs, states, lambda _: None)
     assert asked == [1]
     assert [one.state for one in found] == ["finished", "unfinished", "absent"]
     whole = 10 * (5 * 3.0 + 4 * 0.5)

@@ -8,7 +8,8 @@ from torch import nn
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import build
-from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.slices import PeerData
+from securedfl.learning.training.task import TrainingOptions
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from tests.learning.plugin import install
 

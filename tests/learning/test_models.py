@@ -15,7 +15,8 @@ from securedfl.learning.models.characters import CharacterGRU
 from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.models.images import Convolution
 from securedfl.learning.models.registry import build
-from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.slices import PeerData
+from securedfl.learning.training.task import TrainingOptions
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 
 

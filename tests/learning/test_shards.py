@@ -11,7 +11,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.training.cluster import shard as shards
 from securedfl.learning.training.cluster import team as teams
-from securedfl.learning.training.cluster.plan import Node
+from securedfl.learning.training.cluster.placement import Node
 from securedfl.learning.training.cluster.shard import Answers, Shard
 from securedfl.learning.training.cluster.team import ShardTeam
 from securedfl.learning.training.failures import LostError, WorkerLostError
@@ -89,8 +89,8 @@ class FakeHost:
 
 def read_only(answer):
     """Freeze arrays, as those that came with a message are."""
-    if isinstance(answer, Answers) and answer.rows is not None:
-        answer.rows.flags.writeable = False
+    for row in answer.rows if isinstance(answer, Answers) else ():
+        row.flags.writeable = False
     return answer
 
 

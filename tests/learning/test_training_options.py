@@ -9,7 +9,8 @@ from torch import nn
 
 from securedfl.errors import ConfigError
 from securedfl.learning.devices import find_device
-from securedfl.learning.training.task import PeerData, TrainingOptions
+from securedfl.learning.slices import PeerData
+from securedfl.learning.training.task import TrainingOptions
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from tests.learning.test_local_update import CLASSES, fresh_row, samples, trainer
 

@@ -12,15 +12,7 @@ from securedfl.experiments import figures, paper
 from securedfl.experiments.figures import Curve, Panel
 from securedfl.experiments.judging import Rule, below, judged, within
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import (
-    Check,
-    Finding,
-    Plot,
-    Result,
-    Tell,
-    round_records,
-    with_spread,
-)
+from securedfl.experiments.results import Check, Finding, Plot, Result, round_records, with_spread
 from securedfl.experiments.runs.found import (
     NOTHING,
     Accuracies,
@@ -33,6 +25,7 @@ from securedfl.experiments.runs.found import (
     mean,
 )
 from securedfl.experiments.table import AVERAGING, COLUMNS, against_fedavg
+from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE, percent
 from securedfl.sureness import Difference
@@ -158,11 +151,13 @@ def present_by_iterations(data: IterationsData) -> Result:
             missing.append(f"Not finished for {cell.place}: {', '.join(absent)} iterations.")
     judged = [cell for cell in data.cells if cell.initial == "common"]
     same = f"More than two iterations are within {paper.ANY_POINTS:g} point of two in best accuracy"
+    close = partial(within, limit=paper.ANY_POINTS)
+    more = [check for count in data.iterations if count > 2 for check in _counted(judged, count, close)]
     return Result(
         table=Table(["Data set", "Iterations", "Best", "Final", "Scale"], rows),
         records=[row for cell in data.cells for row in round_records(cell, "iterations", cell.series)],
         findings=[
-            Finding.of(same, _same(judged, data.iterations)),
+            Finding.of(same, more),
             Finding.of("One iteration is worse than two", _counted(judged, 1, below)),
         ],
         notes=[ONLY_COURSE, *(missing if data.cells else ["Not run."])],
@@ -219,13 +214,6 @@ def _plot(cell: IterationsCell, keys: Sequence[str]) -> Plot:
         "after 2.",
         "Line chart of test accuracy per round, one line for each number of iterations.",
     )
-
-
-def _same(cells: Sequence[IterationsCell], iterations: Sequence[int]) -> Iterator[Check]:
-    """Check that from two iterations on their number makes no difference to the best accuracy."""
-    for count in iterations:
-        if count > 2:
-            yield from _counted(cells, count, partial(within, limit=paper.ANY_POINTS))
 
 
 def _counted(cells: Sequence[IterationsCell], count: int, rule: Rule) -> Iterator[Check]:

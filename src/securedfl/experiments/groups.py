@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import linear_regression
 
 from securedfl.designs import best, group_sizes, upper_bound
 from securedfl.designs.algorithm2 import randomized
@@ -14,8 +15,9 @@ from securedfl.errors import ConfigError
 from securedfl.experiments import figures, paper
 from securedfl.experiments.figures import Counted
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Result, Tell
+from securedfl.experiments.results import Check, Finding, Plot, Result
 from securedfl.experiments.runs.found import mean, spread
+from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE
 
@@ -83,10 +85,9 @@ def _row(row: Counted) -> list[str]:
 
 
 def _records(row: Counted, seeds: Sequence[int]) -> Iterator[dict[str, object]]:
-    columns = ("group_size", "peers", "seed", "randomized", "best", "bound")
     for seed, found in zip(seeds, row.randomized, strict=True):
-        values = (row.group_size, row.peers, seed, found, row.best, row.bound)
-        yield dict(zip(columns, values, strict=True))
+        where = {"group_size": row.group_size, "peers": row.peers, "seed": seed}
+        yield {**where, "randomized": found, "best": row.best, "bound": row.bound}
 
 
 def _findings(rows: Sequence[Counted], most: int) -> Iterator[Finding]:
@@ -106,22 +107,13 @@ def _grows(rows: Sequence[Counted]) -> Check:
     """Check that partitions grow with the peers: the slope of every seed's line is above 0; steps down are told."""
     means = [(row.peers, mean(row.randomized)) for row in rows]
     drops = [f"{a} to {b} peers" for (a, before), (b, after) in itertools.pairwise(means) if after < before]
-    slopes = [_slope([(row.peers, found) for row, found in zip(rows, seed, strict=True)]) for seed in _by_seed(rows)]
+    by_seed = zip(*(row.randomized for row in rows), strict=True)
+    slopes = [linear_regression([row.peers for row in rows], found).slope for found in by_seed]
     told = f"{min(slopes):.2f} to {max(slopes):.2f} more for each peer, by seed"
     told += f"; on average not from {', '.join(drops)}" if drops else "; on average never fewer with more peers"
     if min(slopes) <= 0 < max(slopes):
         return Check(told, "not decided")
     return Check.of(told, holds=min(slopes) > 0)
-
-
-def _by_seed(rows: Sequence[Counted]) -> list[tuple[int, ...]]:
-    return list(zip(*(row.randomized for row in rows), strict=True))
-
-
-def _slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return the slope of the line of least squares."""
-    x, y = (mean(values) for values in zip(*points, strict=True))
-    return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
 
 
 def _as_stated(rows: Sequence[Counted]) -> Iterator[Check]:

@@ -21,9 +21,10 @@ from securedfl.designs import best
 from securedfl.errors import RunFolderError
 from securedfl.experiments import figures, paper
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Result, Tell
+from securedfl.experiments.results import Check, Finding, Plot, Result
 from securedfl.experiments.runs.found import ByIterations, Cell, FoundRun, cells, find, mean, spread
 from securedfl.federation.run_folder.files import updates_file
+from securedfl.learning.data.hub import Tell
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.protocols.admm import AUTHORS
 from securedfl.protocols.steps import Array

@@ -17,9 +17,9 @@ def within(place: str, difference: Difference, limit: float) -> Check:
     return judge(place, difference, -limit, limit)
 
 
-def below(place: str, difference: Difference, limit: float = 0.0) -> Check:
-    """Judge the claim that the first method is below the second, by more than ``limit`` points."""
-    return judge(place, difference, -math.inf, -limit)
+def below(place: str, difference: Difference) -> Check:
+    """Judge the claim that the first method is below the second."""
+    return judge(place, difference, -math.inf, 0.0)
 
 
 def above(place: str, difference: Difference, limit: float = 0.0) -> Check:

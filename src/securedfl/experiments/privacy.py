@@ -12,9 +12,10 @@ from securedfl.experiments import paper
 from securedfl.experiments.figures import Curve, Panel, panels
 from securedfl.experiments.judging import Rule, above, judged
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Result, Tell, round_records, with_spread
+from securedfl.experiments.results import Check, Finding, Plot, Result, round_records, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
 from securedfl.federation.run_folder.files import LEDGER, read_object
+from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE
 from securedfl.sureness import Difference
@@ -136,17 +137,9 @@ def _panels(data: PrivacyData) -> list[Panel]:
 
 def _findings(found: Sequence[PrivacyCell]) -> Iterator[Finding]:
     claim = f"Distributed noise is less than {paper.ANY_POINTS:g} point below that of a trusted server"
-    yield Finding.of(claim, _near(found))
-    yield Finding.of("Distributed noise is more accurate than local noise", _above(found))
+    yield Finding.of(claim, _judged(found, "central", partial(above, limit=-paper.ANY_POINTS)))
+    yield Finding.of("Distributed noise is more accurate than local noise", _judged(found, "local", above))
     yield Finding.of("In the mean, local noise is sqrt(members - colluders) times distributed noise", _ratio(found))
-
-
-def _near(found: Sequence[PrivacyCell]) -> Iterator[Check]:
-    yield from _judged(found, "central", partial(above, limit=-paper.ANY_POINTS))
-
-
-def _above(found: Sequence[PrivacyCell]) -> Iterator[Check]:
-    yield from _judged(found, "local", above)
 
 
 def _judged(found: Sequence[PrivacyCell], other: str, rule: Rule) -> Iterator[Check]:

@@ -16,9 +16,10 @@ from pydantic import TypeAdapter
 from securedfl.errors import RunFolderError
 from securedfl.experiments import curves, groups, iterations, privacy, table
 from securedfl.experiments.presets import NAMES, Preset, read_preset
-from securedfl.experiments.results import Finding, Plot, Result, Tell, Verdict
+from securedfl.experiments.results import Finding, Plot, Result, Verdict
 from securedfl.experiments.runs.found import Cell
 from securedfl.federation.run_folder.summary import versions
+from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Page, rendered
 from securedfl.reporting.svg import inline, save_figure
 from securedfl.storage import cannot_write, write_text

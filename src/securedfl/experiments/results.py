@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 Verdict = Literal["holds", "not decided", "differs", "not measured"]
 
-Tell = Callable[[str], None]
-"""Told what is being done while it takes its time."""
-
 
 @dataclass(frozen=True)
 class Check:

@@ -11,10 +11,11 @@ from pathlib import Path
 from securedfl.experiments import paper
 from securedfl.experiments.judging import Rule, above, below, judged, within
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Result, Tell, with_spread
+from securedfl.experiments.results import Check, Finding, Result, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
 from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.correctness import Which
+from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE, percent
 from securedfl.sureness import ByUser, Difference, contrast
@@ -82,19 +83,17 @@ TableData = ByPlace[TableCell]
 
 def collect(preset: Preset, out: Path, _tell: Tell) -> TableData:
     """Return the best accuracies of all runs found, and how sure their differences are."""
-    found: list[TableCell] = []
-    runs_of: dict[int, list[FoundRun]] = {}
+    found: list[tuple[TableCell, list[FoundRun]]] = []
     for cell, runs in cells(preset, out):
         own = Accuracies.by_name(runs, lambda _run, method: method, preset.train["methods"])
         bests = {method: Bests(a.seeds, a.best, a.best_round, a.final) for method, a in own.items()}
         made = TableCell(**vars(cell), methods=bests, against=against_fedavg(runs, COLUMNS, "best"))
-        alike = [other for other in found if _kind(other) == _kind(made) and other.peers < made.peers]
-        few = max(alike, key=lambda other: other.peers, default=None)
-        if few is not None:
-            made = replace(made, fewer=_fewer(made, runs, few, runs_of[id(few)]))
-        found.append(made)
-        runs_of[id(made)] = runs
-    return TableData(found, preset.places)
+        alike = [other for other in found if _kind(other[0]) == _kind(made) and other[0].peers < made.peers]
+        if alike:
+            few, few_runs = max(alike, key=lambda other: other[0].peers)
+            made = replace(made, fewer=_fewer(made, runs, few, few_runs))
+        found.append((made, runs))
+    return TableData([cell for cell, _ in found], preset.places)
 
 
 def against_fedavg(runs: Sequence[FoundRun], methods: Iterable[str], which: Which) -> dict[str, Difference]:

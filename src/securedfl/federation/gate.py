@@ -17,13 +17,14 @@ from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER, one_or_all
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.privacy.absence import Absence, Drawn, smallest_block
+from securedfl.privacy.account import Account
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.budget.words import Promise, useless
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import DEFAULT_PROMISE, refusal
-from securedfl.privacy.ledger import Account, Attempt, Ledger, Tried
+from securedfl.privacy.ledger import Attempt, Ledger, Tried
 from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.protocols.protocol import SHARES
 from securedfl.storage import write_text

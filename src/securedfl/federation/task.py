@@ -10,13 +10,13 @@ from securedfl.federation.apps.task import AppTask
 from securedfl.federation.config import TrainConfig
 from securedfl.learning.data import datasets
 from securedfl.learning.data.dealing import deal, hold_back
-from securedfl.learning.data.hub import Report
+from securedfl.learning.data.hub import Tell
 from securedfl.learning.seeds import stream
 from securedfl.learning.training.known import KnownTask
 from securedfl.learning.training.task import Task
 
 
-def make_task(config: TrainConfig, report: Report | None = None) -> KnownTask:
+def make_task(config: TrainConfig, report: Tell | None = None) -> KnownTask:
     """Load the data, deal it to the peers and collect the options of training; ``report`` hears what takes long."""
     dataset = datasets.load(config.dataset, config.data_dir, report, config.columns)
     dataset = dataset.fraction(config.fraction, stream(config.seed, "fraction"))
@@ -32,7 +32,7 @@ def make_task(config: TrainConfig, report: Report | None = None) -> KnownTask:
     return KnownTask(dataset, dealt, config.options(), common)
 
 
-def task_of(config: TrainConfig, app: Make | None = None, report: Report | None = None) -> Task:
+def task_of(config: TrainConfig, app: Make | None = None, report: Tell | None = None) -> Task:
     """Return what a run trains: an app, given or named by the settings, or what `make_task` makes of a known data set.
 
     Parameters

@@ -9,7 +9,17 @@ import numpy as np
 
 from securedfl.learning.data.dataset import Dataset, Mapped
 from securedfl.learning.data.dealing import Dealt
-from securedfl.learning.training.task import PeerData
+from securedfl.parameters import Array
+
+
+@dataclass(frozen=True)
+class PeerData:
+    """The samples of one peer."""
+
+    train_x: Array
+    train_y: Array
+    test_x: Array
+    test_y: Array
 
 
 @dataclass(frozen=True)
@@ -36,10 +46,10 @@ class Slices(Mapping[int, PeerData]):
         if not self.on_disk:
             return dict, (dict(self),)
         # the places of these peers' samples, one peer's after the other's
-        ends = np.cumsum([len(part) for own in self.dealt.values() for part in (own.train, own.test)]).tolist()
-        places = np.concatenate([part for own in self.dealt.values() for part in (own.train, own.test)])
-        parts = iter(np.split(np.arange(len(places)), ends[:-1]))
-        dealt = {peer: Dealt(next(parts), next(parts)) for peer in self.dealt}
+        parts = [part for own in self.dealt.values() for part in (own.train, own.test)]
+        places = np.concatenate(parts)
+        moved = iter(np.split(np.arange(len(places)), np.cumsum([len(part) for part in parts])[:-1]))
+        dealt = {peer: Dealt(next(moved), next(moved)) for peer in self.dealt}
         return Slices, (replace(self.dataset, users=None, held_out=None).only(places), dealt)
 
     @property

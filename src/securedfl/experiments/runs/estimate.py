@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+import timeit
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from securedfl.experiments.runs.training import NeededRun, State
+from securedfl.experiments.runs.training import NeededRun, Stage
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.run_folder.metrics import Row, read_rows
+from securedfl.learning.data.hub import Tell
 
 TESTS = 128
 """Test samples that are scored to measure what scoring takes."""
@@ -37,7 +38,7 @@ class Estimate:
     """One run: how far it is, what a round of it takes, and how many seconds are left of it."""
 
     run: NeededRun
-    state: State
+    state: Stage
     round: RoundTime | None
     seconds: float
 
@@ -47,12 +48,7 @@ class Estimate:
         return {**told, "round": None if self.round is None else asdict(self.round)}
 
 
-def estimate(
-    runs: Sequence[NeededRun],
-    states: Mapping[Path, State],
-    tell: Callable[[str], None],
-    measure: Callable[[TrainConfig], RoundTime] | None = None,
-) -> list[Estimate]:
+def estimate(runs: Sequence[NeededRun], states: Mapping[Path, Stage], tell: Tell) -> list[Estimate]:
     """Measure a round of every kind of run that is left, and return what all of them will take.
 
     Parameters
@@ -61,8 +57,6 @@ def estimate(
         What an experiment needs, and how far each run is.
     tell
         Told what is being measured.
-    measure
-        Gives what a round takes.
     """
     known: dict[tuple[object, ...], RoundTime] = {}
     found = []
@@ -75,7 +69,7 @@ def estimate(
         kind = (config.dataset, config.peers, config.fraction, config.width, config.iterations, config.methods)
         if kind not in known:
             tell(f"Measuring a round of {run.about}")
-            known[kind] = (measure or measured)(config)
+            known[kind] = measured(config)
         done = {row.method: row.round for row in read_rows(run.folder, Row)}
         left = {method: config.rounds - done.get(method, 0) for method in config.methods}
         seconds = sum(count * known[kind].of(method) for method, count in left.items())
@@ -99,7 +93,7 @@ def measured(config: TrainConfig) -> RoundTime:
         row = np.zeros(trainer.schema.size, dtype=trainer.schema.dtype)
         trainer.initialise(0, row)
         some = partial(trainer.evaluate, 0, row, (x[:TESTS], y[:TESTS]))
-        score = min(_seconds(some) for _ in range(2))
+        score = min(timeit.repeat(some, repeat=2, number=1))
     alone = task.seconds()
     wanted = config.workers
     workers = quickest(alone * config.rounds, min(cores(), task.peers)) if wanted == "auto" else int(wanted)
@@ -107,15 +101,9 @@ def measured(config: TrainConfig) -> RoundTime:
     for method in config.methods:
         if protocol_of(config, method) is not None:
             chosen = averaging_of(config, method, design).at(1)
-            averages[method] = _seconds(partial(run, chosen, [row] * config.peers))
+            averages[method] = timeit.timeit(partial(run, chosen, [row] * config.peers), number=1)
     return RoundTime(
         train=alone / speed(workers),
         score=score / min(TESTS, len(x)) * len(x) / speed(workers),
         averages=averages,
     )
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started

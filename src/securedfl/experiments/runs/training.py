@@ -22,7 +22,8 @@ from securedfl.learning.training.task import Initial
 RUNS = "runs"
 """The folder of all runs, which experiments share."""
 
-State = Literal["absent", "unfinished", "finished"]
+Stage = Literal["absent", "unfinished", "finished"]
+"""How far a run is."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Turn:
     """
 
     run: NeededRun
-    state: State
+    state: Stage
     number: int
     count: int
     seconds_after: float | None
@@ -142,7 +143,7 @@ def settings(
     return values
 
 
-def examine(run: NeededRun) -> State:
+def examine(run: NeededRun) -> Stage:
     """Tell how far a run is; a run with other settings in its folder is an error."""
     if not (run.folder / CONFIG).is_file():
         return "absent"
@@ -164,7 +165,7 @@ def _said_to_be_finished(folder: Path) -> bool:
         return False
 
 
-def examine_all(runs: Sequence[NeededRun], *, resume: bool = False) -> dict[Path, State]:
+def examine_all(runs: Sequence[NeededRun], *, resume: bool = False) -> dict[Path, Stage]:
     """Tell how far each run is, by folder; one that must not be touched is an error that gives the choices."""
     states = {run.folder: examine(run) for run in runs}
     begun = [folder for folder, state in states.items() if state == "unfinished"]

@@ -16,7 +16,7 @@ from securedfl.federation.apps.settings import peer_settings, start_seed
 from securedfl.federation.apps.trainer import AppTrainer
 from securedfl.federation.config import TrainConfig
 from securedfl.learning.seeds import torch_seed
-from securedfl.learning.training.task import Keeps, Score, State, Task, check_trained
+from securedfl.learning.training.task import Score, State, Task, check_trained
 from securedfl.parameters import Array, Schema
 from securedfl.states import pack, unpack
 
@@ -143,9 +143,10 @@ class AppTask(Task):
         first = SimulatedApps(self.entry, self.config, (0,), None)
         return first.schema, first.buffers, first.common or {}
 
-    def keeps(self, peer: int, row: int) -> Keeps:  # noqa: ARG002 - all alike
-        """Estimate what a peer keeps: a model of its own, gradients, and Adam's two vectors; its data is not known."""
-        return Keeps(4 * row, 0)
+    @property
+    def copies(self) -> int:
+        """What a peer keeps, as a guess: a model of its own, gradients, and Adam's two vectors."""
+        return 4
 
     def seconds(self) -> float:
         """Return 0, for unknown: an update is never tried out, because it may do more than train."""

@@ -8,7 +8,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS, members
 from securedfl.federation.simulated.aggregation import SecureAggregation, SimulatedAverage
 from securedfl.learning.training.task import Score
-from securedfl.learning.training.team import Report, Team
+from securedfl.learning.training.team import Progress, Team
 from securedfl.parameters import Array
 
 Members = Callable[[int], Sequence[int]]
@@ -43,7 +43,7 @@ class SimulatedPeers:
         self,
         team: Team,
         aggregation: SecureAggregation | None,
-        report: Report | None = None,
+        report: Progress | None = None,
         *,
         members: Members | None = None,
         private: bool = False,

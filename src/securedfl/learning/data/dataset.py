@@ -142,11 +142,8 @@ class Dataset:
         for name, array in (("labels", self.y), *optional):
             if array is not None and len(array) != size:
                 raise InvalidInputError(f"the data set {self.name!r} has {size} samples but {len(array)} {name}")
-        if isinstance(self.x, np.ndarray) and self.x.dtype.kind == "f" and not np.isfinite(self.x).all():
-            sample = int(np.argwhere(~np.isfinite(self.x))[0][0])
-            raise InvalidInputError(
-                f"sample {sample} of the data set {self.name!r} holds NaN or infinity; remove or repair it"
-            )
+        if isinstance(self.x, np.ndarray):
+            check_finite(self.x, f"the data set {self.name!r}")
         if self.y.dtype.kind not in "iu":
             raise InvalidInputError(f"labels of the data set {self.name!r} must be whole numbers, not {self.y.dtype}")
         if self.y.min() < 0 or self.y.max() >= self.classes:
@@ -183,10 +180,16 @@ class Dataset:
 
     def only(self, chosen: Array) -> Dataset:
         """Return some of the samples, given by their indices or marks."""
-        columns = ("y", "users", "held_out", "common")
-        found = {name: getattr(self, name) for name in columns}
         x = self.x.only(chosen) if isinstance(self.x, Mapped) else self.x[chosen]
-        return replace(self, x=x, **{name: array[chosen] for name, array in found.items() if array is not None})
+        others = {name: getattr(self, name) for name in ("y", "users", "held_out", "common")}
+        return replace(self, x=x, **{name: array[chosen] for name, array in others.items() if array is not None})
+
+
+def check_finite(x: Array, where: str, first: int = 0) -> None:
+    """Refuse samples with NaN or infinity; the error names the first such one, where ``x`` begins with that number."""
+    if x.dtype.kind == "f" and not np.isfinite(x).all():
+        sample = first + int(np.argwhere(~np.isfinite(x))[0][0])
+        raise InvalidInputError(f"sample {sample} of {where} holds NaN or infinity; remove or repair it")
 
 
 def numbered(values: Sequence[Any] | Array) -> tuple[Array, Array]:

@@ -15,14 +15,14 @@ from securedfl.errors import ConfigError, needing
 from securedfl.learning.data import public
 from securedfl.learning.data.dataset import Dataset, Mapped
 from securedfl.learning.data.folder import USERS, is_path, look, read_folder
-from securedfl.learning.data.hub import Hub, Report
+from securedfl.learning.data.hub import Hub, Tell
 from securedfl.learning.data.tables.arrays import Columns, has_images
 
 EVERY = Columns()
 COMMON_PART = 0.1
 """What is held back of a folder that has no test files of its own, by default."""
 
-Load = Callable[[Path | None, Report], Dataset]
+Load = Callable[[Path | None, Tell], Dataset]
 """Loads a data set, given the data folder if the user named one, and whom to tell what takes its time."""
 
 
@@ -63,7 +63,7 @@ class Amount:
     test: int
 
 
-def _digits(data_dir: Path | None, report: Report) -> Dataset:
+def _digits(data_dir: Path | None, report: Tell) -> Dataset:
     """Load the 1,797 handwritten digits of 8x8 pixels that scikit-learn carries; no data folder is needed."""
     del data_dir, report
     with needing("the data set 'digits'"):
@@ -142,7 +142,7 @@ def source(name: str, columns: Columns = EVERY) -> Source:
     return plugins.find(GROUP, SOURCES, name, Source, WHAT)
 
 
-def load(name: str, data_dir: Path | None = None, report: Report | None = None, columns: Columns = EVERY) -> Dataset:
+def load(name: str, data_dir: Path | None = None, report: Tell | None = None, columns: Columns = EVERY) -> Dataset:
     """Return the data set of that name, or of a folder; an unknown one is an error that names the nearest."""
     return source(name, columns).load(data_dir, report or (lambda _text: None))
 
@@ -150,7 +150,7 @@ def load(name: str, data_dir: Path | None = None, report: Report | None = None, 
 def _folder(path: Path, columns: Columns) -> Source:
     """Return a user's own folder as a source of data."""
 
-    def load(data_dir: Path | None, report: Report) -> Dataset:
+    def load(data_dir: Path | None, report: Tell) -> Dataset:
         if data_dir is not None:
             raise ConfigError(f"{path} is a folder itself; leave --data-dir away")
         return read_folder(path, label=columns.label, user=columns.user, features=columns.features, report=report)

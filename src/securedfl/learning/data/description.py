@@ -98,7 +98,7 @@ def describe(dataset: Dataset, source: Source, data_dir: Path | None = None) -> 
     # one peer gets all samples, so these are the sums over any number of peers
     pool, common = hold_back(dataset, 0.0)
     (dealt,) = deal(pool, 1, dealing=own)
-    per_user = samples_per_user(dataset)
+    per_user = None if dataset.users is None else np.unique(dataset.users, return_counts=True)[1]
     return Description(
         name=dataset.name,
         about=source.about,
@@ -115,11 +115,6 @@ def describe(dataset: Dataset, source: Source, data_dir: Path | None = None) -> 
         paper=source.paper,
         place=Place.of(source, data_dir),
     )
-
-
-def samples_per_user(dataset: Dataset) -> Array | None:
-    """Return how many samples each user has, in the order of users; None if users are unknown."""
-    return None if dataset.users is None else np.unique(dataset.users, return_counts=True)[1]
 
 
 def excerpt(dataset: Dataset, users: int, samples: int) -> list[tuple[int | None, Array]]:

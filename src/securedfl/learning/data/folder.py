@@ -15,7 +15,7 @@ import numpy as np
 
 from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.data.dataset import UNREADABLE, Dataset, Mapped, numbered
+from securedfl.learning.data.dataset import UNREADABLE, Dataset, Mapped, check_finite, numbered
 from securedfl.learning.data.images import decode
 from securedfl.learning.data.tables.arrays import Columns, table_arrays
 from securedfl.learning.data.tables.reading import TABLES, read_table, table_kind
@@ -204,9 +204,7 @@ def _mapped(found: Found, tell: Callable[[str], None]) -> Dataset:
     tell(f"Checking {len(x)} samples of {found.root} ({x.nbytes / 1e9:.1f} GB)")
     first = 0
     for block in x.blocks():
-        if block.dtype.kind == "f" and not np.isfinite(block).all():
-            sample = first + int(np.argwhere(~np.isfinite(block))[0][0])
-            raise InvalidInputError(f"sample {sample} of {x.path} holds NaN or infinity; remove or repair it")
+        check_finite(block, str(x.path), first)
         first += len(block)
     return Dataset(
         name=found.root.stem,

@@ -24,8 +24,8 @@ from securedfl.storage import Arrays
 if TYPE_CHECKING:
     import pyarrow
 
-Report = Callable[[str], None]
-"""Told, for people, what takes its time."""
+Tell = Callable[[str], None]
+"""Told, for people, what is being done while it takes its time."""
 
 DATA_DIR = "SECUREDFL_DATA_DIR"
 """The environment variable that names the data folder where no option does."""
@@ -65,7 +65,7 @@ class Hub:
     address: str
     splits: tuple[str, ...] = ("train",)
 
-    def arrays(self, data_dir: Path | None, decode: Callable[[Mapping[str, Rows]], Arrays], report: Report) -> Arrays:
+    def arrays(self, data_dir: Path | None, decode: Callable[[Mapping[str, Rows]], Arrays], report: Tell) -> Arrays:
         """Return what ``decode`` makes of the tables, kept in the user's cache folder for the next time."""
         origin = self.origin(data_dir)
         arrays = storage.recall(origin.cache)
@@ -100,7 +100,7 @@ class Hub:
             )
         return found
 
-    def _fetch(self, split: str, report: Report) -> pyarrow.Table:
+    def _fetch(self, split: str, report: Tell) -> pyarrow.Table:
         if "datasets" not in sys.modules and _unreachable():
             os.environ.setdefault("HF_HUB_OFFLINE", "1")  # its own cache, or an error now instead of 5 retries
         try:
@@ -125,7 +125,7 @@ class Hub:
 class Rows:
     """The columns of one split, checked as they are read."""
 
-    def __init__(self, name: str, split: str, table: pyarrow.Table, report: Report) -> None:
+    def __init__(self, name: str, split: str, table: pyarrow.Table, report: Tell) -> None:
         self._name, self._table, self._report = name, table, report
         if not table.num_rows:
             raise InvalidInputError(f"the {split!r} parquet files of {name!r} hold no rows; check the data folder")
@@ -141,11 +141,9 @@ class Rows:
         """Return a column of ``"text"`` or ``"number"`` values as a list; one with gaps is an error."""
         self._check(name)
         column = self._table[name]
-        whole = str(column.type).startswith(("int", "uint"))
-        text = "string" in str(column.type)
-        if column.null_count or not (whole if kind == "number" else text):
-            empty = f"{column.null_count} empty values"
-            state = empty if column.null_count else f"values of type {column.type}"
+        fits = str(column.type).startswith(("int", "uint")) if kind == "number" else "string" in str(column.type)
+        if column.null_count or not fits:
+            state = f"{column.null_count} empty values" if column.null_count else f"values of type {column.type}"
             raise InvalidInputError(
                 f"the column {name!r} of {self._name!r} must hold a {kind} in every row, not {state}"
             )

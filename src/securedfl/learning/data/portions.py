@@ -100,11 +100,13 @@ def deal(
         raise ConfigError(f"held_back = {held_back} must be a part of the samples, from 0 to less than 1")
     held = data.dataset if _is_loader(data) else data
     size = _size(held)
+    y, classes = _labelled(held, label, size, needed=settings.get("dealing") == "dirichlet")
     described = Dataset(
         name="data",
         # where each sample stands
         x=np.arange(size)[:, None],
-        **_labelled(held, label, size, needed=settings.get("dealing") == "dirichlet"),
+        y=y,
+        classes=classes,
         users=_users(held, user, size),
         common=held.common if isinstance(held, Dataset) else None,
     )
@@ -156,7 +158,7 @@ def _size(data: Any) -> int:
     return len(data)
 
 
-def _labelled(data: Any, label: Any, size: int, *, needed: bool) -> dict[str, Any]:
+def _labelled(data: Any, label: Any, size: int, *, needed: bool) -> tuple[Array, int]:
     """Return labels as numbers from 0, and how many different ones there are."""
     labels = _column(data, label, size, "label")
     if labels is None:
@@ -169,9 +171,9 @@ def _labelled(data: Any, label: Any, size: int, *, needed: bool) -> dict[str, An
                 'dealing = "dirichlet" needs one label per sample, a text or a whole number; pass label=..., or deal '
                 "evenly"
             )
-        return {"y": np.zeros(size, dtype=np.int64), "classes": 1}
+        return np.zeros(size, dtype=np.int64), 1
     classes, y = _numbered(labels, "label")
-    return {"y": y, "classes": len(classes)}
+    return y, len(classes)
 
 
 def _known_labels(data: Any) -> Array | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from securedfl.errors import InvalidInputError
 from securedfl.learning.data.dataset import Dataset, numbered
-from securedfl.learning.data.hub import Hub, Report, Rows
+from securedfl.learning.data.hub import Hub, Rows, Tell
 from securedfl.learning.seeds import stream
 from securedfl.parameters import Array
 from securedfl.storage import Arrays
@@ -28,7 +28,7 @@ SHAKESPEARE = Hub(name="shakespeare", address="flwrlabs/shakespeare")
 CIFAR10 = Hub(name="cifar10", address="uoft-cs/cifar10", splits=("train", "test"))
 
 
-def femnist(data_dir: Path | None, report: Report) -> Dataset:
+def femnist(data_dir: Path | None, report: Tell) -> Dataset:
     """Load the digits of writers with at least 10 samples; 28x28 pixels from 0 to 1."""
     arrays = FEMNIST.arrays(data_dir, _decode_femnist, report)
     return Dataset(
@@ -40,7 +40,7 @@ def femnist(data_dir: Path | None, report: Report) -> Dataset:
     )
 
 
-def shakespeare(data_dir: Path | None, report: Report) -> Dataset:
+def shakespeare(data_dir: Path | None, report: Tell) -> Dataset:
     """Load sequences of 50 characters; the label of each position is the character after it."""
     arrays = SHAKESPEARE.arrays(data_dir, _decode_shakespeare, report)
     codes = arrays["codes"].astype(np.int64)
@@ -54,7 +54,7 @@ def shakespeare(data_dir: Path | None, report: Report) -> Dataset:
     )
 
 
-def cifar10(data_dir: Path | None, report: Report) -> Dataset:
+def cifar10(data_dir: Path | None, report: Tell) -> Dataset:
     """Load images dealt to 1,000 clients, training and test images evenly; pixels from -1 to 1."""
     arrays = CIFAR10.arrays(data_dir, _decode_cifar10, report)
     held_out = arrays["held_out"]

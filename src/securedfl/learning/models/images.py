@@ -1,4 +1,4 @@
-"""Convolutional networks of the paper, laid out for speed on a CPU."""
+"""Convolutional networks: a small one, and those of the paper, laid out for speed on a CPU."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from securedfl.errors import ConfigError
+
+SMALLEST_RESNET = 9
+"""Smaller images are one pixel in the last stage, which cannot be normalised in a batch of one sample."""
 
 Normalise = Callable[[int], nn.Module]
 """Returns a normalisation layer for so many channels."""
@@ -32,13 +37,42 @@ class Convolution(nn.Conv2d):
         return result
 
 
-def cnn(channels: int, height: int, width: int, classes: int, scale: float) -> nn.Module:
-    """5x5 and 2x2 convolutions with 32 and 64 filters, each with 2x2 pooling, 512 units, and the classes.
+def cnn_small(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
+    """Two 3x3 convolutions with 32 and 64 filters, each with 2x2 pooling, then 128 units and the classes.
 
-    Pooling before the ReLU gives the same numbers as after it, in less time.
+    Every hidden layer is normalised: the initial average of n independently drawn models has weights that are
+    sqrt(n) too small in every layer, and normalisation makes the model indifferent to that.
     """
-    first, second, hidden = (scaled(size, scale) for size in (32, 64, 512))
-    rows, columns = (((length - 4) // 2 - 1) // 2 for length in (height, width))
+    channels, rows, columns = _image("cnn-small", shape, 4)
+    groups = 4
+    first, second = (groups * scaled(size // groups, width) for size in (32, 64))
+    hidden = scaled(128, width)
+    return nn.Sequential(
+        nn.Conv2d(channels, first, 3, padding=1),
+        nn.GroupNorm(groups, first),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(first, second, 3, padding=1),
+        nn.GroupNorm(groups, second),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(second * (rows // 4) * (columns // 4), hidden),
+        nn.LayerNorm(hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )
+
+
+def cnn(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
+    """Return the paper's network for FEMNIST.
+
+    5x5 and 2x2 convolutions with 32 and 64 filters, each with 2x2 pooling, 512 units, and the classes. Pooling before
+    the ReLU gives the same numbers as after it, in less time.
+    """
+    channels, *sides = _image("cnn", shape, 10)
+    first, second, hidden = (scaled(size, width) for size in (32, 64, 512))
+    rows, columns = (((length - 4) // 2 - 1) // 2 for length in sides)
     return nn.Sequential(
         Convolution(channels, first, 5),
         nn.MaxPool2d(2),
@@ -53,11 +87,26 @@ def cnn(channels: int, height: int, width: int, classes: int, scale: float) -> n
     )
 
 
-BATCH: Normalise = partial(nn.BatchNorm2d, track_running_stats=False)
-"""Statistics of the batch at hand, in training and in testing, as in the authors' experiments."""
+def resnet18(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
+    """Return ResNet-18 normalised by the statistics of the batch at hand, also in testing, as the authors did."""
+    channels, *_ = _image("resnet18", shape, SMALLEST_RESNET)
+    return ResNet18(channels, classes, width, partial(nn.BatchNorm2d, track_running_stats=False))
 
-RUNNING: Normalise = nn.BatchNorm2d
-"""Running averages for testing; they are part of the model, so they are averaged with it."""
+
+def resnet18_running(shape: tuple[int, ...], classes: int, width: float) -> nn.Module:
+    """Return ResNet-18 with running averages for testing; part of the model, they are averaged over peers too."""
+    channels, *_ = _image("resnet18-running", shape, SMALLEST_RESNET)
+    return ResNet18(channels, classes, width, nn.BatchNorm2d)
+
+
+def _image(name: str, shape: tuple[int, ...], least: int) -> tuple[int, int, int]:
+    """Return channels, height and width of an image that is large enough."""
+    if len(shape) != 3 or min(shape[1:]) < least:
+        raise ConfigError(
+            f"the model {name!r} needs images of at least {least}x{least} pixels, not samples of shape {shape}"
+        )
+    channels, height, width = shape
+    return channels, height, width
 
 
 class ResNet18(nn.Module):
@@ -67,15 +116,15 @@ class ResNet18(nn.Module):
     ----------
     channels, classes
         Of the images.
-    scale
-        Of the number of filters.
+    width
+        Scale of the number of filters.
     normalise
         The kind of normalisation.
     """
 
-    def __init__(self, channels: int, classes: int, scale: float, normalise: Normalise) -> None:
+    def __init__(self, channels: int, classes: int, width: float, normalise: Normalise) -> None:
         super().__init__()
-        widths = [scaled(size, scale) for size in (64, 128, 256, 512)]
+        widths = [scaled(size, width) for size in (64, 128, 256, 512)]
         self.stem = nn.Sequential(
             Convolution(channels, widths[0], 3, padding=1, bias=False), normalise(widths[0]), nn.ReLU()
         )
@@ -113,6 +162,6 @@ class _Block(nn.Module):
         return functional.relu(self.body(x) + self.shortcut(x))
 
 
-def scaled(size: int, scale: float) -> int:
-    """Return a layer's width times the scale, at least 1."""
-    return max(1, round(size * scale))
+def scaled(size: int, width: float) -> int:
+    """Return how many units a layer of that size has in a model scaled to a width, at least 1."""
+    return max(1, round(size * width))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,12 +20,6 @@ from securedfl.errors import ConfigError
 from securedfl.parameters import Array, Schema
 
 Kind = Literal["none", "momentum", "nesterov", "adam", "yogi"]
-
-RATES: Mapping[Kind, float] = {"none": 1.0, "momentum": 1.0, "nesterov": 0.7, "adam": 0.01, "yogi": 0.01}
-"""Learning rates to begin with: FedAvgM's, DiLoCo's, and a careful one for those that adapt."""
-
-SECOND_MOMENT = 0.99
-"""The beta_2 of Reddi et al."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +56,8 @@ class CommonOptimizer:
     momentum: float = 0.9
     adaptivity: float = 0.001
     buffers: tuple[slice, ...] = ()
+    SECOND_MOMENT: ClassVar[float] = 0.99
+    """The beta_2 of Reddi et al."""
 
     @property
     def moments(self) -> int:
@@ -109,9 +105,9 @@ class CommonOptimizer:
             return step
         squared = np.square(change)
         if self.kind == "adam":
-            after[1] = SECOND_MOMENT * before[1] + (1 - SECOND_MOMENT) * squared
+            after[1] = self.SECOND_MOMENT * before[1] + (1 - self.SECOND_MOMENT) * squared
         else:
-            after[1] = before[1] - (1 - SECOND_MOMENT) * squared * np.sign(before[1] - squared)
+            after[1] = before[1] - (1 - self.SECOND_MOMENT) * squared * np.sign(before[1] - squared)
         after[0] = self.momentum * before[0] + (1 - self.momentum) * change
         step = after[0] / (np.sqrt(after[1]) + self.adaptivity)
         return step
@@ -119,6 +115,9 @@ class CommonOptimizer:
 
 NO_OPTIMIZER = CommonOptimizer()
 """Takes averages as they are."""
+
+RATES: Mapping[Kind, float] = {"none": 1.0, "momentum": 1.0, "nesterov": 0.7, "adam": 0.01, "yogi": 0.01}
+"""Learning rates to begin with: FedAvgM's, DiLoCo's, and a careful one for those that adapt."""
 
 
 def check_common(kind: Kind, given: Mapping[str, Any]) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
-from securedfl.learning.slices import Slices
+from securedfl.learning.slices import PeerData, Slices
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import Keeps, PeerData, PeerSamples, Recipe, ScoredOn, TrainingOptions
+from securedfl.learning.training.task import PeerSamples, Recipe, ScoredOn, TrainingOptions
 from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
@@ -68,12 +68,9 @@ class KnownTask:
 
     def peer_samples(self) -> list[PeerSamples]:
         """Return how many samples each peer has; of sequences, every position has a label."""
-        d = self.dataset
-        labels = [np.bincount(d.y[own.train].reshape(-1), minlength=d.classes).tolist() for own in self.dealt]
-        return [
-            PeerSamples(len(own.train), len(own.test), tuple(counts))
-            for own, counts in zip(self.dealt, labels, strict=True)
-        ]
+        labels = [self.dataset.y[own.train].reshape(-1) for own in self.dealt]
+        counts = [tuple(np.bincount(own, minlength=self.dataset.classes).tolist()) for own in labels]
+        return [PeerSamples(len(own.train), len(own.test), n) for own, n in zip(self.dealt, counts, strict=True)]
 
     def all_tests(self) -> tuple[Array, Array] | None:
         """Return the test data of all peers together, if any of them has some."""
@@ -107,12 +104,15 @@ class KnownTask:
         """Return copies of one peer's samples."""
         return Slices(self.dataset, {peer: self.dealt[peer]})[peer]
 
-    def keeps(self, peer: int, row: int) -> Keeps:
-        """Estimate what a peer keeps: its optimiser's vectors, and copies of its samples."""
-        d, own = self.dataset, self.dealt[peer]
-        sample = (d.x.nbytes + d.y.nbytes) // len(d.x)
-        slots = self.options.slots if self.options.between_rounds == "keep" else 0
-        return Keeps(slots * row, (len(own.train) + len(own.test)) * sample)
+    @property
+    def copies(self) -> int:
+        """How many vectors as long as its row a peer's optimiser keeps."""
+        return self.options.slots if self.options.between_rounds == "keep" else 0
+
+    def data_bytes(self) -> list[int]:
+        """Return how many bytes copies of each peer's samples take."""
+        sample = (self.dataset.x.nbytes + self.dataset.y.nbytes) // len(self.dataset)
+        return [(len(own.train) + len(own.test)) * sample for own in self.dealt]
 
     def seconds(self) -> float:
         """Estimate how long one update of all peers takes in one process, from a few batches on a throw-away copy."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,7 @@ import torch
 
 from securedfl.learning.training.failures import Failure, WorkerLostError, tried
 from securedfl.learning.training.task import Maker, Task
-from securedfl.learning.training.team import COMMANDS, Report, Team
+from securedfl.learning.training.team import COMMANDS, Team
 from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array
 
@@ -43,15 +43,14 @@ class ProcessTeam(Team):
 
     Parameters
     ----------
-    task
-        What to train.
+    task, rows
+        As of `make_team`.
     workers
         How many processes; peers are dealt to them so that each has about the same work.
-    rows
-        Of parameters; by default one per peer.
     """
 
     def __init__(self, task: Task, workers: int, rows: int | None = None) -> None:
+        super().__init__(task.peers, rows)
         with one_thread():
             self.schema, self.buffers = task.schema(), task.buffers()
         shape, dtype = (rows or task.peers, self.schema.size), self.schema.dtype
@@ -59,8 +58,6 @@ class ProcessTeam(Team):
         self._workers: list[_Worker] = []
         try:
             self.parameters = _view(self._memory, shape, dtype)
-            if rows is not None:
-                self.seat(range(rows))
             context = multiprocessing.get_context("spawn")
             for peers in deal_work(task.loads, workers):
                 ours, theirs = context.Pipe()
@@ -97,31 +94,27 @@ class ProcessTeam(Team):
         with suppress(FileNotFoundError):
             self._memory.unlink()
 
-    def _everybody(
-        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
-    ) -> list[Any]:
-        wanted = sorted(peer for worker in self._workers for peer in worker.peers) if only is None else list(only)
-        hands = {worker.pipe: set(worker.peers).intersection(wanted) for worker in self._workers}
+    def _carry_out(self, command: str, argument: Any, peers: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        # by pipe: who has still to answer for how many peers
+        left: dict[Any, tuple[_Worker, int]] = {}
         for worker in self._workers:
-            with suppress(OSError):  # a dead worker is reported below
-                if hands[worker.pipe]:
-                    work = [(peer, self.row(peer)) for peer in sorted(hands[worker.pipe])]
+            work = [(peer, self.row(peer)) for peer in sorted(set(worker.peers).intersection(peers))]
+            if work:
+                left[worker.pipe] = worker, len(work)
+                with suppress(OSError):  # a dead worker is reported below
                     worker.pipe.send((command, argument, work))
-        answers: dict[int, Any] = {}
-        while len(answers) < len(wanted):
-            waiting = {w.pipe: w for w in self._workers if not answers.keys() >= hands[w.pipe]}
-            for ready in wait(list(waiting)):
-                worker = waiting[ready]  # type: ignore[index]
+        while left:
+            for ready in wait(list(left)):
+                worker, count = left.pop(ready)
                 try:
                     peer, answer = worker.pipe.recv()
                 except (EOFError, OSError):
                     raise self._lost(worker) from None
                 if isinstance(answer, Failure):
                     raise answer.error()
-                answers[peer] = answer
-                if report is not None:
-                    report(len(answers))
-        return [answers[peer] for peer in wanted]
+                if count > 1:
+                    left[worker.pipe] = worker, count - 1
+                yield peer, answer
 
     def _lost(self, worker: _Worker) -> WorkerLostError:
         worker.process.join(PATIENCE)

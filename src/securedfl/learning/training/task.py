@@ -1,4 +1,4 @@
-"""What a federation trains and how, without torch: options, the samples of a peer, scores, and who trains."""
+"""What a federation trains and how, without torch: options, what peers hold, scores, and who trains."""
 
 from __future__ import annotations
 
@@ -112,16 +112,6 @@ class TrainingOptions:
 
 
 @dataclass(frozen=True)
-class PeerData:
-    """The samples of one peer."""
-
-    train_x: Array
-    train_y: Array
-    test_x: Array
-    test_y: Array
-
-
-@dataclass(frozen=True)
 class PeerSamples:
     """How many samples one peer has.
 
@@ -150,14 +140,6 @@ class ScoredOn:
 
     samples: Array
     users: Array
-
-
-@dataclass(frozen=True)
-class Keeps:
-    """About how many bytes a peer keeps where it is trained, besides its row: its state, and its samples."""
-
-    state: int
-    data: int
 
 
 @dataclass(frozen=True)
@@ -276,8 +258,13 @@ class Task(Protocol):
     def buffers(self) -> tuple[slice, ...]:
         """Return which parts of a row are no trained parameters."""
 
-    def keeps(self, peer: int, row: int) -> Keeps:
-        """Estimate what a peer keeps, given how many bytes a row has."""
+    @property
+    def copies(self) -> int:
+        """About how many vectors as long as its row a peer keeps besides, where it is trained."""
+
+    def data_bytes(self) -> list[int]:
+        """Estimate how many bytes each peer's samples take there; 0 if that is not known."""
+        return [0] * self.peers
 
     def seconds(self) -> float:
         """Estimate how long one update of all peers takes in one process; 0 if that cannot be known."""

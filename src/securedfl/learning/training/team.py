@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any
@@ -14,7 +14,7 @@ from securedfl.learning.training.task import Score, State, Task, Trainer
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
 from securedfl.parameters import Array, Schema
 
-Report = Callable[[int], None]
+Progress = Callable[[int], None]
 """Told how many peers have finished."""
 
 
@@ -36,7 +36,10 @@ class Team(AbstractContextManager["Team"], ABC):
     schema: Schema
     buffers: tuple[slice, ...]
     workers: int
-    _seats: Mapping[int, int] | None = None
+
+    def __init__(self, peers: int, rows: int | None) -> None:
+        self._peers = peers
+        self._seats: Mapping[int, int] | None = None if rows is None else {peer: peer for peer in range(rows)}
 
     def seat(self, peers: Sequence[int]) -> None:
         """Give the rows to these peers, in their order, if the team has one for each of them and for nobody else.
@@ -61,7 +64,7 @@ class Team(AbstractContextManager["Team"], ABC):
         return self._everybody("samples")
 
     def update(
-        self, round: int, report: Report | None = None, only: Sequence[int] | None = None, *, private: bool = False
+        self, round: int, report: Progress | None = None, only: Sequence[int] | None = None, *, private: bool = False
     ) -> list[float | None]:
         """Train every peer, or ``only`` some, in place and return their mean training losses, as far as known."""
         return self._everybody("private update" if private else "update", round, report=report, only=only)
@@ -103,11 +106,21 @@ class Team(AbstractContextManager["Team"], ABC):
     def close(self) -> None:
         """Give back processes, memory and settings; may be called twice."""
 
-    @abstractmethod
     def _everybody(
-        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
+        self, command: str, argument: Any = None, *, report: Progress | None = None, only: Sequence[int] | None = None
     ) -> list[Any]:
         """Carry one of `COMMANDS` out for every peer, or ``only`` for some; return one answer per peer, in order."""
+        wanted = range(self._peers) if only is None else only
+        answers: dict[int, Any] = {}
+        for peer, answer in self._carry_out(command, argument, wanted):
+            answers[peer] = answer
+            if report is not None:
+                report(len(answers))
+        return [answers[peer] for peer in wanted]
+
+    @abstractmethod
+    def _carry_out(self, command: str, argument: Any, peers: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        """Carry a command out for some peers, and yield each of them with its answer when that is there."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -121,29 +134,21 @@ class InProcessTeam(Team):
     workers = 1
 
     def __init__(self, task: Task, rows: int | None = None) -> None:
-        self._peers = task.peers
+        super().__init__(task.peers, rows)
         with ExitStack() as stack:
             stack.enter_context(one_thread())
             self._trainer = task.maker(range(task.peers))()
             self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
             self.parameters = np.zeros((rows or task.peers, self.schema.size), dtype=self.schema.dtype)
-            if rows is not None:
-                self.seat(range(rows))
             self._settings = stack.pop_all()
 
     def close(self) -> None:
         """Restore the caller's number of threads."""
         self._settings.close()
 
-    def _everybody(
-        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
-    ) -> list[Any]:
-        found: list[Any] = []
-        for peer in range(self._peers) if only is None else only:
-            found.append(COMMANDS[command](self._trainer, peer, self.parameters[self.row(peer)], argument))
-            if report is not None:
-                report(len(found))
-        return found
+    def _carry_out(self, command: str, argument: Any, peers: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        for peer in peers:
+            yield peer, COMMANDS[command](self._trainer, peer, self.parameters[self.row(peer)], argument)
 
 
 def _each(trainer: Trainer, peer: int, row: Array) -> tuple[Score | None, Array | None]:

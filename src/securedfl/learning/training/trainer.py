@@ -18,11 +18,11 @@ from securedfl.learning.models.flat import FlatModel, canonical
 from securedfl.learning.models.registry import builder
 from securedfl.learning.optimizers import make_optimizer
 from securedfl.learning.seeds import torch_seed
-from securedfl.learning.slices import Slices
+from securedfl.learning.slices import PeerData, Slices
 from securedfl.learning.training.clipping import ClippedGradients
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import HOME, PeerData, Score, State, TrainingOptions, check_trained
+from securedfl.learning.training.task import HOME, Score, State, TrainingOptions, check_trained
 from securedfl.parameters import Array, Schema
 
 EVALUATION_BATCH = 256
@@ -191,9 +191,9 @@ class LocalTrainer:
                 self._home[peer] = self.model.write(row)
         return total / count if count else None
 
-    def _losses(self, scores: Tensor, labels: Tensor) -> Tensor:
+    def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each sample: of a sequence, the mean over its positions."""
-        flat = functional.cross_entropy(scores.reshape(-1, self._classes), labels.reshape(-1), reduction="none")
+        flat = functional.cross_entropy(outputs.reshape(-1, self._classes), labels.reshape(-1), reduction="none")
         return flat.view(len(labels), -1).mean(1)
 
     def _epoch(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, anchor: Tensor | None = None) -> Tensor:
@@ -207,8 +207,8 @@ class LocalTrainer:
         for x_batch, y_batch in zip(torch.split(x, size), torch.split(y, size), strict=True):
             self.model.gradient.zero_()
             with self._autocast():
-                scores = self.model.module(x_batch).reshape(-1, self._classes)
-                loss = functional.cross_entropy(scores, y_batch.reshape(-1))
+                outputs = self.model.module(x_batch).reshape(-1, self._classes)
+                loss = functional.cross_entropy(outputs, y_batch.reshape(-1))
             loss.backward()  # type: ignore[no-untyped-call]
             if anchor is not None:
                 self.model.common_gradient.add_(self.model.common.detach() - anchor, alpha=self.options.proximal)
@@ -260,9 +260,9 @@ class LocalTrainer:
             parts = max(1, math.ceil(len(x) / EVALUATION_BATCH))
             for x_batch, y_batch in zip(x.tensor_split(parts), y.tensor_split(parts), strict=True):
                 labels = y_batch.reshape(-1)
-                scores = module(x_batch).reshape(-1, self._classes)
-                right.append(to_numpy(scores.argmax(dim=1) == labels))
-                loss += float(functional.cross_entropy(scores, labels, reduction="sum"))
+                outputs = module(x_batch).reshape(-1, self._classes)
+                right.append(to_numpy(outputs.argmax(dim=1) == labels))
+                loss += float(functional.cross_entropy(outputs, labels, reduction="sum"))
         each = np.concatenate(right)
         return Score(int(each.sum()), loss, len(each)), each
 

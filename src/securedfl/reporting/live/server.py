@@ -43,8 +43,6 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-Look = Callable[[], Snapshot]
-
 
 class _Server(ThreadingHTTPServer):
     """A server that takes a bounded number of connections, and knows when it is to end."""
@@ -52,7 +50,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = MOST_CONNECTIONS
 
-    def __init__(self, port: int, look: Look, token: str) -> None:
+    def __init__(self, port: int, look: Callable[[], Snapshot], token: str) -> None:
         self.look, self.ending, self.streams = look, threading.Event(), 0
         self.token = token
         self._places = threading.BoundedSemaphore(MOST_CONNECTIONS)

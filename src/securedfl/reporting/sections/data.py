@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from securedfl.federation.run_folder.reader import Run
 from securedfl.federation.run_folder.summary import Data
@@ -60,49 +60,53 @@ def held_svg(run: Run) -> str:
         return ""
     peers = data.peers
     if len(peers) == 1:
-        return _bars(peers[0].classes or ())
+        return _labels_svg(peers[0].classes or ())
     tile = -(-len(peers) // MOST_COLUMNS)
     columns = [range(at, min(at + tile, len(peers))) for at in range(0, len(peers), tile)]
-    step = (WIDTH - _LEFT) / len(columns)
-    gap = 1.0 if step > 5 else 0.0
-    totals = [sum(peers[p].train for p in column) / len(column) for column in columns]
-    most = max(totals) or 1.0
     heads = [_named(column) for column in columns]
-    parts = [text(_LEFT - 5, 12, f"{most:,.0f}", anchor="end", colour=SOFT)]
-    for at, total in enumerate(totals):
-        height = (_BARS - 4) * total / most
-        words = f"{heads[at]}: {total:,.0f} training samples"
-        parts.append(box(_LEFT + at * step, _BARS - height, step - gap, height, ACCENT, title=words))
+    totals = [sum(peers[p].train for p in column) / len(column) for column in columns]
+    parts = _bars(totals, [f"{head}: {total:,.0f} training samples" for head, total in zip(heads, totals, strict=True)])
     y = _BARS + 4
     classes = max((len(held.classes or ()) for held in peers), default=0)
     if classes:
         cells, y = _map(data, columns, heads, classes, y)
         parts += cells
-    y += 13
-    for number in ticks(len(peers), 12):
-        at = number // tile
-        parts.append(text(_LEFT + (at + 0.5) * step - gap / 2, y, number, anchor="middle", colour=SOFT))
-    y += 14
-    parts.append(text(_LEFT + (WIDTH - _LEFT) / 2, y, "peer", anchor="middle"))
+    parts += _axis("peer", {number: number // tile for number in ticks(len(peers), 12)}, len(columns), y + 13, y + 27)
     each = ", ".join(f"{held.train:,}" for held in peers[:20]) + (" and more" if len(peers) > 20 else "")
-    return picture(y + 6, parts, f"Training samples of each peer: {each}." + (" Below, by class." if classes else ""))
+    return picture(y + 33, parts, f"Training samples of each peer: {each}." + (" Below, by class." if classes else ""))
 
 
-def _bars(classes: Sequence[int]) -> str:
+def _labels_svg(classes: Sequence[int]) -> str:
     """Return the training labels of one peer by class, as bars; empty if they are not known."""
     if not classes:
         return ""
-    step, most = (WIDTH - _LEFT) / len(classes), max(classes) or 1
-    gap = 1.0 if step > 5 else 0.0
-    parts = [text(_LEFT - 5, 12, f"{most:,}", anchor="end", colour=SOFT)]
-    for label, count in enumerate(classes):
-        height = (_BARS - 4) * count / most
-        words = f"class {label}: {count:,}"
-        parts.append(box(_LEFT + label * step, _BARS - height, step - gap, height, ACCENT, title=words))
-    for label in ticks(len(classes), 16):
-        parts.append(text(_LEFT + (label + 0.5) * step - gap / 2, _BARS + 14, label, anchor="middle", colour=SOFT))
-    parts.append(text(_LEFT + (WIDTH - _LEFT) / 2, _BARS + 29, "class", anchor="middle"))
+    parts = _bars(classes, [f"class {label}: {count:,}" for label, count in enumerate(classes)])
+    parts += _axis("class", {label: label for label in ticks(len(classes), 16)}, len(classes), _BARS + 14, _BARS + 29)
     return picture(_BARS + 35, parts, f"Training labels by class: {', '.join(map(str, classes))}.")
+
+
+def _step(columns: int) -> tuple[float, float]:
+    """Return how wide a column is, and the gap after it."""
+    step = (WIDTH - _LEFT) / columns
+    return step, 1.0 if step > 5 else 0.0
+
+
+def _bars(values: Sequence[float], titles: Sequence[str]) -> list[str]:
+    """Return bars side by side, and the value of the highest."""
+    (step, gap), most = _step(len(values)), max(values) or 1
+    parts = [text(_LEFT - 5, 12, f"{most:,.0f}", anchor="end", colour=SOFT)]
+    for at, (value, title) in enumerate(zip(values, titles, strict=True)):
+        height = (_BARS - 4) * value / most
+        parts.append(box(_LEFT + at * step, _BARS - height, step - gap, height, ACCENT, title=title))
+    return parts
+
+
+def _axis(name: str, numbers: Mapping[int, int], columns: int, y: float, below: float) -> list[str]:
+    """Return numbers, each under its column, and below them what they are numbers of."""
+    step, gap = _step(columns)
+    places = {number: _LEFT + (at + 0.5) * step - gap / 2 for number, at in numbers.items()}
+    written = [text(x, y, number, anchor="middle", colour=SOFT) for number, x in places.items()]
+    return [*written, text(_LEFT + (WIDTH - _LEFT) / 2, below, name, anchor="middle")]
 
 
 def _map(data: Data, columns: list[range], heads: list[str], classes: int, top: float) -> tuple[list[str], float]:

@@ -13,21 +13,6 @@ from securedfl.protocols.protocol import BUILT_IN
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE
 
-_VERDICTS = {
-    "only the total": ("", "✓ Only the total can be learned"),
-    "partial sums": ("warn", "⚠ Partial sums can be learned"),
-    "exposed": ("bad", "✗ Parameters can be exposed"),
-}
-_BOUNDED = ("warn", "⚠ Only the total exactly, but messages tell more")
-"""Instead of the first verdict where masks are bounded: intervals are no exact values, and no secrets either."""
-_MASKS = {
-    "perfect": ("", "perfect masks", "uniformly random: a message says nothing"),
-    "bounded": ("warn", "bounded masks", "bounded: a message narrows a value down to an interval"),
-    "none": ("bad", "no masks", "none: parameters are sent as they are"),
-}
-_REMARKS = ("over_rounds", "remark")
-"""What a certificate says about rounds and about the run; mostly the same for all methods."""
-
 
 @dataclass(frozen=True)
 class Badge:
@@ -35,6 +20,22 @@ class Badge:
 
     words: str
     kind: str = ""
+
+
+_VERDICTS = {
+    "only the total": Badge("✓ Only the total can be learned"),
+    "partial sums": Badge("⚠ Partial sums can be learned", "warn"),
+    "exposed": Badge("✗ Parameters can be exposed", "bad"),
+}
+_BOUNDED = Badge("⚠ Only the total exactly, but messages tell more", "warn")
+"""Instead of the first verdict where masks are bounded: intervals are no exact values, and no secrets either."""
+_MASKS = {
+    "perfect": (Badge("perfect masks"), "uniformly random: a message says nothing"),
+    "bounded": (Badge("bounded masks", "warn"), "bounded: a message narrows a value down to an interval"),
+    "none": (Badge("no masks", "bad"), "none: parameters are sent as they are"),
+}
+_REMARKS = ("over_rounds", "remark")
+"""What a certificate says about rounds and about the run; mostly the same for all methods."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +125,10 @@ def _assurance(method: str, certificate: Mapping[str, Any]) -> Assurance:
 def badges(certificate: Mapping[str, Any]) -> tuple[Badge, ...]:
     """Return a certificate in two badges: what can be computed, and what the messages themselves tell."""
     verdict, masks = str(certificate["verdict"]), str(certificate.get("kind") or "")
-    kind, words = _VERDICTS.get(verdict, ("warn", verdict))
+    first = _VERDICTS.get(verdict, Badge(verdict, "warn"))
     if masks == "bounded" and verdict == "only the total":
-        kind, words = _BOUNDED
-    first = Badge(words, kind)
-    return (first, Badge(_MASKS[masks][1], _MASKS[masks][0])) if masks in _MASKS else (first,)
+        first = _BOUNDED
+    return (first, _MASKS[masks][0]) if masks in _MASKS else (first,)
 
 
 def _essence(certificate: Mapping[str, Any]) -> dict[str, str]:
@@ -138,7 +138,7 @@ def _essence(certificate: Mapping[str, Any]) -> dict[str, str]:
         told["Against"] = "one curious peer" if collusion == 1 else f"any {collusion} peers together"
     if "kind" in certificate:
         masks = str(certificate["kind"])
-        told["Masks"] = _MASKS[masks][2] if masks in _MASKS else masks
+        told["Masks"] = _MASKS[masks][1] if masks in _MASKS else masks
     if isinstance(promised := certificate.get("differential_privacy"), Mapping):
         told["Differential privacy"] = _promise(promised)
     if isinstance(examined, int):

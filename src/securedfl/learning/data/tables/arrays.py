@@ -20,6 +20,9 @@ from securedfl.storage import Arrays
 if TYPE_CHECKING:
     import pyarrow
 
+    Tables = Sequence[tuple[Path, pyarrow.Table]]
+    """Tables with the same columns, each with the file that it is from."""
+
 MOST_TEXTS = 50
 """Different texts of a column that are still made features of; more are an identifier, or free text."""
 
@@ -39,19 +42,13 @@ class Columns:
     features: tuple[str, ...] = ()
 
 
-class Rows:
-    """Where the rows of all tables stand, one table below the other: in which file, counted from 1."""
-
-    def __init__(self, tables: Sequence[tuple[Path, pyarrow.Table]]) -> None:
-        self._counts = [(file, table.num_rows) for file, table in tables]
-
-    def at(self, row: int) -> str:
-        """Return the file and the row in it."""
-        for file, count in self._counts:
-            if row < count:
-                return f"{file}, row {row + 1}"
-            row -= count
-        raise IndexError(row)
+def _at(tables: Tables, row: int) -> str:
+    """Return in which file a row stands, if all tables are one below the other, and which of its rows it is, from 1."""
+    for file, table in tables:
+        if row < table.num_rows:
+            return f"{file}, row {row + 1}"
+        row -= table.num_rows
+    raise IndexError(row)
 
 
 def has_images(path: Path, columns: Columns) -> bool:
@@ -68,32 +65,21 @@ def has_images(path: Path, columns: Columns) -> bool:
     return any(_is_image(field.type) for field in schema if field.name in columns.features or not columns.features)
 
 
-def table_arrays(tables: Sequence[tuple[Path, pyarrow.Table]], columns: Columns, training: Array) -> Arrays:
-    """Return features ``x``, ``labels`` and ``users`` of tables with the same columns.
-
-    Parameters
-    ----------
-    tables
-        Each with the file that it is from.
-    columns
-        What means what.
-    training
-        Marks the rows by which numbers are scaled.
-    """
-    whole, rows = _merged(tables), Rows(tables)
-    first = tables[0][0]
+def table_arrays(tables: Tables, columns: Columns, training: Array) -> Arrays:
+    """Return features ``x``, ``labels`` and ``users`` of tables; by the rows marked ``training`` numbers are scaled."""
+    whole, first = _merged(tables), tables[0][0]
     label = _found(whole, columns.label or "label", "label", where=first)
-    found: Arrays = {"labels": _labels(whole[label], label, rows)}
+    found: Arrays = {"labels": _labels(whole[label], label, tables)}
     if columns.user is not None:
         user = _found(whole, columns.user, "user", where=first)
-        found["users"] = numbered(_whole(whole[user], user, rows))[1]
+        found["users"] = numbered(_whole(whole[user], user, tables))[1]
     chosen = _chosen(whole, columns, taken={label, columns.user}, where=first)
     pictures = [name for name in chosen if _is_image(whole[name].type)]
-    found["x"] = _pictures(whole, pictures, columns, rows) if pictures else _numbers(whole, chosen, training, rows)
+    found["x"] = _pictures(whole, pictures, columns, tables) if pictures else _numbers(whole, chosen, training, tables)
     return found
 
 
-def _merged(tables: Sequence[tuple[Path, pyarrow.Table]]) -> pyarrow.Table:
+def _merged(tables: Tables) -> pyarrow.Table:
     """Return all tables as one; columns that differ between files are an error that names them."""
     import pyarrow
 
@@ -113,15 +99,15 @@ def _merged(tables: Sequence[tuple[Path, pyarrow.Table]]) -> pyarrow.Table:
         if len(kinds) > 1 and "string" in kinds:
             file, table = kinds.pop("string")
             kind, (other, _) = kinds.popitem()
-            stray = _stray(np.array(table[name].to_pylist(), dtype=object), name, Rows([(file, table)]))
+            stray = _stray(np.array(table[name].to_pylist(), dtype=object), name, [(file, table)])
             reason = stray or f"the column {name!r} holds texts in {file}, but {kind} in {other}"
             break
     raise InvalidInputError(f"the files of {first.parent} differ in what their columns hold: {reason}; mend that")
 
 
-def _labels(column: pyarrow.ChunkedArray, label: str, rows: Rows) -> Array:
+def _labels(column: pyarrow.ChunkedArray, label: str, tables: Tables) -> Array:
     """Return the labels: texts, truth values or whole numbers, fewer than half as many as rows."""
-    labels = _whole(column, label, rows)
+    labels = _whole(column, label, tables)
     if labels.dtype.kind == "f":
         if not (labels == np.rint(labels)).all():
             raise InvalidInputError(
@@ -181,7 +167,7 @@ def encoded(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray | None:
     return pyarrow.compute.struct_field(column, "bytes") if pyarrow.types.is_struct(column.type) else column
 
 
-def _pictures(table: pyarrow.Table, names: list[str], columns: Columns, rows: Rows) -> Array:
+def _pictures(table: pyarrow.Table, names: list[str], columns: Columns, tables: Tables) -> Array:
     """Decode the one image column."""
     if len(names) > 1 or (columns.features and len(columns.features) > 1):
         raise InvalidInputError(
@@ -195,16 +181,16 @@ def _pictures(table: pyarrow.Table, names: list[str], columns: Columns, rows: Ro
             raise ValueError("there are no bytes; images must be in the file, not beside it")
         return data
 
-    return decode([(f"{rows.at(row)}, {names[0]!r}", lambda row=row: read(row)) for row in range(len(column))])  # type: ignore[misc]
+    return decode([(f"{_at(tables, row)}, {names[0]!r}", lambda row=row: read(row)) for row in range(len(column))])  # type: ignore[misc]
 
 
-def _numbers(table: pyarrow.Table, names: list[str], training: Array, rows: Rows) -> Array:
+def _numbers(table: pyarrow.Table, names: list[str], training: Array, tables: Tables) -> Array:
     """Return the features of all columns; those that make none are told together, with the command that does."""
     parts: list[Array] = []
     bad: dict[str, str] = {}
     for name in names:
         try:
-            parts.append(_feature(table[name], name, training, rows).astype(np.float32))
+            parts.append(_feature(table[name], name, training, tables).astype(np.float32))
         except InvalidInputError as error:
             bad[name] = str(error)
     if bad:
@@ -217,9 +203,9 @@ def _numbers(table: pyarrow.Table, names: list[str], training: Array, rows: Rows
     return np.concatenate(parts, axis=1)
 
 
-def _feature(column: pyarrow.ChunkedArray, name: str, training: Array, rows: Rows) -> Array:
+def _feature(column: pyarrow.ChunkedArray, name: str, training: Array, tables: Tables) -> Array:
     """Return numbers, scaled by the training rows, or a feature for each of a few texts."""
-    values = _plain(column, name, rows)
+    values = _plain(column, name, tables)
     if values.dtype.kind in "fiu":
         wide = values.astype(np.float64)
         mean, deviation = wide[training].mean(), wide[training].std()
@@ -229,7 +215,7 @@ def _feature(column: pyarrow.ChunkedArray, name: str, training: Array, rows: Row
         return scaled
     if values.dtype.kind == "b":
         return values[:, None]
-    if stray := _stray(values, name, rows):
+    if stray := _stray(values, name, tables):
         raise InvalidInputError(stray)
     texts, number = numbered(values)
     if len(texts) > MOST_TEXTS:
@@ -238,7 +224,7 @@ def _feature(column: pyarrow.ChunkedArray, name: str, training: Array, rows: Row
     return result
 
 
-def _stray(values: Array, name: str, rows: Rows) -> str:
+def _stray(values: Array, name: str, tables: Tables) -> str:
     """Tell of a text among numbers, which makes all of them texts; an empty string if there is none, or many."""
     texts, number, counts = np.unique(values.astype(str), return_inverse=True, return_counts=True)
     odd = np.array([not _is_number(text) for text in texts])
@@ -247,7 +233,7 @@ def _stray(values: Array, name: str, rows: Rows) -> str:
         return ""
     row = int(np.flatnonzero(odd[number.reshape(-1)])[0])
     return (
-        f"the column {name!r} holds {str(values[row])!r:.40} ({rows.at(row)}), while {len(values) - strays} of its "
+        f"the column {name!r} holds {str(values[row])!r:.40} ({_at(tables, row)}), while {len(values) - strays} of its "
         f"{len(values)} values are numbers"
     )
 
@@ -260,15 +246,15 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _whole(column: pyarrow.ChunkedArray, name: str, rows: Rows) -> Array:
+def _whole(column: pyarrow.ChunkedArray, name: str, tables: Tables) -> Array:
     """Return a column as `_plain` does; what is wrong with it says what to do."""
     try:
-        return _plain(column, name, rows)
+        return _plain(column, name, tables)
     except InvalidInputError as error:
         raise InvalidInputError(f"{error}; mend that, or name another column") from None
 
 
-def _plain(column: pyarrow.ChunkedArray, name: str, rows: Rows) -> Array:
+def _plain(column: pyarrow.ChunkedArray, name: str, tables: Tables) -> Array:
     """Return a column of numbers, truth values or texts as an array; gaps and other types are errors."""
     from pyarrow import float64, string, types
 
@@ -289,12 +275,12 @@ def _plain(column: pyarrow.ChunkedArray, name: str, rows: Rows) -> Array:
     if types.is_string(kind):
         gaps = gaps | np.array([text is None or not text.strip() for text in column.to_pylist()])
     if gaps.any():
-        count, first = int(gaps.sum()), rows.at(int(np.flatnonzero(gaps)[0]))
+        count, first = int(gaps.sum()), _at(tables, int(np.flatnonzero(gaps)[0]))
         raise InvalidInputError(
             f"the column {name!r} has {count} empty value{'s' * (count > 1)} ({'first in ' * (count > 1)}{first}); "
             "fill in what is missing, or remove such rows"
         )
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise InvalidInputError(f"the column {name!r} holds NaN or infinity ({rows.at(row)})")
+        raise InvalidInputError(f"the column {name!r} holds NaN or infinity ({_at(tables, row)})")
     return values

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from securedfl.errors import ConfigError
-from securedfl.learning.training.cluster.plan import Node, Seat
+from securedfl.learning.training.cluster.placement import Node, Seat
 from securedfl.learning.training.cluster.shard import Shard
 from securedfl.learning.training.failures import LostError, WorkerLostError
 from securedfl.learning.training.task import Maker

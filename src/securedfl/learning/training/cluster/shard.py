@@ -21,19 +21,11 @@ from securedfl.parameters import Array
 
 @dataclass(frozen=True)
 class Answers:
-    """What a shard found for some peers, in the order in which they were named.
-
-    Attributes
-    ----------
-    found
-        What the command gave for each.
-    rows, states
-        Of a command that `WRITES`: their rows, and what they keep besides.
-    """
+    """What a shard found for some peers, in their order; of a command that `WRITES` also their rows and states."""
 
     found: list[Any]
-    rows: Array | None = None
-    states: list[State] | None = None
+    rows: Sequence[Array] = ()
+    states: Sequence[State] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +102,7 @@ class Shard:
                 rows[peer] = row
         if command not in WRITES:
             return Answers(found)
-        return Answers(found, np.stack([rows[peer] for peer in peers]), [trainer.state(peer) for peer in peers])
+        return Answers(found, [rows[peer] for peer in peers], [trainer.state(peer) for peer in peers])
 
 
 def versions() -> tuple[str, ...]:

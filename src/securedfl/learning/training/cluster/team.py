@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from securedfl.errors import ConfigError
-from securedfl.learning.training.cluster.plan import Needs, Seat, moved, seats, size, stated
+from securedfl.learning.training.cluster.placement import Needs, Seat, moved, seats, size, stated
 from securedfl.learning.training.cluster.ray_host import RayHost
 from securedfl.learning.training.cluster.shard import About, Answers, versions
 from securedfl.learning.training.failures import Failure, LostError, WorkerLostError
 from securedfl.learning.training.task import State, Task
-from securedfl.learning.training.team import ROWLESS, WRITES, Report, Team
+from securedfl.learning.training.team import ROWLESS, WRITES, Team
 from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array
 
@@ -58,18 +58,12 @@ class ShardTeam(Team):
 
     Parameters
     ----------
-    task
-        What to train.
+    task, workers, rows, gpu
+        As of `make_team`; workers are shards, each of which takes a core, or a GPU.
     host
         Who runs the shards; closed with the team.
-    workers
-        The number of shards, or ``"auto"``.
     tell
         Hears in one line what the user should know: the memory of a shard, and that one was lost.
-    rows
-        Of parameters; by default one per peer.
-    gpu
-        Whether shards take a GPU instead of a core.
     """
 
     def __init__(
@@ -82,6 +76,7 @@ class ShardTeam(Team):
         *,
         gpu: bool = False,
     ) -> None:
+        super().__init__(task.peers, rows)
         self._task, self._host, self._tell = task, host, tell
         # of the row that a peer's shard has
         self._held: list[bytes] = [b""] * task.peers
@@ -96,8 +91,6 @@ class ShardTeam(Team):
             tell(stated(placed, self._needs))
             self.workers = len(placed)
             self.parameters = np.zeros((rows or task.peers, self.schema.size), dtype=self.schema.dtype)
-            if rows is not None:
-                self.seat(range(rows))
             self._shards = [_Running(seat, self._start(seat, again=False)) for seat in placed]
             for shard in self._shards:
                 try:
@@ -152,42 +145,35 @@ class ShardTeam(Team):
             raise answer.error()
         return answer
 
-    def _everybody(
-        self, command: str, argument: Any = None, *, report: Report | None = None, only: Sequence[int] | None = None
-    ) -> list[Any]:
-        wanted = list(range(self._task.peers)) if only is None else list(only)
-        if command == "evaluate" and argument is not None:
+    def _carry_out(self, command: str, argument: Any, peers: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        if command == "evaluate":
             argument = self._host.share(argument)
         if command not in ROWLESS:
-            self._find_common(wanted)
+            self._find_common(peers)
         pending: dict[Any, tuple[_Running, list[int]]] = {}
         for shard in self._shards:
-            asked = sorted(set(shard.seat.peers).intersection(wanted))
-            for peers in _pieces(asked, PIECES if command in WRITES else 1):
-                pending[self._ask(shard, command, peers, argument)] = shard, peers
-        answers: dict[int, Any] = {}
+            asked = sorted(set(shard.seat.peers).intersection(peers))
+            for piece in _pieces(asked, PIECES if command in WRITES else 1):
+                pending[self._ask(shard, command, piece, argument)] = shard, piece
         while pending:
             for ticket in self._host.ready(list(pending)):
                 if ticket not in pending:  # of a shard that was lost a moment ago
                     continue
-                shard, peers = pending.pop(ticket)
+                shard, piece = pending.pop(ticket)
                 try:
                     told = self._host.collect(ticket)
                 except LostError as error:
                     others = [other for other, (whose, _) in pending.items() if whose is shard]
-                    left = [peers, *(pending.pop(other)[1] for other in others)]
+                    left = [piece, *(pending.pop(other)[1] for other in others)]
                     self._replace(shard, str(error))
-                    for peers in left:
-                        pending[self._ask(shard, command, peers, argument)] = shard, peers
+                    for piece in left:
+                        pending[self._ask(shard, command, piece, argument)] = shard, piece
                     continue
                 if isinstance(told, Failure):
                     raise told.error()
                 shard.losses = 0
-                self._take(command, peers, told)
-                answers.update(zip(peers, told.found, strict=True))
-                if report is not None:
-                    report(len(answers))
-        return [answers[peer] for peer in wanted]
+                self._take(command, piece, told)
+                yield from zip(piece, told.found, strict=True)
 
     def _ask(self, shard: _Running, command: str, peers: Sequence[int], argument: Any) -> Any:
         """Ask a shard for something about some of its peers, with the rows of theirs that were changed here."""
@@ -211,9 +197,7 @@ class ShardTeam(Team):
         if command == "forget":
             for peer in peers:
                 self._states[peer] = None
-        if told.rows is None or told.states is None:
-            return
-        for peer, row, state in zip(peers, told.rows, told.states, strict=True):
+        for peer, row, state in zip(peers, told.rows, told.states, strict=False):
             self.parameters[self.row(peer)] = row
             if self._seats is None:
                 self._held[peer] = _digest(self.parameters[peer])

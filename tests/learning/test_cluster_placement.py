@@ -9,7 +9,7 @@ from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.optimizers import make_optimizer
-from securedfl.learning.training.cluster.plan import MODELS, PROCESS, Needs, Node, Seat, moved, seats, stated
+from securedfl.learning.training.cluster.placement import MODELS, PROCESS, Needs, Node, Seat, moved, seats, stated
 
 MB = 10**6
 SMALL = Needs(shard=400 * MB, peers=(10 * MB,) * 9, home=PROCESS + 90 * MB)

@@ -59,13 +59,12 @@ class Needs:
         """Return what a task takes, with rows for so many peers; activations are not known and not counted."""
         schema = task.schema()
         row = schema.size * np.dtype(schema.dtype).itemsize
-        kept = [task.keeps(peer, row) for peer in range(task.peers)]
-        states = sum(one.state for one in kept)
+        state, own_row = task.copies * row, row if rows is None else 0
         return cls(
             shard=PROCESS + MODELS * row,
-            peers=tuple((row if rows is None else 0) + one.state + one.data for one in kept),
+            peers=tuple(own_row + state + data for data in task.data_bytes()),
             # states twice: those of the last round, and those that a checkpoint is written from
-            home=PROCESS + (rows or task.peers) * row + 2 * states,
+            home=PROCESS + (rows or task.peers) * row + 2 * task.peers * state,
         )
 
     def of_shard(self, peers: Sequence[int]) -> int:
@@ -90,7 +89,7 @@ class Seat:
 def seats(
     nodes: Sequence[Node], loads: Sequence[int], needs: Needs, workers: int | Literal["auto"], *, gpu: bool = False
 ) -> tuple[Seat, ...]:
-    """Deal peers to shards, one per core or GPU, and shards to nodes; a plan that does not fit is a `ConfigError`.
+    """Deal peers to shards, one per core or GPU, and shards to nodes; what does not fit is a `ConfigError`.
 
     Parameters
     ----------
