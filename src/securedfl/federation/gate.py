@@ -235,20 +235,25 @@ def _certificates(
     config: TrainConfig, design: Design, given: Absence | None, promises: Mapping[str, Promise]
 ) -> tuple[RunCertificate, ...]:
     """Return what is certified for each private method, with what holds over rounds, and what is promised."""
-    absence = given or drawing(config) or EVERYBODY
-    return tuple(
-        RunCertificate(
-            method=method,
-            certificate=(certificate := _certified(config, design, method)),
-            required_collusion=config.collusion,
-            allow_exposure=config.allow_exposure,
-            masks=config.masks,
-            remark=_remark(config, adds_codes=averaging_of(config, method, design).adds_codes),
-            over_rounds=_over_rounds(config, certificate, absence),
-            promise=promises.get(method),
+    absence, found = given or drawing(config) or EVERYBODY, []
+    for method in private(config):
+        certificate, promise = _certified(config, design, method), promises.get(method)
+        over_rounds = _over_rounds(config, certificate, absence)
+        told = ["" if promise is None else promise.sentence, certificate.sentence, over_rounds]
+        found.append(
+            RunCertificate(
+                method=method,
+                certificate=certificate,
+                required_collusion=config.collusion,
+                allow_exposure=config.allow_exposure,
+                masks=config.masks,
+                remark=_remark(config, adds_codes=averaging_of(config, method, design).adds_codes),
+                over_rounds=over_rounds,
+                promise=promise,
+                sentence=" ".join(filter(None, told)),
+            )
         )
-        for method in private(config)
-    )
+    return tuple(found)
 
 
 def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence | Drawn) -> str:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+import msgspec
+
+from securedfl.errors import PrivacyError
 from securedfl.privacy.budget.words import Promise
 from securedfl.protocols.protocol import Masks
 
@@ -46,3 +49,11 @@ class Account:
             values["differential_privacy"] = self.differential_privacy.to_dict("sentence")
         optional = ("meetings", "rounds_with_messages", "differential_privacy")
         return {key: value for key, value in values.items() if value is not None or key not in optional}
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Account:
+        """Read `to_dict`'s values; what is missing or wrong is a `PrivacyError`."""
+        try:
+            return msgspec.convert(found, cls)
+        except msgspec.ValidationError as error:
+            raise PrivacyError(f"not a ledger: {error}") from None

@@ -17,6 +17,9 @@ from securedfl.protocols.protocol import Masks
 
 Verdict = Literal["only the total", "partial sums", "exposed"]
 
+UNION = "union of groups"
+"""What stands for the arithmetic where connected components tell all."""
+
 UPDATE_NORM = 4.0
 """The norm of an update that bounded masks must hide: what a round of training moves all parameters by, in all. The
 networks of our tests move by 3.7."""
@@ -259,4 +262,4 @@ def _list(peers: tuple[int, ...], most: int = 12) -> str:
     words = [str(peer) for peer in peers[:most]]
     if len(peers) > most:
         return ", ".join(words) + f" and {len(peers) - most} more"
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+    return "".join(words) if len(words) < 2 else ", ".join(words[:-1]) + " and " + words[-1]

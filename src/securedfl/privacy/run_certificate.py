@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
+import msgspec
+
+from securedfl.errors import PrivacyError
 from securedfl.privacy.budget.words import Promise
-from securedfl.privacy.certificate import Certificate
+from securedfl.privacy.certificate import UNION, Certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,22 +29,19 @@ class RunCertificate:
         What holds over rounds, in words.
     promise
         Of differential privacy, if there is any.
+    sentence
+        All of it in words.
     """
 
-    method: str
+    method: str = ""
     certificate: Certificate
-    required_collusion: int
-    allow_exposure: bool
-    masks: str
-    remark: str
-    over_rounds: str
+    required_collusion: int = 0
+    allow_exposure: bool = False
+    masks: str = ""
+    remark: str = ""
+    over_rounds: str = ""
     promise: Promise | None = None
-
-    @property
-    def sentence(self) -> str:
-        """All of it in words."""
-        budget = "" if self.promise is None else self.promise.sentence
-        return " ".join(filter(None, [budget, self.certificate.sentence, self.over_rounds]))
+    sentence: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON holds them; what does not apply is left out."""
@@ -58,6 +58,17 @@ class RunCertificate:
         if self.promise is not None:
             values["differential_privacy"] = self.promise.to_dict("epsilon_by_round")
         return values
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> RunCertificate:
+        """Read `to_dict`'s values; what is missing or wrong is a `PrivacyError`."""
+        own = {field.name: found[field.name] for field in fields(cls) if field.name in found}
+        # the method of the run stands where that of the audit would, which the arithmetic tells as well
+        audited = {**found, "method": "components" if found.get("arithmetic") == UNION else "symbols"}
+        try:
+            return msgspec.convert({**own, "certificate": audited, "promise": found.get("differential_privacy")}, cls)
+        except msgspec.ValidationError as error:
+            raise PrivacyError(f"not a certificate: {error}") from None
 
 
 def told(certificates: Sequence[RunCertificate]) -> str:

@@ -95,7 +95,6 @@ def report(run: Run) -> str:
         remarks=privacy.remarks(run),
         exposure_allowed=privacy.exposure_allowed(run),
         ledger=privacy.ledger_table(run),
-        ledger_facts=privacy.ledger_facts(run),
         again=_again(run),
         command=f"securedfl {'up' if run.trial else 'train'} config.toml{elsewhere}" if not run.site else _again(run),
         about={

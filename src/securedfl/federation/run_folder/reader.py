@@ -17,6 +17,8 @@ from securedfl.federation.run_folder import files
 from securedfl.federation.run_folder.correctness import Correct, read_correct
 from securedfl.federation.run_folder.metrics import Row, finite, read_rows
 from securedfl.federation.run_folder.summary import Data, MethodSummary, Samples, Summary, read_data, read_summary
+from securedfl.privacy.account import Account
+from securedfl.privacy.run_certificate import RunCertificate
 
 NAN = math.nan
 
@@ -55,7 +57,8 @@ class MethodResult:
 class Run:
     """A run folder's content; ``site`` names the real peer whose own it is, and ``trial`` is that of `securedfl up`.
 
-    ``correct`` has, by method, which test predictions were right after its last round, where that was kept.
+    ``certificates`` and ``ledgers`` are by method; those of the only private one have no name. ``correct`` has, by
+    method, which test predictions were right after its last round, where that was kept.
     """
 
     name: str
@@ -74,8 +77,8 @@ class Run:
     site: str = ""
     trial: bool = False
     roster: Mapping[str, str] = field(default_factory=dict)
-    certificate: Mapping[str, Any] | None = None
-    ledger: Mapping[str, Any] | None = None
+    certificates: Mapping[str, RunCertificate] = field(default_factory=dict)
+    ledgers: Mapping[str, Account] = field(default_factory=dict)
     exposure_svg: str | None = None
     correct: Mapping[str, Correct] = field(default_factory=dict, repr=False)
 
@@ -141,11 +144,18 @@ def read_run(folder: str | Path) -> Run:
         site=summary.site,
         trial=(path / files.FEDERATION).is_dir(),
         roster=summary.roster,
-        certificate=files.read_object(path, files.CERTIFICATE) if (path / files.CERTIFICATE).exists() else None,
-        ledger=files.read_object(path, files.LEDGER) if (path / files.LEDGER).exists() else None,
+        certificates=_certificates(path, summary),
+        ledgers=files.read_ledgers(path) if (path / files.LEDGER).exists() else {},
         exposure_svg=files.read_text(path, files.EXPOSURE) if (path / files.EXPOSURE).exists() else None,
         correct={name: known for name, known in correct.items() if known is not None},
     )
+
+
+def _certificates(path: Path, summary: Summary) -> dict[str, RunCertificate]:
+    """Return what is certified; the summary says it, too."""
+    if (path / files.CERTIFICATE).exists():
+        return files.read_certificates(path)
+    return files.certificates_of(path, files.SUMMARY, summary.certificate) if summary.certificate else {}
 
 
 def run_folder(path: Path) -> Path:

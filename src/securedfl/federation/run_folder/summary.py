@@ -139,7 +139,7 @@ class Summary:
                 for name in config.methods
             },
             design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-            certificate=dict(one_or_all({one.method: one.to_dict() for one in certificates})),
+            certificate=one_or_all({one.method: one.to_dict() for one in certificates}),
             run_dir=str(folder),
             versions=versions(),
             config=config.to_dict(),

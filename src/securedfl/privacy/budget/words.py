@@ -97,7 +97,7 @@ class Promise:
         "the first model does not depend on data; AES-256-CTR cannot be told from random; when a site is late or "
         "absent does not depend on its data"
     )
-    sentence: str
+    sentence: str = ""
     epsilon_by_round: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
