@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from securedfl.designs.coalition_search import Levels
@@ -210,25 +211,12 @@ class Certificate:
         return readable_json(self.to_dict())
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
-        """Read `to_dict`'s values; what is missing is an error, what is unknown (remarks of a run) is left out."""
-        names = set(_names())
-        missing = names - set(data)
-        if missing:
-            raise PrivacyError(f"not a certificate: it lacks {', '.join(sorted(missing))}")
-        values = {name: _frozen(data[name]) for name in names}
-        return cls(**values)
-
-    @classmethod
     def from_json(cls, text: str) -> Certificate:
-        """Read `to_json`'s text."""
+        """Read `to_json`'s text; what is missing or wrong is a `PrivacyError`."""
         try:
-            data = json.loads(text)
-        except ValueError as error:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
             raise PrivacyError(f"not a certificate: {error}") from None
-        if not isinstance(data, dict):
-            raise PrivacyError("not a certificate: expected a JSON object")
-        return cls.from_dict(data)
 
 
 def readable_json(data: Mapping[str, Any]) -> str:
@@ -244,10 +232,6 @@ def readable_json(data: Mapping[str, Any]) -> str:
 def _names() -> list[str]:
     """Return the fields that a file holds."""
     return [field.name for field in fields(Certificate) if field.name != "levels"]
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(entry) for entry in value) if isinstance(value, list) else value
 
 
 def _count(number: int) -> str:
