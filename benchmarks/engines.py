@@ -30,8 +30,9 @@ import numpy as np
 
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import bringing, choose_design
-from securedfl.federation.simulated import SecureAggregation, SimulatedPeers
+from securedfl.federation.methods import choose_design
+from securedfl.federation.simulated.aggregation import SecureAggregation
+from securedfl.federation.simulated.peers import SimulatedPeers
 from securedfl.federation.task import make_task
 from securedfl.learning.training.cluster.placement import size
 from securedfl.learning.training.cluster.ray_host import LOOPBACK, QUIET, RayHost
@@ -41,7 +42,6 @@ from securedfl.learning.training.processes import ProcessTeam
 from securedfl.learning.training.team import Team
 from securedfl.learning.training.worker_count import cores
 from securedfl.parameters import Array
-from securedfl.protocols import InsecureSeededDraw
 
 
 @dataclass
@@ -126,11 +126,7 @@ def max_stated(team: ShardTeam) -> int:
 
 def rounds(team: Team, config: TrainConfig) -> None:
     design = choose_design(config)
-    average = SecureAggregation(
-        bringing(config, "secured", design, team.schema.dtype),
-        draws=lambda round: lambda peer, offset: InsecureSeededDraw(0, peer=peer, round=round, offset=offset),
-        rounding=lambda round, peer: InsecureSeededDraw(0, peer=-1 - peer, round=round),
-    )
+    average = SecureAggregation(config, "secured", design, team.schema)
     for _ in algorithm3(SimulatedPeers(team, average), rounds=config.rounds):
         # as a checkpoint after every round asks for
         team.states()

@@ -34,9 +34,10 @@ from torch import Tensor, nn
 
 from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import bringing, choose_design
+from securedfl.federation.methods import choose_design
 from securedfl.federation.run_folder.summary import MethodSummary
-from securedfl.federation.simulated import SecureAggregation, SimulatedPeers
+from securedfl.federation.simulated.aggregation import SecureAggregation
+from securedfl.federation.simulated.peers import SimulatedPeers
 from securedfl.federation.task import make_task
 from securedfl.federation.train import train
 from securedfl.learning.data.dataset import Dataset
@@ -45,10 +46,10 @@ from securedfl.learning.models.flat import FlatModel
 from securedfl.learning.models.images import Convolution
 from securedfl.learning.models.registry import build
 from securedfl.learning.slices import PeerData, Slices
-from securedfl.learning.training.task import Task, TrainingOptions
+from securedfl.learning.training.known import KnownTask
+from securedfl.learning.training.task import TrainingOptions
 from securedfl.learning.training.team import InProcessTeam
 from securedfl.learning.training.trainer import LocalTrainer, one_thread
-from securedfl.protocols import secret_uniform
 from securedfl.reporting.report import write_report
 
 
@@ -97,7 +98,7 @@ def whole(arguments: argparse.Namespace) -> None:
     print(f"ratio without the report       {(ours - report) / bare:7.2f}")
 
 
-def bare_loop(task: Task, rounds: int) -> tuple[float, float]:
+def bare_loop(task: KnownTask, rounds: int) -> tuple[float, float]:
     """Train the same federation in the plainest way; return seconds and the final accuracy."""
     options = task.options
     started = time.perf_counter()
@@ -156,16 +157,13 @@ def whole_round(peers: int, repeat: int) -> None:
     text = random.integers(0, 76, (size, 51))
     dealt = tuple(Dealt(train=own[:train_count], test=own[train_count:]) for own in np.split(np.arange(size), peers))
     dataset = Dataset(name="made up", x=text[:, :-1], y=text[:, 1:], classes=76)
-    task = Task(dataset, dealt, TrainingOptions(model="gru", optimizer="adam"))
-    config = TrainConfig.resolve({"peers": peers, "group_size": 3})
-    how = bringing(config, "secured", choose_design(config), "float32")
+    task = KnownTask(dataset, dealt, TrainingOptions(model="gru", optimizer="adam"))
+    config = TrainConfig.resolve({"peers": peers, "group_size": 3, "masks": "secret"})
     with InProcessTeam(task) as ours, InProcessTeam(task) as plain:
         plain._trainer.model = FlatModel(Textbook(build("gru", (50,), 76)))
         teams = {"our own gradient": ours, "nn.GRU": plain}
-        averages = {
-            title: SecureAggregation(how, draws=lambda _round: None, rounding=lambda _round, _peer: secret_uniform)
-            for title in teams
-        }
+        design = choose_design(config)
+        averages = {title: SecureAggregation(config, "secured", design, team.schema) for title, team in teams.items()}
         least = dict.fromkeys(teams, math.inf)
         for title, team in teams.items():
             # the first round warms up

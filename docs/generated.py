@@ -23,9 +23,9 @@ from pydantic_core import PydanticUndefined
 import securedfl
 from securedfl.cli import app as command_line
 from securedfl.errors import MissingDependencyError, SecuredFLError
-from securedfl.federation.budget.settings import PrivacySettings
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.peers.config import DeadlineConfig, FederationConfig, PeerConfig, RosterEntry
+from securedfl.federation.settings import PrivacySettings
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent

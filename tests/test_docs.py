@@ -13,10 +13,10 @@ import typer
 import securedfl
 from securedfl import errors
 from securedfl.cli import app
-from securedfl.federation.budget.settings import PrivacySettings
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS
 from securedfl.federation.peers.config import NOT_SHARED, DeadlineConfig, FederationConfig, PeerConfig, RosterEntry
+from securedfl.federation.settings import PrivacySettings
 from securedfl.learning.data.datasets import SOURCES
 from securedfl.learning.models.registry import MODELS
 from securedfl.protocols.protocol import BUILT_IN

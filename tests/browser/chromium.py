@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.observer import Observer
 from securedfl.federation.peers.local import LocalPeer, up
 
 PROGRAM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
@@ -88,12 +89,13 @@ def trial(folder: Path, **settings: object) -> Iterator[Trial]:
     found = Trial(folder)
     chosen = {"methods": ("secured",), "masks": "secret", "protocol": "resilient", "model": "linear", **settings}
 
-    def show(peers: Any) -> None:
-        found.peers = list(peers)
+    class Shown(Observer):
+        def show(self, peers: Any) -> None:
+            found.peers = list(peers)
 
     def run() -> None:
         try:
-            up(TrainConfig.resolve(chosen), folder, show=show, deadlines={"absent": 5.0})
+            up(TrainConfig.resolve(chosen), folder, Shown(), {"absent": 5.0})
         except BaseException as error:
             found.error.append(error)
 

@@ -15,7 +15,7 @@ import pytest
 
 from securedfl.designs import best
 from securedfl.federation.run_folder.summary import Data, write_data
-from securedfl.learning.training.task import Held
+from securedfl.learning.training.task import PeerSamples
 from securedfl.reporting.live.server import serving
 from securedfl.reporting.report import write_report
 from tests.browser.chromium import DESKTOP, PHONE, trial
@@ -58,7 +58,7 @@ def report(make_run: Callable[..., Path], request: pytest.FixtureRequest) -> str
     peers = request.param
     folder = make_run(peers=peers, samples={"train": 100 * peers, "test": 10 * peers}, design=None)
     best(peers, 3).save(folder / "design.json")
-    write_data(folder, Data(peers=tuple(Held(100, 10, (p % 4,) * 10) for p in range(peers)), averaged=650))
+    write_data(folder, Data(peers=tuple(PeerSamples(100, 10, (p % 4,) * 10) for p in range(peers)), averaged=650))
     with (folder / "metrics.jsonl").open("a") as file:
         for round in range(7):
             file.write(

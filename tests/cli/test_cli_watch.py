@@ -38,7 +38,7 @@ def test_a_run_that_fails_before_its_first_round_leaves_no_folder(
     def fail(*_args: object) -> None:
         raise ConfigError("this cannot be trained")
 
-    monkeypatch.setattr("securedfl.federation.train._train_method", fail)
+    monkeypatch.setattr("securedfl.federation.train.train_method", fail)
     options = ["--model", "linear", "--methods", "secured", "--out", str(tmp_path / "run")]
     result = CliRunner().invoke(app, ["train", "--watch", *options])
     assert result.exit_code == ConfigError.exit_code

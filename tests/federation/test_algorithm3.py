@@ -6,20 +6,14 @@ import pytest
 from securedfl.designs import Design, best
 from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.algorithm3 import algorithm3
-from securedfl.federation.bringing import Bringing
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import bringing
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.summary import MethodSummary, Summary
-from securedfl.federation.simulated import (
-    SecureAggregation,
-    SimulatedAverage,
-    SimulatedPeers,
-    no_aggregation,
-    true_mean,
-)
+from securedfl.federation.simulated.aggregation import SecureAggregation, SimulatedAverage, true_mean
+from securedfl.federation.simulated.peers import SimulatedPeers
 from securedfl.learning.training.task import Score
-from securedfl.protocols import InsecureSeededDraw, by_name
+from securedfl.parameters import Schema
 
 
 class Adders:
@@ -35,7 +29,7 @@ class Adders:
         self.calls.append("initialise")
         self.parameters[:] = np.arange(len(self.parameters))[:, None]
 
-    def update(self, round, report=None, *, private=False):
+    def update(self, round, report=None, only=None, *, private=False):
         self.calls.append(f"update {round}")
         self.parameters += np.arange(1, len(self.parameters) + 1)[:, None]
         if report is not None:
@@ -47,21 +41,17 @@ class Adders:
         return [(Score(peer % 2, 2.0 * peer, 1 + peer), None) for peer in range(len(self.parameters))]
 
 
-def aggregation(protocol="grouped", *, design=None, given=None, beyond="error", **options):
+def aggregation(protocol="grouped", *, design=None, names="abc", weights=None, **settings):
+    """Return how the method secured averages models that have one number of each name."""
     design = design or best(9, 3)
-    averaging = by_name(protocol).on(design, **(given or {}))
-    weighted = options.get("weights") is not None
-    return SecureAggregation(
-        lambda r: Bringing(averaging=averaging.at(r), dtype="float32", weighted=weighted, beyond=beyond),
-        draws=lambda r: lambda peer, offset: InsecureSeededDraw(0, peer=peer, round=r, offset=offset),
-        rounding=lambda r, peer: InsecureSeededDraw(0, peer=-1 - peer, round=r),
-        **options,
-    )
+    given = {"peers": design.n, "protocol": protocol, "methods": "secured", "weighted": weights is not None, **settings}
+    schema = Schema.of({name: np.zeros(1, np.float32) for name in names})
+    return SecureAggregation(TrainConfig.resolve(given), "secured", design, schema, samples=weights or ())
 
 
 def test_rounds_follow_the_paper():
     team = Adders()
-    rounds = list(algorithm3(SimulatedPeers(team, aggregation(given={"range": 32.0})), rounds=2))
+    rounds = list(algorithm3(SimulatedPeers(team, aggregation(range=32.0)), rounds=2))
     assert team.calls == ["initialise", "evaluate", "update 1", "evaluate", "update 2", "evaluate"]
     assert [r.number for r in rounds] == [0, 1, 2]
     np.testing.assert_allclose(team.parameters, 4 + 5 + 5, rtol=1e-5)
@@ -71,7 +61,7 @@ def test_rounds_follow_the_paper():
 
 def test_local_only_never_averages():
     team = Adders(peers=3)
-    rounds = list(algorithm3(SimulatedPeers(team, no_aggregation), rounds=1))
+    rounds = list(algorithm3(SimulatedPeers(team, None), rounds=1))
     assert [r.average for r in rounds] == [SimulatedAverage(round=0), SimulatedAverage(round=1)]
     assert team.parameters[:, 0].tolist() == [1, 3, 5]
 
@@ -79,7 +69,7 @@ def test_local_only_never_averages():
 def test_a_restored_team_goes_on_without_initialisation():
     team = Adders()
     team.parameters[:] = 1
-    peers = SimulatedPeers(team, aggregation(given={"range": 32.0}))
+    peers = SimulatedPeers(team, aggregation(range=32.0))
     assert [r.number for r in algorithm3(peers, rounds=3, after=2)] == [3]
     assert team.calls == ["update 3", "evaluate"]
 
@@ -92,7 +82,7 @@ def test_a_peer_that_was_left_behind_goes_on_where_the_others_are():
             return SimulatedAverage(round=4 if round == 2 else round)
 
     team = Adders()
-    outcomes = algorithm3(LeftBehind(team, no_aggregation), rounds=6)
+    outcomes = algorithm3(LeftBehind(team, None), rounds=6)
     assert [outcome.number for outcome in outcomes] == [0, 1, 4, 5, 6]
     assert [call for call in team.calls if "update" in call] == [f"update {r}" for r in (1, 2, 5, 6)]
 
@@ -100,7 +90,7 @@ def test_a_peer_that_was_left_behind_goes_on_where_the_others_are():
 def test_progress_is_told():
     counts = []
     team = Adders()
-    list(algorithm3(SimulatedPeers(team, no_aggregation, counts.append), rounds=2))
+    list(algorithm3(SimulatedPeers(team, None, counts.append), rounds=2))
     assert counts == [9, 9]
 
 
@@ -112,7 +102,7 @@ def test_weighted_averages_count_samples(protocol, given):
     rows *= np.float32(given.get("range", 32.0) / 32)
     weights = [float(k + 1) for k in range(9)]
     expected = np.average(rows, axis=0, weights=weights)
-    average = aggregation(protocol, weights=weights, given=given)(rows, 1)
+    average = aggregation(protocol, weights=weights, **given)(rows, 1)
     np.testing.assert_allclose(rows, np.tile(expected, (9, 1)), rtol=1e-4)
     assert average.error_max < 1e-3
 
@@ -120,9 +110,9 @@ def test_weighted_averages_count_samples(protocol, given):
 def test_differences_are_averaged_after_round_0():
     """In a range that the parameters themselves would not fit."""
     parameters = np.array([[100.0 + k, -50.0] for k in range(9)], np.float32)
-    aggregate = aggregation(given={"range": 256.0})
+    aggregate = aggregation(range=256.0)
     aggregate(parameters, 0)
-    small = aggregation(given={"range": 0.5})
+    small = aggregation(range=0.5)
     small.restore(parameters[0], None)
     parameters += np.linspace(-0.4, 0.4, 9, dtype=np.float32)[:, None]
     small(parameters, 1)
@@ -132,10 +122,9 @@ def test_differences_are_averaged_after_round_0():
 def test_beyond_the_range_is_an_error_or_a_clip_that_is_counted():
     rows = np.full((9, 4), 0.1, np.float32)
     rows[3, 1], rows[5, 2] = 7.0, -7.0
-    given = {"range": 1.0}
     with pytest.raises(InvalidInputError, match=r"parameter 'b' .* of peer 3 is beyond the range of -1 to 1"):
-        aggregation(given=given, name_at=lambda index: "abcd"[index])(rows.copy(), 1)
-    average = aggregation(given=given, beyond="clip")(rows, 1)
+        aggregation(range=1.0, names="abcd")(rows.copy(), 1)
+    average = aggregation(range=1.0, beyond="clip")(rows, 1)
     assert average.clipped == 2
     np.testing.assert_allclose(rows[0], [0.1, 1.8 / 9, -0.2 / 9, 0.1], atol=1e-6)
 
@@ -144,7 +133,7 @@ def test_beyond_the_range_is_an_error_or_a_clip_that_is_counted():
 @pytest.mark.parametrize("weights", [None, [1.0] * 9])
 def test_a_clip_fits_a_range_that_float32_cannot_hold(weights, bits):
     """float32's nearest number to 0.1 is beyond it."""
-    aggregate = aggregation(given={"range": 0.1, "bits": bits}, beyond="clip", weights=weights)
+    aggregate = aggregation(range=0.1, bits=bits, beyond="clip", weights=weights)
     aggregate.restore(np.zeros(2, np.float32), None)
     rows = np.array([[5.0, -5.0]] * 9, np.float32)
     assert aggregate(rows, 1).clipped == 18
@@ -156,7 +145,7 @@ def test_sixteen_bits_lose_nothing_over_rounds(weights):
     """What is rounded off comes again, so the sum over rounds is off by less than a step, not by a step per round."""
     rng = np.random.default_rng(1)
     model, exact = np.zeros((9, 50), np.float32), np.zeros(50)
-    aggregate = aggregation(given={"bits": 16}, weights=weights)
+    aggregate = aggregation(bits=16, weights=weights)
     aggregate.restore(model[0], None)
     moves = rng.normal(0, 0.003, (40, 9, 50)).astype(np.float32)
     for round, move in enumerate(moves, start=1):
@@ -170,7 +159,7 @@ def test_sixteen_bits_lose_nothing_over_rounds(weights):
 
 def test_random_rounding_is_right_on_average():
     rows = np.full((9, 20_000), 0.00011, np.float32)
-    aggregate = aggregation(given={"bits": 16})
+    aggregate = aggregation(bits=16)
     aggregate.restore(np.zeros(20_000, np.float32), None)
     aggregate(rows, 1)
     assert rows[0].mean() == pytest.approx(0.00011, rel=0.02)
@@ -178,7 +167,7 @@ def test_random_rounding_is_right_on_average():
 
 def test_sixteen_bits_are_too_few_for_the_weights_of_very_many():
     with pytest.raises(ConfigError, match="too few for the weights of 99 peers"):
-        aggregation(design=best(99, 3), given={"bits": 16}, weights=[1.0] * 99)(np.zeros((99, 2), np.float32), 1)
+        aggregation(design=best(99, 3), bits=16, weights=[1.0] * 99)(np.zeros((99, 2), np.float32), 1)
 
 
 def test_too_few_bits_are_told_before_the_first_round():
@@ -210,11 +199,11 @@ def test_nan_is_refused_with_the_name_of_the_parameter():
     rows = np.ones((9, 3), np.float32)
     rows[4, 2] = np.nan
     with pytest.raises(InvalidInputError, match=r"peer 4 has nan at parameter 'bias'"):
-        aggregation(name_at=lambda index: ["a", "b", "bias"][index])(rows, 1)
+        aggregation(names=["a", "b", "bias"])(rows, 1)
 
 
 def test_rows_pool_over_all_test_data_and_training_samples():
-    outcome = list(algorithm3(SimulatedPeers(Adders(peers=3), no_aggregation), rounds=1))[1]
+    outcome = list(algorithm3(SimulatedPeers(Adders(peers=3), None), rounds=1))[1]
     row = Row.pooled("local", outcome.number, outcome.scores, list(zip(outcome.losses, [1, 1, 2], strict=True)))
     assert row.accuracy == 1 / 6
     assert row.loss == 1.0

@@ -13,10 +13,11 @@ import securedfl
 from securedfl import App
 from securedfl.cli import app as command_line
 from securedfl.errors import AppError, ConfigError, InvalidInputError
-from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.app import EntryPoint
 from securedfl.federation.apps.settings import peer_settings
 from securedfl.federation.apps.task import AppTask
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.identity import fingerprint
 from securedfl.federation.observer import Observer
 from securedfl.federation.train import resume, train
 from securedfl.learning.training.processes import ProcessTeam
@@ -112,7 +113,7 @@ def test_every_method_trains_an_app(module):
 
 
 def test_two_processes_compute_the_same_bits_as_one(module):
-    task = AppTask(Entry.of("my_app:make", module), config())
+    task = AppTask(EntryPoint.of("my_app:make", module), config())
     with InProcessTeam(task) as one, ProcessTeam(task, 2) as two:
         assert one.samples() == two.samples() == [40, 42, 44]
         for team in (one, two):
@@ -192,7 +193,7 @@ def test_settings_tell_an_app_whose_it_is():
     with pytest.raises(ConfigError, match=r"only \{name\} and \{number\} can stand in braces"):
         peer_settings(config(data={"path": "{site}"}), 0)
     again = TrainConfig.resolve(json.loads(json.dumps(made.to_dict())))
-    assert again.fingerprint() == made.fingerprint() != config(seed=3).fingerprint()
+    assert fingerprint(again) == fingerprint(made) != fingerprint(config(seed=3))
 
 
 @pytest.mark.parametrize(

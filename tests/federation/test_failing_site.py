@@ -11,8 +11,11 @@ from securedfl.errors import InvalidInputError
 from securedfl.federation.bringing import Brought
 from securedfl.federation.budget.protection import whole_steps
 from securedfl.federation.peers.events import Failed
+from securedfl.federation.peers.membership import Membership
 from securedfl.federation.peers.run import RealPeer
 from securedfl.federation.peers.update import Update, find_update, save_update
+from securedfl.learning.training.common_optimizer import NO_OPTIMIZER
+from securedfl.learning.training.task import PeerSamples
 from tests.federation.test_protection import RECORD, SITE, keys
 
 MODEL = np.full(300, 0.25, dtype=np.float32)
@@ -21,7 +24,7 @@ MODEL = np.full(300, 0.25, dtype=np.float32)
 class Learner:
     """Its optimiser's state is spoilt by a step that fails."""
 
-    samples = 5
+    samples = PeerSamples(5)
 
     def __init__(self, trained):
         self._trained, self._state = trained, {"moment": 1.0}
@@ -44,17 +47,20 @@ class Learner:
 
 def peer(tmp_path, plan, learner, told):
     """A peer before round 1, whose noise is left away."""
-    state = SimpleNamespace(round=1, roster=(), bound=(), phase="idle")
-    member = SimpleNamespace(
-        site=SimpleNamespace(config=SimpleNamespace(out=tmp_path), plan=plan, me=0),
-        peer=SimpleNamespace(begin=lambda: None, progress=SimpleNamespace(state=state, todo=None)),
-        model=lambda: MODEL,
-        bring=lambda w, base, _weight, _residual: Brought(
-            whole_steps(w if plan.brings_steps else w - base, plan, keys(0))[0] if plan else w
-        ),
-    )
+
+    class WithoutNoise:
+        def __call__(self, w, base, **_options):
+            return Brought(whole_steps(w if plan.brings_steps else w - base, plan, keys(0))[0] if plan else w)
+
+        def check(self, vector):
+            """Anything can travel."""
+
     save_update(tmp_path, Update(0, MODEL, {"moment": 1.0}))
-    return RealPeer(member, learner, told.append)
+    state = SimpleNamespace(round=1, roster=(), bound=(), phase="idle")
+    running = SimpleNamespace(begin=lambda: None, progress=SimpleNamespace(state=state, todo=None), model=lambda: MODEL)
+    federation = SimpleNamespace(max_weight=None, training=SimpleNamespace(weighted=False, differences=True))
+    site = SimpleNamespace(config=SimpleNamespace(out=tmp_path, name="p0"), plan=plan, me=0, federation=federation)
+    return RealPeer(Membership(site, running, lambda _round: WithoutNoise(), NO_OPTIMIZER), learner, told.append)
 
 
 @pytest.mark.parametrize("plan", [SITE, RECORD], ids=["site", "record"])

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from securedfl.cli import app as command_line
 from securedfl.errors import AppError, ConfigError
-from securedfl.federation.founding.files import Place, found
+from securedfl.federation.founding.files import NewSite, write_federation
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.train import train
@@ -174,9 +174,9 @@ def test_what_real_peers_have_no_use_for_is_told(plain):
 
 
 def test_keys_that_are_there_are_kept(tmp_path):
-    places = [Place(name=f"p{k}", address=f"127.0.0.1:{9000 + k}") for k in range(3)]
-    first = found(tmp_path, places, {}, issue=True)
-    second = found(tmp_path, places, {"name": "two"}, issue=True, replace=True)
+    sites = [NewSite(name=f"p{k}", address=f"127.0.0.1:{9000 + k}") for k in range(3)]
+    first = write_federation(tmp_path, sites, {}, issue=True)
+    second = write_federation(tmp_path, sites, {"name": "two"}, issue=True, replace=True)
     assert not first.missing
     kept, again = ([peer.fingerprint for peer in made.federation.peers] for made in (first, second))
     assert kept == again

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from securedfl.errors import InvalidInputError
-from securedfl.federation.apps.app import Entry
-from securedfl.federation.apps.learner import AppLearner
+from securedfl.federation.apps.app import EntryPoint
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.federation.peers.learner import KnownLearner
+from securedfl.federation.peers.learner import known_learner
 from securedfl.federation.peers.update import Update, load_update, save_update
 from securedfl.federation.run_folder import checkpoint
 from securedfl.federation.run_folder.metrics import Row, read_rows
@@ -21,6 +20,7 @@ from securedfl.federation.task import make_task
 from securedfl.federation.train import resume, train
 from securedfl.learning.training.team import InProcessTeam
 from securedfl.learning.training.trainer import one_thread
+from tests.federation.learners import learner_of
 from tests.learning.plugin import install
 
 BLOBS = """
@@ -130,7 +130,7 @@ def test_a_real_peer_with_a_known_model_keeps_its_own(tmp_path):
     train = {"protocol": "shares", "group_size": 2, "local": ["12.*"], "initial": "own"}
     federation = FederationConfig.resolve({"peers": roster, "train": train})
     learners = [
-        KnownLearner(federation, PeerConfig(name=f"p{k}", federation=tmp_path / "f.toml", out=tmp_path / f"p{k}"))
+        known_learner(federation, PeerConfig(name=f"p{k}", federation=tmp_path / "f.toml", out=tmp_path / f"p{k}"))
         for k in (0, 1, 0)
     ]
     mean = (learners[0].initial() + learners[1].initial()) / 2
@@ -178,7 +178,7 @@ def entry(monkeypatch, tmp_path):
 
     def make(**settings):
         given = {"name": "site", "seed": 0, "classes": 3, **settings}
-        return AppLearner(Entry.of("home_entry:make", tmp_path).make(given, 0), local=["2.*"])
+        return learner_of(EntryPoint.of("home_entry:make", tmp_path).make(given, 0), local=["2.*"])
 
     with torch.random.fork_rng():
         yield make
@@ -187,7 +187,7 @@ def entry(monkeypatch, tmp_path):
 
 def test_an_entry_point_keeps_frozen_local_and_counters(entry):
     first, second = entry(), entry(seed=1, classes=4)
-    assert [leaf.name for leaf in first.schema.leaves] == [
+    assert [leaf.name for leaf in first.trainer.schema.leaves] == [
         "0.weight",
         "1.weight",
         "1.bias",
@@ -195,8 +195,8 @@ def test_an_entry_point_keeps_frozen_local_and_counters(entry):
         "1.running_var",
     ]
     # heads of another shape do not matter
-    assert first.schema.hash == second.schema.hash
-    first.schema.require(second.schema, 1)
+    assert first.trainer.schema.hash == second.trainer.schema.hash
+    first.trainer.schema.require(second.trainer.schema, 1)
     before = first.whole(first.initial())
     mean = (first.initial() + second.initial()) / 2
     after = first.whole(mean)

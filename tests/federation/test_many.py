@@ -15,7 +15,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import check_settings, members, passes_messages
 from securedfl.federation.run_folder.live import Live
 from securedfl.federation.run_folder.metrics import Row, read_rows
-from securedfl.federation.simulated import rows_needed
+from securedfl.federation.simulated.peers import rows_needed
 from securedfl.federation.task import make_task
 from securedfl.federation.train import resume, train
 from securedfl.learning.data.datasets import load

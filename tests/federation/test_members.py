@@ -13,7 +13,7 @@ from securedfl.federation.algorithm3 import algorithm3
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import members
 from securedfl.federation.run_folder.metrics import Row, read_rows
-from securedfl.federation.simulated import SimulatedPeers
+from securedfl.federation.simulated.peers import SimulatedPeers
 from securedfl.federation.train import resume, train
 from securedfl.privacy.absence import Drawn
 from securedfl.privacy.audit import Audit
@@ -84,8 +84,8 @@ def smallest_sum(block, seed, rounds, collusion):
     return len(smallest)
 
 
-@pytest.mark.parametrize(("protocol", "given"), [("plain", None), ("grouped", None), ("shares", {"collusion": 1})])
-def test_the_average_is_that_of_the_members_and_everybody_gets_it(protocol, given):
+@pytest.mark.parametrize("protocol", ["plain", "grouped", "shares"])
+def test_the_average_is_that_of_the_members_and_everybody_gets_it(protocol):
     class Some(Adders):
         def seat(self, peers):
             assert len(peers) == 9
@@ -94,9 +94,11 @@ def test_the_average_is_that_of_the_members_and_everybody_gets_it(protocol, give
             self.parameters[list(only)] += (np.array(only)[:, None] + 1) / 10
             return [1.0] * len(only)
 
-    who = {0: (0, 1, 2, 3, 4, 5, 6, 7, 8), 1: (0, 1, 2, 3, 4, 5, 9, 10, 11), 2: (3, 4, 5, 6, 7, 8, 9, 10, 11)}
+    config = config_of(peers_per_round=9)
+    who = [members(config, round) for round in range(3)]
+    assert len(set(who)) > 1
     team = Some(peers=12)
-    secure = aggregation(protocol, design=best(9, 3), given=given, members=who.__getitem__)
+    secure = aggregation(protocol, design=best(9, 3), peers=12, peers_per_round=9)
     rounds = list(algorithm3(SimulatedPeers(team, secure, members=who.__getitem__), rounds=2))
     expected = np.mean(who[0]) + (np.mean(who[1]) + 1) / 10 + (np.mean(who[2]) + 1) / 10
     np.testing.assert_allclose(team.parameters, expected, rtol=1e-5)
@@ -149,12 +151,14 @@ def test_drawing_peers_one_by_one_is_refused_unless_exposure_is_allowed(tmp_path
 
 def test_errors_name_the_peer_and_not_its_place_among_the_members():
     team = Adders(peers=12)
-    secure = aggregation("grouped", design=best(9, 3), members=lambda _round: range(3, 12))
+    secure = aggregation("grouped", design=best(9, 3), peers=12, peers_per_round=9)
     team.parameters[:] = 0
     secure(team.parameters, 0)
+    who = {round: members(config_of(peers_per_round=9), round) for round in range(1, 9)}
+    round = next(round for round in who if 7 in who[round] and who[round].index(7) != 7)
     team.parameters[7] = 100
     with pytest.raises(InvalidInputError, match="of peer 7 is beyond the range"):
-        secure(team.parameters, 1)
+        secure(team.parameters, round)
 
 
 def test_numbers_that_cannot_be_are_refused():

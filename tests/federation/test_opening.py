@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from securedfl.cli import app as command_line
 from securedfl.federation.apps.failures import Where, wrong_path
-from securedfl.federation.peers.opening import judged
+from securedfl.federation.checking.opening import judged
 
 APP = """
 import os, sys, time
@@ -45,7 +45,7 @@ def site(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, filter(None, sys.path))))
     # where nobody is waited for: this is about the app
-    monkeypatch.setattr("securedfl.federation.peers.check.PATIENCE", 0.05)
+    monkeypatch.setattr("securedfl.federation.checking.check.PATIENCE", 0.05)
 
     def found(how, path="numbers.txt", within=60):
         made = invoke(
@@ -94,7 +94,7 @@ def test_an_app_that_takes_too_long_or_ends_the_process(site):
 
 
 def test_without_an_entry_nothing_is_opened_and_join_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("securedfl.federation.peers.check.PATIENCE", 0.05)
+    monkeypatch.setattr("securedfl.federation.checking.check.PATIENCE", 0.05)
     made = invoke("federation", "init", "a", "b", "c", "--keys", "--dir", tmp_path)
     assert f'securedfl.join("{tmp_path / "a.toml"}")' in made.stdout
     findings = {one["subject"]: one for one in json.loads(invoke("check", tmp_path / "a.toml", "--json").stdout)}

@@ -273,7 +273,7 @@ class Canary:
                 self.clipped.add(x[chosen], y[chosen], self.plan.clip)
                 step = -self.plan.scale * self.model.gradient.numpy()
                 keys = InsecureSeededDraw(trial, peer=100 + site, round=round).seed
-                total += protect(step.astype(np.float32), self.plan, keys).vector
+                total += protect(step.astype(np.float32), self.plan, keys)[0]
             with torch.no_grad():
                 self.model.trained += torch.from_numpy(total.astype(np.float32))
         with torch.no_grad():

@@ -92,7 +92,7 @@ def test_what_is_not_finite_brings_nothing_but_noise(plan, bad, caplog):
     """An error would tell the others about the data."""
     vector = np.zeros(300, dtype=np.float32)
     vector[3] = bad
-    noise = protect(vector, plan, keys(2)).vector
+    noise = protect(vector, plan, keys(2))[0]
     assert np.isfinite(noise).all()
     assert "nothing but noise" in caplog.text
 
@@ -119,7 +119,7 @@ def test_the_total_is_the_exact_sum_of_whole_numbers(plan, protocol, bits):
 
 
 def test_each_site_adds_its_part_of_the_noise():
-    drawn = [protect(np.zeros(300, dtype=np.float32), SITE, keys(peer)).vector / SITE.grid for peer in range(200)]
+    drawn = [protect(np.zeros(300, dtype=np.float32), SITE, keys(peer))[0] / SITE.grid for peer in range(200)]
     assert np.var(drawn) == pytest.approx(SITE.variance, rel=0.05)
     assert 8 * SITE.variance == pytest.approx((2.0 * SITE.clip_steps) ** 2)
     np.testing.assert_array_equal(drawn[0], skellam(SITE.variance)(300, keys(0)()))
@@ -146,7 +146,7 @@ def test_the_mean_of_all_sites_has_the_noise_that_is_promised(noise, times):
         steps, chance = private_steps(plan, seed=5), Chance(plan, 5)
         brought = [learning_rate * chance.noisy(nothing, k, 1, 0) / steps.expected for k in range(9)]
     else:
-        brought = [protect(nothing, plan, keys(k)).vector for k in range(9)]
+        brought = [protect(nothing, plan, keys(k))[0] for k in range(9)]
     mean = with_central_noise(np.mean(brought, axis=0), plan, keys(9))
     expected = learning_rate * plan.clip * plan.noise_multiplier * times / (plan.sampling * plan.units)
     # the standard error of a deviation over so many numbers is half a percent

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from securedfl.federation.bringing import Brought
+from securedfl.federation.peers.membership import Membership
 from securedfl.federation.peers.run import RealPeer
 from securedfl.federation.peers.update import Update, carried, find_update, save_update
+from securedfl.learning.training.common_optimizer import NO_OPTIMIZER
 from securedfl.network.data.averages import Averaged
 
 ME = 2
@@ -32,31 +34,39 @@ def test_only_what_belongs_to_an_averaged_update_is_carried_on(outcome, kept):
     assert carried(None, outcome, 3, ME) is None
 
 
+class Rounding:
+    """Brings differences of which ever more is rounded off; keeps the residuals that it is given."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, w, base, *, residual, **_options):
+        self.asked.append(residual)
+        return Brought(w - base, residual=np.array([0.1 * len(self.asked)]))
+
+    def check(self, vector):
+        """Anything can travel."""
+
+
 def real_peer(folder, first, outcomes):
     """Return a peer whose averages come out as told, and the residuals that its updates are made with."""
-    asked, left = [], iter(outcomes)
-
-    def bring(w, base, weight, residual):
-        asked.append(residual)
-        return Brought(w - base, residual=np.array([0.1 * len(asked)]))
-
+    how, left = Rounding(), iter(outcomes)
     peer = SimpleNamespace(
         begin=lambda: SimpleNamespace(round=first, again=False),
         progress=SimpleNamespace(todo=None, state=SimpleNamespace(roster=())),
         model=lambda: MODEL,
         average=lambda vector, round: next(left),
     )
-    member = SimpleNamespace(
-        peer=peer,
-        bring=bring,
-        model=peer.model,
-        average=peer.average,
-        site=SimpleNamespace(config=SimpleNamespace(out=folder), me=ME, federation=None, plan=None),
-    )
+    federation = SimpleNamespace(max_weight=None, training=SimpleNamespace(weighted=False, differences=True))
+    site = SimpleNamespace(config=SimpleNamespace(out=folder, name="p2"), me=ME, federation=federation, plan=None)
     learner = SimpleNamespace(
-        samples=1, state=dict, restore=lambda state: None, update=lambda model, round: (model + round, 0.5)
+        samples=SimpleNamespace(train=1),
+        state=dict,
+        restore=lambda state: None,
+        update=lambda model, round: (model + round, 0.5),
     )
-    return RealPeer(member, learner, lambda event: None), asked
+    member = Membership(site, peer, lambda _round: how, NO_OPTIMIZER)
+    return RealPeer(member, learner, lambda event: None), how.asked
 
 
 def test_a_void_round_and_a_restart_drop_what_was_rounded_off(tmp_path):
@@ -85,14 +95,13 @@ def test_a_restart_in_the_same_round_brings_the_same_and_carries_on(tmp_path):
 
 
 def test_an_update_that_is_lost_after_others_may_have_seen_shares_of_it_is_never_made_anew(tmp_path):
-    peer, asked = real_peer(tmp_path, 3, [COUNTED, Averaged(4, MODEL, members=(0, 1, 2))])
-    member = peer._member
-    averaged, outcome = [], member.average
-    member.average = lambda vector, round: averaged.append(vector) or outcome(vector, round)
-    member.peer.progress.todo = SimpleNamespace(round=3, again=True)
+    peer, asked = real_peer(tmp_path, 3, [])
+    running = peer._member.peer
+    forgotten, running.forget = [], lambda round: forgotten.append(round) or COUNTED
+    running.progress.todo = SimpleNamespace(round=3, again=True)
     assert peer.update(3) == ()
     peer.average(3)
-    assert averaged == [None]
+    assert forgotten == [3]
     assert asked == []
     # its residual is lost, too, even if the others could finish without it
     peer.update(4)

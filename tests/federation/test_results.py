@@ -1,6 +1,7 @@
 """What can be used of a run: the model by name, securedfl.load, the model card, and accuracies that do not mislead."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import securedfl
+from securedfl.designs import best
 from securedfl.errors import ConfigError, RunFolderError
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import main_method
 from securedfl.federation.run_folder.card import card
 from securedfl.federation.run_folder.files import read_config
@@ -19,7 +23,9 @@ from securedfl.federation.run_folder.reader import read_run
 from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, read_summary
 from securedfl.federation.task import make_task
 from securedfl.learning.slices import Slices
+from securedfl.privacy.budget.words import Promise
 from securedfl.reporting.report import report
+from tests.federation.test_protection import SITE
 
 SKEWED = {"dealing": "dirichlet", "alpha": 0.3, "model": "linear", "rounds": 2, "optimizer": "adam", "workers": 1}
 
@@ -150,15 +156,19 @@ def test_the_card_says_what_a_reader_must_know(plain, personal):
 
 def test_the_card_of_a_run_with_a_budget_and_of_one_without_a_round():
     method = MethodSummary(label="SecureD-FL", rounds=2, final_accuracy=0.5, epsilon=1.25)
-    certificate = {"method": "secured", "sentence": "All is well.", "differential_privacy": {"delta": 1e-5}}
     samples = Samples(train=9, test=3)
-    summary = Summary(peers=3, rounds=2, samples=samples, methods={"secured": method}, certificate=certificate)
-    text = card(summary, [Row(method="secured", round=2, accuracy=0.5, peer_accuracy=(0.5,) * 3)], "secured")
+    summary = Summary(peers=3, rounds=2, samples=samples, methods={"secured": method})
+    (certificate,) = pass_gate(TrainConfig.resolve({"methods": "secured"}), best(9, 3))
+    promised = replace(certificate, promise=Promise.of(SITE), sentence="All is well.")
+    row = Row(method="secured", round=2, accuracy=0.5, peer_accuracy=(0.5,) * 3)
+    text = card(summary, [row], promised, "secured")
     assert "epsilon: 1.25" in text
-    assert "Differential privacy: epsilon 1.25, delta 1e-05." in text
+    assert f"Differential privacy: epsilon 1.25, delta {SITE.delta:g}." in text
+    assert "All is well." in text
+    assert certificate.remark in text
     empty = Summary(peers=3, rounds=2, methods={"secured": MethodSummary(label="SecureD-FL")})
-    assert "No round was scored." in card(empty, [], "secured")
-    assert "No certificate" in card(empty, [], "secured")
+    assert "No round was scored." in card(empty, [], None, "secured")
+    assert "No certificate" in card(empty, [], None, "secured")
 
 
 ABOUT = {"method": "secured", "model": "linear", "shape": [1, 8, 8], "classes": 10}

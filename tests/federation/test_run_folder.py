@@ -140,7 +140,7 @@ def test_a_run_is_extended_to_the_numbers_of_a_longer_one(tmp_path):
         checkpoint.load(tmp_path / name / "checkpoints" / "secured.safetensors") for name in ("long", "short")
     )
     assert one.identity == other.identity
-    np.testing.assert_array_equal(one.held, other.held)
+    np.testing.assert_array_equal(one.common, other.common)
     np.testing.assert_array_equal(one.parameters, other.parameters)
 
 

@@ -10,7 +10,7 @@ import safetensors.numpy
 
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, RunFolderError
 from securedfl.federation.run_folder import checkpoint
-from securedfl.federation.run_folder.files import read_ledger
+from securedfl.federation.run_folder.files import read_ledgers
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.train import resume
 from tests.federation.tiny_runs import numbers, run, stopped
@@ -26,12 +26,12 @@ def test_a_run_is_never_overwritten(whole):
 
 def test_a_ledger_is_read_or_told_to_be_none(whole, tmp_path):
     with pytest.raises(RunFolderError, match=r"has no ledger\.json"):
-        read_ledger(tmp_path)
+        read_ledgers(tmp_path)
     for text in ("{", "[]", "{}", '{"secured": 1}', "3"):
         (tmp_path / "ledger.json").write_text(text)
         with pytest.raises(RunFolderError, match=r"ledger\.json is damaged"):
-            read_ledger(tmp_path)
-    assert read_ledger(whole)["attempts"] == 4
+            read_ledgers(tmp_path)
+    assert read_ledgers(whole)[""].attempts == 4
 
 
 def test_a_missing_folder_or_a_file_is_an_error(tmp_path):

@@ -10,23 +10,21 @@ from pathlib import Path
 import pytest
 
 from securedfl.errors import RunFolderError
-from securedfl.federation.peers.telemetry import Metric, log_to, prometheus, serve_metrics
+from securedfl.federation.peers.telemetry import Metric, logging_to, prometheus, serve_metrics
 
 
 def test_a_log_that_cannot_be_written_disturbs_nobody(capfd):
-    handler = log_to(Path("/dev/full"))
-    try:
+    before = list(logging.getLogger("securedfl").handlers)
+    with logging_to(Path("/dev/full")):
         logging.getLogger("securedfl.peer").error("no space for this")
-    finally:
-        logging.getLogger("securedfl").removeHandler(handler)
-        handler.close()
+    assert logging.getLogger("securedfl").handlers == before
     assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_log_that_cannot_be_opened_is_named(tmp_path):
     (tmp_path / "peer.log").mkdir()
-    with pytest.raises(RunFolderError, match=r"cannot write .*peer\.log"):
-        log_to(tmp_path / "peer.log")
+    with pytest.raises(RunFolderError, match=r"cannot write .*peer\.log"), logging_to(tmp_path / "peer.log"):
+        pass
 
 
 def test_labels_and_health():

@@ -7,6 +7,7 @@ import pytest
 from securedfl.errors import ConfigError, DesignError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import pass_gate, settle
+from securedfl.federation.identity import fingerprint
 from securedfl.federation.methods import averaging_of, choose_design, method, protocol_of
 from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.settings import RhoSchedule, read_toml
@@ -44,14 +45,14 @@ def test_the_resolved_toml_reads_back_as_the_same_settings(tmp_path):
 def test_the_fingerprint_stays_what_it_is():
     """Checkpoints carry it, so that run folders go on."""
     config = TrainConfig.resolve({"methods": "local,fedavg,secured,shares"})
-    assert config.model_copy(update={"initial": "own"}).fingerprint() == "c75a64862b5eae13"
-    assert config.fingerprint() == "2426aa55d4f72938"
+    assert fingerprint(config.model_copy(update={"initial": "own"})) == "c75a64862b5eae13"
+    assert fingerprint(config) == "2426aa55d4f72938"
 
 
 def test_run_folders_of_before_begin_with_own_parameters(tmp_path):
     (tmp_path / "config.toml").write_text('methods = ["local", "fedavg", "secured", "shares"]\n')
     assert read_config(tmp_path).initial == "own"
-    assert read_config(tmp_path).fingerprint() == "c75a64862b5eae13"
+    assert fingerprint(read_config(tmp_path)) == "c75a64862b5eae13"
 
 
 def test_a_cosine_ends_with_the_run_unless_told_otherwise_and_the_settings_say_when():
@@ -64,9 +65,9 @@ def test_a_cosine_ends_with_the_run_unless_told_otherwise_and_the_settings_say_w
 def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
     base = TrainConfig.resolve({})
     same = TrainConfig.resolve({"workers": 7, "out": "elsewhere", "checkpoint_every": 5, "tensorboard": True})
-    assert same.fingerprint() == base.fingerprint()
+    assert fingerprint(same) == fingerprint(base)
     for change in ({"seed": 1}, {"rho": 0.5}, {"weighted": True}, {"local": "0.*"}, {"integers": "average"}):
-        assert TrainConfig.resolve(change).fingerprint() != base.fingerprint()
+        assert fingerprint(TrainConfig.resolve(change)) != fingerprint(base)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_addresses_of_clusters(address):
     config = TrainConfig.resolve({"engine": "ray", "address": address})
     assert config.address == address
     # neither changes a number
-    assert config.fingerprint() == TrainConfig.resolve({}).fingerprint()
+    assert fingerprint(config) == fingerprint(TrainConfig.resolve({}))
 
 
 def test_several_wrong_settings_are_told_at_once():

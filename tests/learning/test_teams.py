@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError
-from securedfl.federation.apps.app import Entry
+from securedfl.federation.apps.app import EntryPoint
 from securedfl.federation.apps.task import AppTask
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
@@ -126,6 +126,6 @@ def test_an_engine_that_is_not_installed_is_an_error_that_gives_the_command(monk
 
 
 def test_an_app_that_nobody_can_import_is_not_for_a_cluster():
-    job = AppTask(Entry("__main__:make", Path(), lambda settings: None), TrainConfig.resolve({}))
+    job = AppTask(EntryPoint("__main__:make", Path(), lambda settings: None), TrainConfig.resolve({}))
     with pytest.raises(ConfigError, match="needs an app that its workers can import"):
         make_team(job, 2, updates=1, engine="ray")

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from securedfl.errors import ConfigError, RunFolderError
-from securedfl.federation.apps.app import Entry
-from securedfl.federation.apps.learner import AppLearner
+from securedfl.federation.apps.app import EntryPoint
 from securedfl.federation.peers.update import FILE, Update, forget_update, load_update, save_update
 from securedfl.states import pack, unpack
+from tests.federation.learners import learner_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -81,7 +81,7 @@ def test_damage_is_told(tmp_path):
 def learner():
     """The example's entry point, afresh, as after a restart."""
     torch.set_num_threads(1)  # two threads that wait for each other on a busy machine take for ever
-    return AppLearner(Entry.of("entry_point:make", EXAMPLES).make({"name": "site", "samples": 60}, 0))
+    return learner_of(EntryPoint.of("entry_point:make", EXAMPLES).make({"name": "site", "samples": 60}, 0))
 
 
 def test_a_resumed_entry_point_goes_on_with_its_optimiser(tmp_path):
@@ -127,4 +127,4 @@ def test_half_a_state_is_an_error(tmp_path):
     )
     assert importlib.util.find_spec("half_entry") is None
     with pytest.raises(ConfigError, match="both state_dict and load_state_dict"):
-        Entry.of("half_entry:make", tmp_path).make({"name": "x"}, 0)
+        EntryPoint.of("half_entry:make", tmp_path).make({"name": "x"}, 0)

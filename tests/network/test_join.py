@@ -23,11 +23,10 @@ import securedfl
 from securedfl.cli import app
 from securedfl.cli.up import table
 from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, PrivacyError
-from securedfl.federation.apps.app import Entry
-from securedfl.federation.apps.learner import AppLearner
+from securedfl.federation.apps.app import EntryPoint
+from securedfl.federation.checking.check import check
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
-from securedfl.federation.peers.check import check
 from securedfl.federation.peers.config import DeadlineConfig, FederationConfig, PeerConfig
 from securedfl.federation.peers.events import Status
 from securedfl.federation.peers.local import COMMAND
@@ -38,6 +37,7 @@ from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.peer import Peer
 from securedfl.parameters import Schema
 from securedfl.reporting.report import write_report
+from tests.federation.learners import learner_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -215,12 +215,12 @@ def test_example_of_ones_own_loop(federation, capsys):
 
 
 def test_example_of_an_entry_point():
-    learner = AppLearner(Entry.of("entry_point:make", EXAMPLES).make({"name": "site"}, 0))
+    learner = learner_of(EntryPoint.of("entry_point:make", EXAMPLES).make({"name": "site"}, 0))
     vector = learner.initial()
     for round in (1, 2):
         vector, loss = learner.update(vector, round)
     score = learner.evaluate(vector)
-    assert (score.count, learner.samples) == (20, 180)
+    assert (score.count, learner.samples.train) == (20, 180)
     assert loss < 0.7
 
 

@@ -13,7 +13,7 @@ import securedfl
 from securedfl.errors import ConfigError
 from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.peers.config import PeerConfig
-from securedfl.federation.peers.membership import Site
+from securedfl.federation.peers.site import Site
 from securedfl.network.core.entries import Remove
 from securedfl.parameters import Schema
 from tests.network import toy
@@ -157,7 +157,7 @@ def test_who_waits_for_a_round_that_became_too_dear_ends_as_all_do(federation):
                 wait.wait(60)
                 return
             if k == 0:
-                peer._seat._bringer.member.peer.ask(Remove(3))
+                peer._seat._member.peer.ask(Remove(3))
             with pytest.raises(BudgetSpentError, match="a round of 3 peers"):
                 peer.average_(model)
             ended.append(k)

@@ -228,14 +228,14 @@ class TestEnforcement:
 class TestLedger:
     def test_meetings_over_rounds(self):
         ledger = Ledger(audit("paper", AFFINE)).add(*(Attempt(round=r) for r in range(21)))
-        data = ledger.to_dict()
-        assert data["averages"] == data["attempts"] == 21
-        assert data["most_meetings_of_a_pair"] == 11
-        assert data["pairs_by_meetings"] == {"10": 18, "11": 18}
+        account = ledger.account()
+        assert account.averages == account.attempts == 21
+        assert account.most_meetings_of_a_pair == 11
+        assert account.pairs_by_meetings == {"10": 18, "11": 18}
         assert (ledger.meetings == ledger.meetings.T).all()
-        assert data["exposed_so_far"] == []
-        assert data["interval_after_all_meetings"] == pytest.approx(7.8769 * 2 / 12, rel=1e-4)
-        json.dumps(data)
+        assert account.exposed_so_far == ()
+        assert account.interval_after_all_meetings == pytest.approx(7.8769 * 2 / 12, rel=1e-4)
+        json.dumps(account.to_dict())
 
     def test_rounds_do_not_add_up_but_retries_do(self):
         """A protocol that tells peer 0 the sum of two peers, other ones in every round."""
@@ -251,7 +251,7 @@ class TestLedger:
         assert rounds.exposed([0]) == ()
         retried = ledger.add(*(Attempt(round=r, parameters=0) for r in range(3)))
         assert retried.exposed([0]) == (1, 2, 3, 4)
-        assert retried.to_dict()["retries_with_the_same_parameters"] == 2
+        assert retried.account().retries_with_the_same_parameters == 2
 
     def test_an_aborted_attempt_gives_less_than_a_whole_one(self):
         ledger = Ledger(audit("classic", AFFINE))

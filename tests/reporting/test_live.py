@@ -222,7 +222,7 @@ def test_a_folder_is_read_while_it_is_written(make_run: MakeRun) -> None:
         file.write('{"method": "secured", "round": 3, "accuracy": 0.5}\n{"method": "sec')
     assert len(watched.read().rows) == 10
     (folder / "certificate.json").write_text('{"verd')
-    assert watched.read().certificate == {}
+    assert watched.read().certificates == {}
     assert Watched(folder / "nothing yet").read().kind == "peer"
 
 

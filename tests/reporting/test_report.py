@@ -7,23 +7,42 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from securedfl.errors import MissingDependencyError
+import securedfl
+from securedfl.errors import MissingDependencyError, RunFolderError
+from securedfl.privacy.account import Account
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.reporting.report import write_report
 
 MakeRun = Callable[..., Path]
-CERTIFICATE = {
-    "protocol": "grouped",
-    "verdict": "only the total",
-    "kind": "bounded",
-    "exhaustive": True,
-    "worst_coalition": [0],
-    "sentence": "A single participant learns the average and nothing else.",
-}
+CERTIFICATE = RunCertificate(
+    certificate=replace(securedfl.certify(9, protocol="grouped"), kind="bounded"),
+    sentence="A single participant learns the average and nothing else.",
+).to_dict()
+LEDGER = Account(
+    peers=9,
+    protocol="grouped",
+    kind="bounded",
+    averages=3,
+    attempts=4,
+    retries_with_the_same_parameters=1,
+    irregular_averages=[],
+    most_meetings_of_a_pair=2,
+    pairs_by_meetings={"1": 18, "2": 18},
+    coalition=(0,),
+    exposed_so_far=(),
+    coalition_over_rounds=(0,),
+    smallest_sum_over_rounds=(),
+    mask_width=16.0,
+    interval_after_one_message=16.0,
+    interval_after_all_meetings=5.2512,
+    meetings=[[0, 2], [2, 0]],
+).to_dict()
 
 
 class Page(HTMLParser):
@@ -133,8 +152,10 @@ def test_figures_have_a_text_alternative_and_tables_headers(make_run: MakeRun) -
 def test_escapes_whatever_the_user_wrote(make_run: MakeRun, evil: str) -> None:
     folder = make_run(methods=("secured", evil), dataset=evil, versions={evil: evil})
     (folder / "config.toml").write_text(f"name = '''{evil}'''\n")
-    (folder / "certificate.json").write_text(json.dumps(CERTIFICATE | {"sentence": evil, "verdict": evil, evil: evil}))
-    (folder / "ledger.json").write_text(json.dumps({evil: evil}))
+    (folder / "certificate.json").write_text(
+        json.dumps(CERTIFICATE | {"sentence": evil, "remark": evil, "protocol": evil, evil: evil})
+    )
+    (folder / "ledger.json").write_text(json.dumps({evil: LEDGER | {"protocol": evil, evil: evil}}))
     page = page_of(folder)
     assert page.tags["script"] == 0
     assert page.tags["img"] == sum(link.startswith("data:") for link in page.links)
@@ -212,27 +233,12 @@ def test_numbers_that_do_not_exist_are_left_out(make_run: MakeRun) -> None:
 def test_certificate_is_shown_with_its_sentence(make_run: MakeRun) -> None:
     folder = make_run()
     (folder / "certificate.json").write_text(json.dumps(CERTIFICATE))
-    (folder / "ledger.json").write_text(json.dumps({"rounds": 6, "most_meetings_of_a_pair": 3}))
+    (folder / "ledger.json").write_text(json.dumps(LEDGER))
     page = page_of(folder)
     assert "Only the total exactly, but messages tell more" in page.words
     assert "A single participant learns the average and nothing else." in page.words
-    assert "Most meetings of a pair 3" in page.words
+    assert "Averages 3 in 4 attempts" in page.words
     assert "Exposure was allowed" not in page.words
-
-
-LEDGER = {
-    "peers": 9,
-    "protocol": "grouped",
-    "kind": "bounded",
-    "averages": 3,
-    "attempts": 4,
-    "pairs_by_meetings": {"1": 18, "2": 18},
-    "coalition": [0],
-    "exposed_so_far": [],
-    "mask_width": 16.0,
-    "interval_after_all_meetings": 5.2512,
-    "meetings": [[0, 2], [2, 0]],
-}
 
 
 def test_the_ledger_is_a_table_per_method(make_run: MakeRun) -> None:
@@ -255,8 +261,10 @@ def test_the_ledger_is_a_table_per_method(make_run: MakeRun) -> None:
 
     (folder / "ledger.json").write_text(json.dumps(LEDGER))
     assert "So far SecureD-FL Averages" in page_of(folder).words
-    (folder / "ledger.json").write_text(json.dumps(dict.fromkeys(LEDGER, "?")))
     assert "Ledger of the whole run" in page_of(folder).words
+    (folder / "ledger.json").write_text(json.dumps(dict.fromkeys(LEDGER, "?")))
+    with pytest.raises(RunFolderError, match=r"ledger\.json is damaged \(not a ledger: .*restore it from a copy"):
+        write_report(folder)
 
 
 def test_what_only_one_method_has_is_in_the_ledger_too(make_run: MakeRun) -> None:
@@ -289,12 +297,12 @@ def test_certificates_of_several_methods(make_run: MakeRun) -> None:
 @pytest.mark.parametrize("place", ["summary", "summary certificate", "certificate", "config"])
 def test_allowed_exposure_is_a_warning_nobody_overlooks(make_run: MakeRun, place: str) -> None:
     summaries = {
-        "summary": {"allow_exposure": True},
-        "summary certificate": {"certificate": {"allow_exposure": True}},
+        "summary": {"config": {"allow_exposure": True}},
+        "summary certificate": {"certificate": CERTIFICATE | {"allow_exposure": True}},
     }
     folder = make_run(**summaries.get(place, {}))
     if place == "certificate":
-        (folder / "certificate.json").write_text(json.dumps(CERTIFICATE | {"exposure_allowed": True}))
+        (folder / "certificate.json").write_text(json.dumps(CERTIFICATE | {"allow_exposure": True}))
     if place == "config":
         (folder / "config.toml").write_text("allow_exposure = true\n")
     page = page_of(folder)

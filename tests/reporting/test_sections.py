@@ -12,7 +12,7 @@ import pytest
 
 from securedfl.federation.run_folder.reader import read_run
 from securedfl.federation.run_folder.summary import Data, joined, read_data, write_data
-from securedfl.learning.training.task import Held
+from securedfl.learning.training.task import PeerSamples
 from securedfl.reporting.report import report, write_report
 from securedfl.reporting.sections import data, timeline
 
@@ -29,22 +29,23 @@ def titles(svg: str) -> list[str]:
 
 
 def test_data_survives_the_file(tmp_path: Path) -> None:
-    held = (Held(5, 1, (3, 2)), Held(4, None, None, "site-b"))
+    held = (PeerSamples(5, 1, (3, 2)), PeerSamples(4, None, None, "site-b"))
     write_data(tmp_path, Data(peers=held, common=7, averaged=100, at_home=3))
     assert read_data(tmp_path) == Data(peers=held, common=7, averaged=100, at_home=3)
     assert read_data(tmp_path / "absent") is None
 
 
 def test_sites_tell_each_other_nothing_but_a_trial_joins_them() -> None:
-    parts = [Data(peers=(Held(5, name="a"),), averaged=9), Data(peers=(Held(6, name="b"),), common=20, averaged=9)]
-    assert joined(parts) == Data(peers=(Held(5, name="a"), Held(6, name="b")), common=20, averaged=9)
+    one, other = PeerSamples(5, name="a"), PeerSamples(6, name="b")
+    parts = [Data(peers=(one,), averaged=9), Data(peers=(other,), common=20, averaged=9)]
+    assert joined(parts) == Data(peers=(one, other), common=20, averaged=9)
     assert joined([]) is None
 
 
 def test_every_peer_and_class_is_in_the_picture(make_run: MakeRun) -> None:
     folder = make_run(samples={"train": 900, "test": 90})
     (folder / "config.toml").write_text('dealing = "dirichlet"\nalpha = 0.1\nmodel = "cnn-small"\n')
-    held = tuple(Held(100, 10, (60 + peer, 40 - peer, 0)) for peer in range(9))
+    held = tuple(PeerSamples(100, 10, (60 + peer, 40 - peer, 0)) for peer in range(9))
     write_data(folder, Data(peers=held, averaged=53450, at_home=12))
     run = read_run(folder)
     told = titles(data.held_svg(run))
@@ -61,7 +62,7 @@ def test_every_peer_and_class_is_in_the_picture(make_run: MakeRun) -> None:
 @pytest.mark.parametrize("peers", [1, 3, 99, 1000])
 def test_the_picture_scales(make_run: MakeRun, peers: int) -> None:
     folder = make_run()
-    write_data(folder, Data(peers=tuple(Held(p % 7, 1, (p % 3,) * 62) for p in range(peers))))
+    write_data(folder, Data(peers=tuple(PeerSamples(p % 7, 1, (p % 3,) * 62) for p in range(peers))))
     svg = data.held_svg(read_run(folder))
     assert len(svg) < 900_000
     assert drawn(svg).get("viewBox", "").startswith("0 0 340 ")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,13 +23,13 @@ from securedfl.cli.audit import (
     check_collusion,
     chosen,
 )
-from securedfl.cli.options import Json, write
+from securedfl.cli.options import Json, a_file, write
 from securedfl.errors import ConfigError
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import readable_json
 from securedfl.protocols.fixedpoint import FixedPoint
 from securedfl.protocols.protocol import PAPER
-from securedfl.protocols.steps import Array, Options
+from securedfl.protocols.steps import Array
 
 
 def attack(
@@ -51,9 +52,7 @@ def attack(
     dtype: Annotated[Literal["float32", "float64"], typer.Option(help="Of the vectors that travel.")] = "float32",
     design: DesignOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of design and numbers.")] = 0,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Steal images of digits and draw them (PNG or SVG).")
-    ] = None,
+    picture: Annotated[Path | None, a_file("Steal images of digits and draw them (PNG or SVG).")] = None,
     as_json: Json = False,
 ) -> None:
     """Attack an average with nothing but what a coalition of its peers received.
@@ -95,106 +94,113 @@ def attack(
     if attacked.protocol.masks == "perfect":
         # every coordinate is solved for; these few stand for all
         parameters = max(audited.places, 4)
-    result = _result(audited, members, _vectors(attacked.n, parameters, dtype, seed))
-    typer.echo(readable_json(asdict(result)) if as_json else _words(result))
+    attack = _attack(audited, members, _vectors(attacked.n, parameters, dtype, seed))
+    typer.echo(readable_json(attack.to_dict()) if as_json else _words(attack))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attacked:
-    """What an attack gave, in the order of ``--json``."""
+class Attack:
+    """What a coalition made of what it received in an average of these vectors, and whom the audit calls exposed."""
 
-    protocol: str
-    options: Options
-    parameters: int
-    dtype: str
+    audited: Audit
     coalition: tuple[int, ...]
-    recovered: int
-    recovered_peers: tuple[int, ...]
-    claimed_peers: tuple[int, ...]
-    exposed_by_audit: tuple[int, ...]
-    max_abs_error: float | None
-    expected_error: float | None
-    condition: float | None
+    vectors: list[Array]
+    loot: Loot
+    exposed: tuple[int, ...]
     seconds: float
-    guessed_peers: tuple[int, ...]
-    guessed_because: str | None
+
+    @cached_property
+    def recovered(self) -> tuple[int, ...]:
+        """The peers whose parameters the coalition has, compared with the truth."""
+        return recovered(self.loot, self.vectors)
+
+    @property
+    def guessed(self) -> tuple[int, ...]:
+        """Those of them that the audit says cannot be computed."""
+        return tuple(sorted(set(self.recovered) - set(self.exposed)))
+
+    @property
+    def guessed_because(self) -> str:
+        """Why an estimate is right although the audit says that the parameters cannot be computed."""
+        widths = self.audited.averaging.settled.widths
+        if not widths:
+            return "by luck; attack more --parameters"
+        return (
+            f"masks are only {widths[0]:.3g} wide, and a message leaves an interval of {min(widths):.3g} (training "
+            "refuses such masks)"
+        )
+
+    @property
+    def max_abs_error(self) -> float | None:
+        """How far what it claims to have computed is from the truth."""
+        return max_error(self.loot, self.vectors, self.loot.claimed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as ``--json`` prints it."""
+        return {
+            "protocol": self.audited.averaging.protocol.name,
+            "options": self.audited.options,
+            "parameters": len(self.vectors[0]),
+            "dtype": self.vectors[0].dtype.name,
+            "coalition": self.coalition,
+            "recovered": len(self.recovered),
+            "recovered_peers": self.recovered,
+            "claimed_peers": self.loot.claimed,
+            "exposed_by_audit": self.exposed,
+            "max_abs_error": self.max_abs_error,
+            "expected_error": max(self.loot.expected_error.values(), default=None),
+            "condition": self.loot.condition,
+            "seconds": round(self.seconds, 3),
+            "guessed_peers": self.guessed,
+            "guessed_because": self.guessed_because if self.guessed else None,
+        }
 
 
-def _result(audited: Audit, members: tuple[int, ...], vectors: list[Array]) -> Attacked:
-    """Attack, and compare what was recovered with the truth and with what the audit says."""
+def _attack(audited: Audit, members: tuple[int, ...], vectors: list[Array]) -> Attack:
+    """Run the real protocol, take what the coalition holds, and solve; then ask the audit about the same coalition."""
     started = time.perf_counter()
-    loot = _attack(audited, members, vectors)
+    attacked = audited.averaging
+    held = record(attacked, vectors).overheard_by(members)
+    if attacked.protocol.masks == "perfect":
+        codec = attacked.codec or FixedPoint()
+        loot = solve_ring(held, audited.on_symbols(), attacked.n, codec, audited.ring)
+    else:
+        loot = solve(held, attacked, attacked.n)
     exposed = audited.learns(members).exposed
     seconds = time.perf_counter() - started
-    right = recovered(loot, vectors)
-    guessed = tuple(sorted(set(right) - set(exposed)))
-    return Attacked(
-        protocol=audited.averaging.protocol.name,
-        options=audited.options,
-        parameters=len(vectors[0]),
-        dtype=vectors[0].dtype.name,
-        coalition=members,
-        recovered=len(right),
-        recovered_peers=right,
-        claimed_peers=loot.claimed,
-        exposed_by_audit=exposed,
-        max_abs_error=max_error(loot, vectors, loot.claimed),
-        expected_error=max(loot.expected_error.values(), default=None),
-        condition=loot.condition,
-        seconds=round(seconds, 3),
-        guessed_peers=guessed,
-        guessed_because=_why_guessed(audited.averaging.settled.widths) if guessed else None,
-    )
+    return Attack(audited=audited, coalition=members, vectors=vectors, loot=loot, exposed=exposed, seconds=seconds)
 
 
-def _attack(audit: Audit, members: tuple[int, ...], vectors: list[Array]) -> Loot:
-    """Run the real protocol, take what the coalition holds, and solve."""
-    attacked = audit.averaging
-    held = record(attacked, vectors).overheard_by(members)
-    if attacked.protocol.masks != "perfect":
-        return solve(held, attacked, attacked.n)
-    return solve_ring(held, audit.on_symbols(), attacked.n, attacked.codec or FixedPoint(), audit.ring)
-
-
-def _words(result: Attacked) -> str:
-    alone = len(result.coalition) == 1
+def _words(attack: Attack) -> str:
+    alone = len(attack.coalition) == 1
     who, does, its = ("peer", "attacks", "it") if alone else ("peers", "attack", "they")
-    names = ", ".join(map(str, result.coalition))
-    options = ", ".join(f"{name} {value}" for name, value in result.options.items())
+    names = ", ".join(map(str, attack.coalition))
+    options = ", ".join(f"{name} {value}" for name, value in attack.audited.options.items())
+    count, vector = len(attack.recovered), attack.vectors[0]
     lines = [
-        f"{result.protocol}{f' ({options})' if options else ''}: {who} {names} {does} "
-        f"an average of {result.parameters} parameters with what {its} received.",
-        f"  recovered       {result.recovered} peer{'s' * (result.recovered != 1)} {_listed(result.recovered_peers)}",
-        f"  audit says      {len(result.exposed_by_audit)} exposed {_listed(result.exposed_by_audit)}",
+        f"{attack.audited.averaging.protocol.name}{f' ({options})' if options else ''}: {who} {names} {does} "
+        f"an average of {len(vector)} parameters with what {its} received.",
+        f"  recovered       {count} peer{'s' * (count != 1)} {_listed(attack.recovered)}",
+        f"  audit says      {len(attack.exposed)} exposed {_listed(attack.exposed)}",
     ]
-    if result.max_abs_error is not None:
+    if attack.max_abs_error is not None:
         lines.append(
-            f"  largest error   {result.max_abs_error:.3g} (expected: about {result.expected_error:.1g}; "
-            f"condition {result.condition:.3g})"
+            f"  largest error   {attack.max_abs_error:.3g} (expected: about "
+            f"{max(attack.loot.expected_error.values()):.1g}; condition {attack.loot.condition:.3g})"
         )
-    lost = sorted(set(result.exposed_by_audit) - set(result.recovered_peers))
+    lost = sorted(set(attack.exposed) - set(attack.recovered))
     if lost:
-        lines.append(f"  drowned         peers {lost} are determined, but rounding of {result.dtype} hides them")
-    if result.guessed_peers:
+        lines.append(f"  drowned         peers {lost} are determined, but rounding of {vector.dtype.name} hides them")
+    if attack.guessed:
         lines.append(
-            f"  guessed         peers {_listed(result.guessed_peers)} are not computed, but guessed near enough: "
-            f"{result.guessed_because}"
+            f"  guessed         peers {_listed(attack.guessed)} are not computed, but guessed near enough: "
+            f"{attack.guessed_because}"
         )
     return "\n".join(lines)
 
 
 def _listed(peers: tuple[int, ...]) -> str:
     return str(list(peers)) if peers else ""
-
-
-def _why_guessed(widths: tuple[float, ...]) -> str:
-    """Return why an estimate is right although the audit says that the parameters cannot be computed."""
-    if widths:
-        return (
-            f"masks are only {widths[0]:.3g} wide, and a message leaves an interval of "
-            f"{min(widths):.3g} (training refuses such masks)"
-        )
-    return "by luck; attack more --parameters"
 
 
 def _rounds(

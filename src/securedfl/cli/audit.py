@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from securedfl.cli.options import Json, read_rho, write
+from securedfl.cli.options import Json, a_file, read_rho, write
 from securedfl.designs import Design
 from securedfl.designs.best import withstanding
-from securedfl.errors import ConfigError, DesignError, PrivacyError, RunFolderError
+from securedfl.errors import ConfigError, DesignError, RunFolderError
 from securedfl.federation.run_folder import files
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import Certificate, readable_json
@@ -27,9 +27,7 @@ PEERS = 9
 PeersOption = Annotated[int | None, typer.Option(min=2, help="Number of peers.", show_default="9")]
 IterationsOption = Annotated[int | None, typer.Option(min=1, help="ADMM iterations per average.")]
 RhoOption = Annotated[str | None, typer.Option(metavar="NUMBER|START,DECAY,PERIOD", help="Of paper and classic.")]
-DesignOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A design file instead of the best known design.")
-]
+DesignOption = Annotated[Path | None, a_file("A design file instead of the best known design.")]
 
 
 def audit(
@@ -55,7 +53,7 @@ def audit(
     run: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Show certificate and ledger of a run folder instead.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw who can learn about whom.")] = None,
+    svg: Annotated[Path | None, a_file("Draw who can learn about whom.")] = None,
     as_json: Json = False,
 ) -> None:
     """Tell exactly what any coalition of peers can learn about the others.
@@ -216,36 +214,23 @@ def _numbers(numbers: tuple[int, ...]) -> str:
 def _show_run(folder: Path, *, as_json: bool) -> None:
     if not folder.is_dir():
         raise RunFolderError(f"there is no run folder {folder}")
-    data, ledger = files.read_object(folder, files.CERTIFICATE), files.read_ledger(folder)
-    several = "verdict" not in data
-    certificates = data if several else {"": data}
-    texts = {method: _described(folder, certificate) for method, certificate in certificates.items()}
+    certificates, ledgers = files.read_certificates(folder), files.read_ledgers(folder)
     if as_json:
-        typer.echo(readable_json({**data, "ledger": ledger}))
+        told = files.one_or_all({method: one.to_dict() for method, one in certificates.items()})
+        ledger = files.one_or_all({method: account.to_dict() for method, account in ledgers.items()})
+        typer.echo(readable_json({**told, "ledger": ledger}))
         return
-    for method, certificate in certificates.items():
-        if certificate.get("allow_exposure"):
+    for method, one in certificates.items():
+        if one.allow_exposure:
             typer.echo("WARNING: this run was started with --allow-exposure.\n")
-        if isinstance(promised := certificate.get("differential_privacy"), dict):
-            typer.echo(f"{promised.get('sentence', '')}\n")
-        typer.echo(texts[method])
-        if certificate.get("over_rounds"):
-            typer.echo(certificate["over_rounds"])
-        if certificate.get("remark"):
-            typer.echo(certificate["remark"])
+        if one.promise is not None:
+            typer.echo(f"{one.promise.sentence}\n")
+        typer.echo(describe(one.certificate))
+        for text in filter(None, (one.over_rounds, one.remark)):
+            typer.echo(text)
         typer.echo("\nLedger of the run")
-        for name, value in _readable(ledger.get(method, {}) if several else ledger).items():
+        for name, value in _readable(ledgers[method].to_dict() if method in ledgers else {}).items():
             typer.echo(f"  {name:<34} {value}")
-
-
-def _described(folder: Path, data: Any) -> str:
-    """Return one certificate of a run folder for people; what is none is a clear error."""
-    try:
-        if isinstance(data, dict):
-            return describe(Certificate.from_dict(data))
-    except (PrivacyError, TypeError, ValueError, AttributeError, LookupError) as error:
-        raise RunFolderError(f"{folder / files.CERTIFICATE} is not a certificate: {error}") from None
-    raise RunFolderError(f"{folder / files.CERTIFICATE} is not a certificate: it holds {data!r:.40}")
 
 
 def _readable(ledger: Mapping[str, Any]) -> dict[str, str]:
@@ -253,7 +238,7 @@ def _readable(ledger: Mapping[str, Any]) -> dict[str, str]:
     return {
         name.replace("_", " "): ", ".join(f"{k}: {v}" for k, v in value.items())
         if isinstance(value, dict)
-        else str(value)
+        else str(list(value) if isinstance(value, tuple) else value)
         for name, value in ledger.items()
         if name not in left_out and value is not None
     }

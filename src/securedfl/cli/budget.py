@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from securedfl.cli.audit import check_collusion
-from securedfl.cli.options import Json
+from securedfl.cli.options import Json, a_file
 from securedfl.cli.tables import LOOK
 from securedfl.errors import ConfigError, needing
 from securedfl.privacy.budget import words
@@ -38,9 +38,7 @@ def budget(
     sites: Annotated[int, typer.Option("--sites", "--peers", min=2, help="Peers that average.")] = 9,
     collusion: Annotated[int, typer.Option(min=1, help="Colluders, whose noise does not count.")] = 1,
     parameters: Annotated[int, typer.Option(min=1, help="Of the model: decide how fine the grid must be.")] = 1_000_000,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw epsilon against noise, as .svg or .png.")
-    ] = None,
+    picture: Annotated[Path | None, a_file("Draw epsilon against noise, as .svg or .png.")] = None,
     as_json: Json = False,
 ) -> None:
     """Tell what noise a budget takes, what epsilon a noise gives, or how many rounds or how large batches fit.
@@ -89,9 +87,10 @@ def budget(
             }
             for case in shown
         }
-        promise = {**words.to_dict(found, 0.0), "rounds": found.rounds, "sites": sites, "collusion": collusion}
+        promise = words.Promise.of(found).to_dict("sentence", "epsilon_by_round")
         by = {str(count): value if math.isfinite(value) else None for count, value in colluders.items()}
-        typer.echo(json.dumps({"found": wanted, **promise, "kinds": kinds, "epsilon_by_colluders": by}, indent=2))
+        more = {"rounds": found.rounds, "sites": sites, "collusion": collusion, "kinds": kinds}
+        typer.echo(json.dumps({"found": wanted, **promise, **more, "epsilon_by_colluders": by}, indent=2))
         return
     _tell(found, shown, colluders)
 

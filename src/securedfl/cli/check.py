@@ -34,7 +34,7 @@ def check(
     - `securedfl check hospital-a.toml --wait 60`
     """
     with needing("real peers"):
-        from securedfl.federation.peers.check import check as look
+        from securedfl.federation.checking.check import check as look
 
     findings = look(config, wait=wait, within=open_within)
     if as_json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
 from importlib.metadata import version as installed_version
 from typing import Annotated, Any
@@ -99,10 +98,7 @@ def options(
 
 def _register() -> None:
     for name in COMMANDS:
-        module = f"{__package__}.{name}"
-        if importlib.util.find_spec(module) is None:
-            continue
-        command = getattr(importlib.import_module(module), name)
+        command = getattr(importlib.import_module(f"{__package__}.{name}"), name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from securedfl.cli.options import Json, write
+from securedfl.cli.options import Json, a_file, write
 from securedfl.errors import ConfigError
 from securedfl.federation.settings import read_names
 from securedfl.learning.data import datasets
@@ -88,9 +88,7 @@ def info(
     user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Of a folder: whom a row is from.")] = None,
     features: Annotated[str, typer.Option(metavar="COLUMN,...", help="Of a folder: the columns to learn from.")] = "",
     as_json: Json = False,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw samples of a few users.", dir_okay=False)
-    ] = None,
+    svg: Annotated[Path | None, a_file("Draw samples of a few users.", dir_okay=False)] = None,
 ) -> None:
     """Show users, samples, split, classes and a picture of a data set, beside what the paper used.
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from securedfl import designs
-from securedfl.cli.options import write
+from securedfl.cli.options import a_file, write
 from securedfl.designs.drawing import design_svg
 from securedfl.errors import DesignError
 
@@ -42,8 +42,8 @@ def design(
     ] = "best",
     seed: Annotated[int, typer.Option(help="Other seeds give other designs, equally good.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the design as JSON and nothing else.")] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the partitions.", dir_okay=False)] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the design as JSON.", dir_okay=False)] = None,
+    svg: Annotated[Path | None, a_file("Draw the partitions.", dir_okay=False)] = None,
+    out: Annotated[Path | None, a_file("Save the design as JSON.", dir_okay=False)] = None,
 ) -> None:
     """Build a design: who meets whom, such that no two peers meet twice.
 

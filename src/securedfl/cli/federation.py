@@ -45,9 +45,7 @@ def init(
     with needing("real peers"):
         from securedfl.federation.apps.settings import own_data
         from securedfl.federation.config import TrainConfig
-        from securedfl.federation.founding.files import FEDERATION, KEYS, Place, found, free_ports
-        from securedfl.federation.gate import pass_gate
-        from securedfl.federation.methods import choose_design
+        from securedfl.federation.founding.files import FEDERATION, KEYS, NewSite, free_ports, write_federation
         from securedfl.federation.peers.config import NOT_SHARED
         from securedfl.privacy.run_certificate import told
 
@@ -58,30 +56,29 @@ def init(
         raise ConfigError("--data is handed to an app; name one with --entry")
     texts = TrainConfig.checked({"entry": entry, "data": data or None}, "the options")
     ports = iter(free_ports(len(sites)))
-    places = []
+    begun = []
     for number, site in enumerate(sites):
         called, _, address = site.partition("=")
         if not address and not keys:
             raise ConfigError(f"where do others reach {called}? Give {called}=HOST:PORT, or --keys for a trial here")
         own = {"data": own_data(texts, number, called)} if data else {}
-        places.append(Place(name=called, address=address or f"127.0.0.1:{next(ports)}", own=own))
+        begun.append(NewSite(name=called, address=address or f"127.0.0.1:{next(ports)}", own=own))
     shared = {"name": name, "entry": entry, "train": settings}
-    made = found(folder, places, shared, issue=keys, replace=replace)
-    training, paths = made.federation.training, made.sites
-    certificates = pass_gate(training, choose_design(training), made.federation.missing)
+    made = write_federation(folder, begun, shared, issue=keys, replace=replace)
+    paths = made.files
     for path in (folder / FEDERATION, *paths):
         typer.echo(path)
-    typer.echo(f"\n{told(certificates)}")
-    typer.echo("\nNext:\n" + "\n".join(_next(made.missing, places, folder / KEYS, paths)))
+    typer.echo(f"\n{told(made.certificates)}")
+    typer.echo("\nNext:\n" + "\n".join(_next(made.missing, begun, folder / KEYS, paths)))
     if entry is None:
         typer.echo(
-            f"\nWithout --entry, `securedfl peer` trains the data set {training.dataset}, dealt to the sites, for "
-            "a trial. For data of your own\nname an app with --entry, or join from your own loop at each site: "
-            f'securedfl.join("{paths[0]}") (docs/guides/own-models.md)'
+            f"\nWithout --entry, `securedfl peer` trains the data set {made.federation.training.dataset}, dealt to the "
+            "sites, for a trial. For data of your own\nname an app with --entry, or join from your own loop at each "
+            f'site: securedfl.join("{paths[0]}") (docs/guides/own-models.md)'
         )
 
 
-def _next(missing: list[str], places: list[Any], keys: Path, paths: list[Path]) -> list[str]:
+def _next(missing: list[str], sites: list[Any], keys: Path, paths: list[Path]) -> list[str]:
     """Return what is left to do."""
     if not missing:
         first, *others = paths
@@ -95,7 +92,7 @@ def _next(missing: list[str], places: list[Any], keys: Path, paths: list[Path]) 
     # late: the network takes a moment
     from securedfl.network.wire.values import split_address
 
-    hosts = {place.name: split_address(place.address)[0] for place in places}
+    hosts = {site.name: split_address(site.address)[0] for site in sites}
     return [
         f"securedfl certs init --dir {keys}    # once, by whoever holds the federation's authority",
         *(f"securedfl certs request {site} --host {hosts[site]} --dir {keys}    # at {site}" for site in missing),

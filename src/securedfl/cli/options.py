@@ -67,6 +67,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the summary as JSON, and progress to stderr.")]
 
 
+def a_file(words: str, **more: Any) -> Any:
+    """Return an option that names a file."""
+    return typer.Option(metavar="FILE", help=words, **more)
+
+
 def merged(config: Path | None, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a file, if there is one, with those of the command line before them."""
     return {**(read_toml(config) if config else {}), **settings}

@@ -48,7 +48,7 @@ def peer(
 
     place = PeerConfig.load(config).out if watch else None
     with watching(place, console):
-        out = run_peer(config, tell=tell)
+        out = run_peer(config, tell)
     if not as_json:
         console.print(f"Model and metrics: {out}", markup=False, soft_wrap=True)
 

@@ -19,32 +19,39 @@ from securedfl.federation.run_folder.metrics import Row
 from securedfl.reporting.units import percent
 
 
-class LineProgress(Observer):
-    """One line per round, for logs."""
+class _OnConsole(Observer):
+    """Says on a console what it is told."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+
+    def told(self, text: str) -> None:
+        """Say it, in a line of its own."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class LineProgress(_OnConsole):
+    """One line per round, for logs."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
         self._config: TrainConfig | None = None
         self._width = 0
 
     def preparing(self, text: str) -> None:
         """Say what takes its time."""
-        self._print(text)
-
-    def told(self, text: str) -> None:
-        """Say it."""
-        self._print(text)
+        self.told(text)
 
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Say what is trained and where it goes."""
         self._config = config
         self._width = max(len(METHODS[method].label) for method in config.methods)
-        self._print(headline(folder, config, workers))
+        self.told(headline(folder, config, workers))
 
     def method_started(self, method: str, after: int | None) -> None:
         """Say so only if a method goes on where it was stopped."""
         if after is not None:
-            self._print(f"{METHODS[method].label}: continuing after round {after}")
+            self.told(f"{METHODS[method].label}: continuing after round {after}")
 
     def round_finished(self, row: Row) -> None:
         """Print the round."""
@@ -52,13 +59,10 @@ class LineProgress(Observer):
         error = "" if row.error_mse is None else f"  error {row.error_mse:.1e}"
         spent = "" if row.epsilon is None else f"  epsilon {row.epsilon:.3g}"
         accuracy, loss = _scored(row)
-        self._print(
+        self.told(
             f"{METHODS[row.method].label:<{self._width}} round {row.round:>{len(str(rounds))}}/{rounds}  accuracy "
             f"{accuracy:.4f}  loss {loss:.4f}{error}{spent}  {row.train_seconds + row.average_seconds:.2f} s"
         )
-
-    def _print(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class _Bars(Progress):
@@ -72,11 +76,11 @@ class _Bars(Progress):
         yield from super().get_renderables()
 
 
-class LiveProgress(Observer):
+class LiveProgress(_OnConsole):
     """One bar per method: round, peers that have trained in it, accuracy, time left."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        super().__init__(console)
         self.bars = _Bars(
             TextColumn("[bold]{task.description}", table_column=_fixed()),
             BarColumn(bar_width=None, table_column=Column(ratio=1)),
@@ -91,20 +95,16 @@ class LiveProgress(Observer):
             refresh_per_second=4,  # more would take time from training
         )
         self._tasks: dict[str, TaskID] = {}
-        self._peers = 0
-        self._method, self._round = "", 0
+        self._peers = self._trained = 0
+        self._task = TaskID(0)
 
     def preparing(self, text: str) -> None:
         """Show what takes its time in a line of its own, until training begins."""
         self.bars.note = text
 
-    def told(self, text: str) -> None:
-        """Say it in a line above the bars, which stays."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     def started(self, folder: Path, config: TrainConfig, workers: int) -> None:
         """Show all methods, waiting."""
-        self._console.print(headline(folder, config, workers), markup=False, highlight=False, soft_wrap=True)
+        self.told(headline(folder, config, workers))
         self.bars.note = ""
         self._peers = config.members
         for method in config.methods:
@@ -122,21 +122,19 @@ class LiveProgress(Observer):
 
     def method_started(self, method: str, after: int | None) -> None:
         """Start the method's clock."""
-        self._method, self._round = method, after or 0
-        self.bars.start_task(self._tasks[method])
-        self.bars.update(self._tasks[method], completed=self._round * self._peers, round=self._round)
+        self._task, self._trained = self._tasks[method], (after or 0) * self._peers
+        self.bars.start_task(self._task)
+        self.bars.update(self._task, completed=self._trained, round=after or 0)
 
     def peers_trained(self, count: int) -> None:
         """Move the bar by a peer."""
-        done = self._round * self._peers + count
-        self.bars.update(self._tasks[self._method], completed=done, trained=count)
+        self.bars.update(self._task, completed=self._trained + count, trained=count)
 
     def round_finished(self, row: Row) -> None:
         """Show the accuracy reached."""
-        self._round = row.round
+        self._trained = row.round * self._peers
         spent = "" if row.epsilon is None else f" epsilon {row.epsilon:.3g}"
-        reached = percent(_scored(row)[0])
-        self.bars.update(self._tasks[self._method], round=self._round, accuracy=reached, spent=spent)
+        self.bars.update(self._task, round=row.round, accuracy=percent(_scored(row)[0]), spent=spent)
 
     def method_finished(self, method: str) -> None:
         """Stop the method's clock."""

@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args, get_type_hints
 
@@ -35,27 +35,58 @@ OUT = Path("runs/reproduce")
 STARTS = get_args(Initial)
 
 
+Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder of all results; runs are shared between experiments.")]
+
+
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class Asked:
     """What the user asked for: the name of the command, and all options that commands have."""
 
     name: str
-    out: Path = OUT
-    scale: str | None = None
-    seeds: str | None = None
-    datasets: str | None = None
-    peers: str | None = None
-    rounds: int | None = None
-    initial: str | None = None
-    most: int | None = None
-    data_dir: Path | None = None
-    workers: str | None = None
-    device: str | None = None
-    resume: bool = False
-    no_train: bool = False
-    estimate: bool = False
-    as_json: bool = False
-    tidy: bool = False
+    out: Out = OUT
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE|rounds=..,users=..,width=..",
+            help="Run a share of the rounds, users and model width; everything is labelled as scaled.",
+        ),
+    ] = None
+    seeds: Annotated[str | None, typer.Option(metavar="0,1,2|0-4", help="Seeds; several give mean and spread.")] = None
+    datasets: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these data sets.")] = None
+    peers: Annotated[str | None, typer.Option(metavar="9,15", help="Only these numbers of peers.")] = None
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds instead of 50; labelled as scaled.")] = None
+    initial: Annotated[
+        str | None,
+        typer.Option(
+            metavar="common|own",
+            help="How peers begin: with one model for all, or each with its own.",
+            show_default="common",
+        ),
+    ] = None
+    most: Annotated[int | None, typer.Option(metavar="N", help="The largest number of peers.", show_default="60")] = (
+        None
+    )
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder that holds the data sets; or SECUREDFL_DATA_DIR.")
+    ] = None
+    workers: Annotated[str | None, typer.Option(metavar="auto|NUMBER", help="Processes that train peers.")] = None
+    device: Annotated[
+        str | None, typer.Option(metavar="cpu|cuda|mps", help="Where models are trained.", show_default="cpu")
+    ] = None
+    resume: Annotated[bool, typer.Option("--resume", help="Continue runs that were stopped.")] = False
+    no_train: Annotated[
+        bool, typer.Option("--no-train", help="Train nothing: show what is there, and what is missing.")
+    ] = False
+    estimate: Annotated[
+        bool,
+        typer.Option(
+            "--estimate", help="Train nothing: measure a round of each run, and say how long all of them will take."
+        ),
+    ] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, and progress to stderr.")] = False
+    tidy: Annotated[
+        bool, typer.Option("--tidy", help="Delete the kept parameters of all peers once they are measured.")
+    ] = False
 
     def preset(self, name: str) -> Preset:
         """Return an experiment's settings with the seeds, and the largest number of peers, that were chosen."""
@@ -105,35 +136,6 @@ class Wish:
         options = [part for key, value in places.items() if value is not None for part in (key, str(value))]
         return shlex.join([*shlex.split(self.command(self.name)), *options, "--resume"])
 
-
-OPTIONS: dict[str, Any] = {
-    "out": typer.Option(metavar="DIR", help="Folder of all results; runs are shared between experiments."),
-    "scale": typer.Option(
-        metavar="SHARE|rounds=..,users=..,width=..",
-        help="Run a share of the rounds, users and model width; everything is labelled as scaled.",
-    ),
-    "seeds": typer.Option(metavar="0,1,2|0-4", help="Seeds; several give mean and spread."),
-    "datasets": typer.Option(metavar="NAME,...", help="Only these data sets."),
-    "peers": typer.Option(metavar="9,15", help="Only these numbers of peers."),
-    "rounds": typer.Option(min=1, help="Rounds instead of 50; labelled as scaled."),
-    "initial": typer.Option(
-        metavar="common|own",
-        help="How peers begin: with one model for all, or each with its own.",
-        show_default="common",
-    ),
-    "most": typer.Option(metavar="N", help="The largest number of peers.", show_default="60"),
-    "data_dir": typer.Option(metavar="DIR", help="Folder that holds the data sets; or SECUREDFL_DATA_DIR."),
-    "workers": typer.Option(metavar="auto|NUMBER", help="Processes that train peers."),
-    "device": typer.Option(metavar="cpu|cuda|mps", help="Where models are trained.", show_default="cpu"),
-    "resume": typer.Option("--resume", help="Continue runs that were stopped."),
-    "no_train": typer.Option("--no-train", help="Train nothing: show what is there, and what is missing."),
-    "estimate": typer.Option(
-        "--estimate", help="Train nothing: measure a round of each run, and say how long all of them will take."
-    ),
-    "as_json": typer.Option("--json", help="Print the result as JSON, and progress to stderr."),
-    "tidy": typer.Option("--tidy", help="Delete the kept parameters of all peers once they are measured."),
-}
-"""How ``--help`` explains each field of a `Wish`."""
 
 HELP = {
     "table": """Best test accuracy of every method (Table 2): 3 data sets, 9 and 15 peers.
@@ -196,7 +198,7 @@ HELP = {
 WITHOUT = {
     "iterations": {"most"},
     "privacy": {"most", "tidy", "initial"},
-    "groups": OPTIONS.keys() - {"out", "most", "seeds", "as_json"},
+    "groups": {field.name for field in fields(Asked)} - {"out", "most", "seeds", "as_json"},
     "all": {"datasets", "peers", "rounds", "initial", "most"},
 }
 """Options that a command has no use for; those that are not named here train, and keep no parameters."""
@@ -204,21 +206,16 @@ WITHOUT = {
 
 def _command(name: str) -> Callable[..., None]:
     """Return a command that takes its share of the options."""
-    types, left_out = get_type_hints(Wish), WITHOUT.get(name, {"most", "tidy"})
+    left_out = {"name", *WITHOUT.get(name, ("most", "tidy"))}
 
     def command(**values: Any) -> None:
-        _run(Wish(name=name, **values))
+        _run(Asked(name=name, **values))
 
     command.__doc__ = HELP[name]
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
-            inspect.Parameter(
-                option,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=getattr(Wish, option),
-                annotation=Annotated[types[option], about],
-            )
-            for option, about in OPTIONS.items()
+            inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=getattr(Asked, option), annotation=about)
+            for option, about in get_type_hints(Asked, include_extras=True).items()
             if option not in left_out
         ]
     )
@@ -230,7 +227,7 @@ for _name in HELP:
 
 
 @reproduce.command()
-def report(out: Annotated[Path, OPTIONS["out"]] = OUT) -> None:
+def report(out: Out = OUT) -> None:
     """Write report.html again, from the results that the folder holds.
 
     **Example**
@@ -242,46 +239,46 @@ def report(out: Annotated[Path, OPTIONS["out"]] = OUT) -> None:
     typer.echo(write_report(out))
 
 
-def _run(wish: Wish) -> None:
+def _run(asked: Asked) -> None:
     """Make one experiment, or all of them."""
-    chosen = NAMES if wish.name == "all" else (wish.name,)
+    chosen = NAMES if asked.name == "all" else (asked.name,)
     # Hours of training must not end in an error that was there from the start.
-    needed = [run for name in chosen if name != "groups" for run in wish.runs(name)]
-    if wish.estimate:
-        _estimate(needed, wish)
+    needed = [run for name in chosen if name != "groups" for run in asked.runs(name)]
+    if asked.estimate:
+        _estimate(needed, asked)
         return
-    if not wish.no_train:
-        examine_all(needed, resume=wish.resume)
+    if not asked.no_train:
+        examine_all(needed, resume=asked.resume)
     # The seeds of all are those of the trainings.
-    groups = wish if wish.name == "groups" else Wish(name="all", out=wish.out, as_json=wish.as_json)
-    records = [_experiment(name, groups if name == "groups" else wish) for name in chosen]
-    if wish.as_json:
-        typer.echo(json.dumps(records if wish.name == "all" else records[0], indent=2))
+    groups = asked if asked.name == "groups" else Asked(name="all", out=asked.out, as_json=asked.as_json)
+    records = [_experiment(name, groups if name == "groups" else asked) for name in chosen]
+    if asked.as_json:
+        typer.echo(json.dumps(records if asked.name == "all" else records[0], indent=2))
 
 
-def _experiment(name: str, wish: Wish) -> dict[str, Any]:
+def _experiment(name: str, asked: Asked) -> dict[str, Any]:
     """Train what an experiment needs, collect, write everything, and show the table."""
     from securedfl.experiments import result_files as files
 
-    console = Console(stderr=wish.as_json, highlight=False)
-    if name != "groups" and not wish.no_train:
-        _train(wish.runs(name), wish, console)
+    console = Console(stderr=asked.as_json, highlight=False)
+    if name != "groups" and not asked.no_train:
+        _train(asked.runs(name), asked, console)
     with console.status("Collecting results ...") as status:
         tell = status.update if name == "groups" or console.is_terminal else console.print
-        data = files.EXPERIMENTS[name].collect(wish.preset(name), wish.out, tell)
-    record, result = files.make_record(name, data, command=wish.command(name), chosen=wish.chosen)
-    paths, page = files.write(wish.out, record, result), files.write_report(wish.out)
-    if not wish.as_json:
+        data = files.EXPERIMENTS[name].collect(asked.preset(name), asked.out, tell)
+    record, result = files.make_record(name, data, command=asked.command(name), chosen=asked.chosen)
+    paths, page = files.write(asked.out, record, result), files.write_report(asked.out)
+    if not asked.as_json:
         show(f"{record.title} (the paper's {record.paper})", result, console)
     if name == "iterations":
-        _tell_updates(wish, console)
+        _tell_updates(asked, console)
     written = ", ".join(path.name for path in paths)
-    console.print(f"Written to {wish.out}: {written}", markup=False, soft_wrap=True)
+    console.print(f"Written to {asked.out}: {written}", markup=False, soft_wrap=True)
     console.print(f"Report: {page}", markup=False, soft_wrap=True)
     return asdict(record)
 
 
-def _train(runs: list[NeededRun], wish: Wish, console: Console) -> None:
+def _train(runs: list[NeededRun], asked: Asked, console: Console) -> None:
     @contextmanager
     def watch(turn: Turn) -> Iterator[Observer]:
         word = "continuing" if turn.state == "unfinished" else "training"
@@ -294,27 +291,27 @@ def _train(runs: list[NeededRun], wish: Wish, console: Console) -> None:
             yield progress
 
     try:
-        trained = train_missing(runs, resume=wish.resume, watch=watch)
+        trained = train_missing(runs, resume=asked.resume, watch=watch)
     except KeyboardInterrupt:
-        console.print(f"Continue with: {wish.again}", markup=False, soft_wrap=True)
+        console.print(f"Continue with: {asked.again}", markup=False, soft_wrap=True)
         raise
     reused = len(runs) - trained
     if reused:
         finished = "1 finished run" if reused == 1 else f"{reused} finished runs"
-        console.print(f"Reused {finished} in {wish.out / RUNS}", markup=False, soft_wrap=True)
+        console.print(f"Reused {finished} in {asked.out / RUNS}", markup=False, soft_wrap=True)
 
 
-def _estimate(runs: list[NeededRun], wish: Wish) -> None:
+def _estimate(runs: list[NeededRun], asked: Asked) -> None:
     """Measure a round of each kind of run, and say how long everything will take."""
     from securedfl.experiments.runs.estimate import estimate
 
-    console = Console(stderr=wish.as_json, highlight=False)
+    console = Console(stderr=asked.as_json, highlight=False)
     # experiments share runs
     each = list({run.folder: run for run in runs}.values())
     states = examine_all(each, resume=True)
     found = estimate(each, states, lambda text: console.print(text, markup=False, soft_wrap=True))
     total = sum(one.seconds for one in found)
-    if wish.as_json:
+    if asked.as_json:
         typer.echo(json.dumps({"runs": [one.to_dict() for one in found], "seconds": total}, indent=2))
         return
     table = Table(**LOOK)
@@ -331,12 +328,12 @@ def _estimate(runs: list[NeededRun], wish: Wish) -> None:
     console.print(f"Everything that is left takes about {duration(total)}", soft_wrap=True)
 
 
-def _tell_updates(wish: Wish, console: Console) -> None:
+def _tell_updates(asked: Asked, console: Console) -> None:
     from securedfl.experiments import iterations
 
-    preset = wish.preset("iterations")
-    size = sum(iterations.sizes(preset, wish.out).values())
-    if wish.tidy:
-        console.print(f"Deleted {data_size(iterations.tidy(preset, wish.out))} of peers' parameters")
+    preset = asked.preset("iterations")
+    size = sum(iterations.sizes(preset, asked.out).values())
+    if asked.tidy:
+        console.print(f"Deleted {data_size(iterations.tidy(preset, asked.out))} of peers' parameters")
     elif size:
         console.print(f"The peers' parameters take {data_size(size)}; --tidy deletes them, the results stay")

@@ -70,15 +70,15 @@ def up(
     path = chosen.out or default_folder(chosen)
     console.print(f"{chosen.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)
     with watching(path if watch else None, console), shown_on(console, chosen.rounds) as shown, report_of(shown):
-        summary = run(chosen, path, show=shown.show, observer=shown)
+        summary = run(chosen, path, shown)
     tell(summary, console, as_json=as_json)
 
 
 @contextmanager
-def shown_on(console: Console, rounds: int) -> Iterator[Lines | LiveTable]:
+def shown_on(console: Console, rounds: int) -> Iterator[RoundLines | LiveTable]:
     """Give what suits the console: a live table on a terminal, lines elsewhere."""
     if not console.is_terminal:
-        yield Lines(console, rounds)
+        yield RoundLines(console, rounds)
         return
     with Live(console=console, refresh_per_second=4) as live:
         yield LiveTable(live, rounds)
@@ -120,7 +120,7 @@ def _epsilon(peer: LocalPeer) -> str:
     return "" if last is None else f"{last:.3g}"
 
 
-class Lines(Observer):
+class RoundLines(Observer):
     """One line per finished round, for logs."""
 
     def __init__(self, console: Console, rounds: int) -> None:

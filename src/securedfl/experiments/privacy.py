@@ -14,7 +14,7 @@ from securedfl.experiments.judging import Rule, above, judged
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Plot, Result, round_records, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
-from securedfl.federation.run_folder.files import LEDGER, read_object
+from securedfl.federation.run_folder.files import read_ledgers
 from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE
@@ -75,11 +75,13 @@ def _against(runs: Sequence[FoundRun], other: str) -> Difference | None:
 
 
 def _spent(run: FoundRun) -> Spent:
-    ledger = read_object(run.folder, LEDGER).get("differential_privacy", {})
+    promise = next(iter(read_ledgers(run.folder).values())).differential_privacy
+    if promise is None:
+        return Spent(epsilon=math.inf, noise_multiplier=math.nan, noise_in_mean=math.nan)
     return Spent(
-        epsilon=float(ledger.get("epsilon") or math.inf),
-        noise_multiplier=float(ledger.get("noise_multiplier", math.nan)),
-        noise_in_mean=float(ledger.get("noise_in_mean", math.nan)),
+        epsilon=promise.epsilon or math.inf,
+        noise_multiplier=promise.noise_multiplier,
+        noise_in_mean=promise.noise_in_mean,
     )
 
 

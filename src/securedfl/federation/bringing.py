@@ -94,8 +94,8 @@ class Bringing:
         """
         if self.plan is not None and base is not None:
             # no residual: what was rounded off would tell about this round's data in the next one, unaccounted
-            done = protect(w if self.plan.brings_steps else w - base, self.plan, keys)
-            return Brought(done.vector, None, done.clipped)
+            vector, clipped = protect(w if self.plan.brings_steps else w - base, self.plan, keys)
+            return Brought(vector, None, clipped)
         vector = w.copy() if base is None else w - base
         limit = self._limit
         clipped = 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -14,11 +12,10 @@ from pydantic import Field, PlainSerializer
 
 from securedfl.designs.sizes import MOST_PEERS
 from securedfl.errors import ConfigError
-from securedfl.federation.budget.settings import PrivacySettings
 from securedfl.federation.settings import (
-    RENAMED,
     NamesOption,
     PathOption,
+    PrivacySettings,
     RhoSchedule,
     Settings,
     TableOption,
@@ -34,32 +31,11 @@ from securedfl.learning.training.task import BetweenRounds, Engine, Initial, Pre
 from securedfl.parameters import Integers, check_integers
 from securedfl.protocols import DEFAULT_RHO, Protocol, Schedule
 
-FREE = frozenset(
-    {
-        *("out", "data_dir", "engine", "address", "workers", "messages_every", "checkpoint_every", "keep_updates"),
-        *("tensorboard", "wandb", "mlflow"),
-    }
-)
-"""Settings that change no number, so that a resumed run may have others."""
-
-
 ALL_MESSAGES = 30
 """Members up to which a simulation passes the messages of all rounds, unless asked not to."""
 
 MESSAGES_EVERY = 100
 """Rounds between two whose messages are passed, among more members than that."""
-
-ADDED = frozenset(
-    {
-        *("integers", "local", "initial", "learning_rate_schedule", "learning_rate_decay", "warmup", "proximal"),
-        *("precision", "device", "common_optimizer", "entry", "data", "label", "user", "features", "held_back"),
-        "between_rounds",
-    }
-)
-"""Settings that older run folders do not have; what they were then is not hashed, so that those go on."""
-
-BEFORE = {"initial": "own", "between_rounds": "keep"}
-"""What added settings were in older run folders, where it is not today's default."""
 
 ProtocolOption = Annotated[
     str | Protocol, PlainSerializer(lambda given: getattr(given, "name", given), return_type=str)
@@ -323,25 +299,3 @@ class TrainConfig(Settings):
         Without ``out``, so that a run folder's file can start another run.
         """
         return tomli_w.dumps({key: value for key, value in self.to_dict().items() if key != "out"})
-
-    def changed_from(self, other: TrainConfig) -> list[str]:
-        """Name the settings by which another run's numbers may differ, with both values."""
-        mine, theirs = self.to_dict(), other.to_dict()
-        return [
-            f"{key} = {mine.get(key)!r}, not {theirs.get(key)!r}"
-            for key in sorted(mine.keys() | theirs.keys())
-            if key not in FREE and mine.get(key) != theirs.get(key)
-        ]
-
-    @property
-    def as_before(self) -> frozenset[str]:
-        """The added settings that are what they were before they were added."""
-        defaults = {key: type(self).model_fields[key].default for key in ADDED} | BEFORE
-        return frozenset(key for key in ADDED if getattr(self, key) == defaults[key])
-
-    def fingerprint(self) -> str:
-        """Short hash of all settings that change numbers, under the names they had when runs were first hashed."""
-        first_names = {new: old for old, new in RENAMED.items()}
-        left_out = FREE | self.as_before
-        decisive = {first_names.get(key, key): value for key, value in self.to_dict().items() if key not in left_out}
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from securedfl.designs import Design
 from securedfl.errors import PrivacyError, SecuredFLError
@@ -14,17 +14,18 @@ from securedfl.federation.budget.account import at_the_end, epsilon_by_round
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import SECURED, averaging_of, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
-from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER
+from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER, one_or_all
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.privacy.absence import Absence, Drawn, smallest_block
+from securedfl.privacy.account import Account
 from securedfl.privacy.audit import Audit
-from securedfl.privacy.budget import words
 from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.budget.words import Promise, useless
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import refusal
 from securedfl.privacy.ledger import Attempt, Ledger, Tried
-from securedfl.privacy.run_certificate import RunCertificate, only, to_plain
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.protocols.protocol import SHARES
 from securedfl.storage import write_text
 
@@ -37,10 +38,6 @@ EVERYBODY = Absence(policy="wait")
 
 Plans = Mapping[str, Plan]
 """What methods spend of their budgets of differential privacy, by name; those that have none are not in it."""
-
-
-Spent = tuple[float, float]
-"""Epsilon now, and at the end of the run."""
 
 
 def settle(config: TrainConfig) -> tuple[TrainConfig, Design]:
@@ -100,6 +97,7 @@ def pass_gate(
     PrivacyError
         The settings do not withstand what the federation must, and ``allow_exposure`` is off.
     """
+    promises = {}
     if private(config):
         _check_drawing(config)
     for method in private(config):
@@ -111,9 +109,10 @@ def pass_gate(
             _log.warning("exposure is allowed: %s", certificate.sentence)
         elif demand and certificate.verdict == "partial sums":
             _log.warning("%s", certificate.sentence)
-        if plans and method in plans:
-            _check_noise(plans[method], certificate)
-    return _certificates(config, design, absence, plans or {}, {})
+        if plan := (plans or {}).get(method):
+            _check_noise(plan, certificate)
+            promises[method] = Promise.of(plan, examined=certificate.exhaustive)
+    return _certificates(config, design, absence, promises)
 
 
 def _check_noise(plan: Plan, certificate: Certificate) -> None:
@@ -123,14 +122,16 @@ def _check_noise(plan: Plan, certificate: Certificate) -> None:
             "distributed noise protects the total only, but these settings let coalitions compute sums of fewer peers, "
             'with less noise in them; choose settings that tell only the total, or noise = "local"'
         )
-    if drowned := words.useless(plan):
+    if drowned := useless(plan):
         _log.warning("%s", drowned.strip().removeprefix("But "))
 
 
 def save_certificate(folder: Path, certificates: tuple[RunCertificate, ...]) -> None:
     """Write certificate.json; before a run begins for whoever watches it, later with what was spent."""
     if certificates:
-        write_text(folder / CERTIFICATE, readable_json(to_plain(certificates)) + "\n")
+        write_text(
+            folder / CERTIFICATE, readable_json(one_or_all({one.method: one.to_dict() for one in certificates})) + "\n"
+        )
 
 
 def save_account(
@@ -154,41 +155,43 @@ def save_account(
     absence, plans
         As for `pass_gate`.
     """
-    ledgers, done, spent = dict[str, dict[str, Any]](), list(rows), dict[str, Spent]()
+    done, accounts, promises = list(rows), dict[str, Account](), dict[str, Promise]()
     for method in private(config):
         certificate = _certified(config, design, method)
-        attempts = [a for row in done if row.method == method for a in _attempts(row, config.peers)]
+        own = [row for row in done if row.method == method]
+        attempts = [attempt for row in own for attempt in _attempts(row, config.peers)]
+        if plan := (plans or {}).get(method):
+            promises[method] = _promised(plan, attempts, config, examined=certificate.exhaustive)
         some = None if config.members == config.peers else config.peers
         ledger = Ledger(Audit(averaging_of(config, method, design)), peers=some).add(*attempts)
-        ledgers[method] = {
-            **ledger.to_dict(certificate.worst_coalition),
-            "allow_exposure": config.allow_exposure,
-            **_passed(method, done),
-        }
-        if plan := (plans or {}).get(method):
-            spent[method], ledgers[method]["differential_privacy"] = _account(plan, attempts, config)
-        if len(ledgers) == 1:  # the first method's picture
+        accounts[method] = replace(
+            ledger.account(certificate.worst_coalition),
+            allow_exposure=config.allow_exposure,
+            rounds_with_messages=_passed(own),
+            differential_privacy=promises.get(method),
+        )
+        if len(accounts) == 1:  # the first method's picture
             title = f"{certificate.protocol}, {design.n} peers: who can learn about whom"
             picture = exposure_svg(certificate.levels, title, collusion=certificate.collusion)
             write_text(folder / EXPOSURE, picture)
-    certificates = _certificates(config, design, absence, plans or {}, spent)
+    certificates = _certificates(config, design, absence, promises)
     save_certificate(folder, certificates)
     if certificates:
-        write_text(folder / LEDGER, readable_json(only(ledgers)) + "\n")
+        ledgers = {method: account.to_dict() for method, account in accounts.items()}
+        write_text(folder / LEDGER, readable_json(one_or_all(ledgers)) + "\n")
     return certificates
 
 
-def _account(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig) -> tuple[Spent, dict[str, Any]]:
-    """Return epsilon after what was opened and at the end, and the same as a ledger holds it."""
+def _promised(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig, *, examined: bool) -> Promise:
+    """Return what differential privacy promises after the attempts that were opened."""
     opened: dict[int, list[tuple[int, ...]]] = {}
     for attempt in attempts:
         if attempt.opened:
             opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(config.peers)))
-    epsilons = epsilon_by_round(plan, opened)
-    now = max(epsilons.values(), default=0.0)
-    by_round = {str(round): epsilon for round, epsilon in epsilons.items()}
-    end = at_the_end(plan, opened, config.rounds)
-    return (now, end), {**words.to_dict(plan, now, end), "epsilon_by_round": by_round}
+    by_round = epsilon_by_round(plan, opened)
+    now, end = max(by_round.values(), default=0.0), at_the_end(plan, opened, config.rounds)
+    promise = Promise.of(plan, now, end, examined=examined)
+    return replace(promise, epsilon_by_round={str(round): epsilon for round, epsilon in by_round.items()})
 
 
 def _attempts(row: Row, n: int) -> list[Attempt]:
@@ -203,12 +206,12 @@ def _attempts(row: Row, n: int) -> list[Attempt]:
     ]
 
 
-def _passed(method: str, rows: Iterable[Row]) -> dict[str, Any]:
+def _passed(rows: Iterable[Row]) -> tuple[int, ...] | None:
     """Return in which rounds a simulation passed messages, where it did not in all."""
-    told = {row.round: row.messages for row in rows if row.method == method}
+    told = {row.round: row.messages for row in rows}
     if all(messages is None for messages in told.values()):
-        return {}
-    return {"rounds_with_messages": [round for round, messages in told.items() if messages is not False]}
+        return None
+    return tuple(round for round, messages in told.items() if messages is not False)
 
 
 def _check_drawing(config: TrainConfig) -> None:
@@ -229,25 +232,28 @@ def _check_drawing(config: TrainConfig) -> None:
 
 
 def _certificates(
-    config: TrainConfig, design: Design, given: Absence | None, plans: Plans, spent: Mapping[str, Spent]
+    config: TrainConfig, design: Design, given: Absence | None, promises: Mapping[str, Promise]
 ) -> tuple[RunCertificate, ...]:
-    """Return what is certified for each private method, with what holds over rounds, and what was spent so far."""
-    absence = given or drawing(config) or EVERYBODY
-    return tuple(
-        RunCertificate(
-            method=method,
-            certificate=(certificate := _certified(config, design, method)),
-            required_collusion=config.collusion,
-            allow_exposure=config.allow_exposure,
-            masks=config.masks,
-            remark=_remark(config, adds_codes=averaging_of(config, method, design).adds_codes),
-            over_rounds=_over_rounds(config, certificate, absence),
-            plan=plans.get(method),
-            epsilon=spent[method][0] if method in spent else 0.0,
-            end=spent[method][1] if method in spent else None,
+    """Return what is certified for each private method, with what holds over rounds, and what is promised."""
+    absence, found = given or drawing(config) or EVERYBODY, []
+    for method in private(config):
+        certificate, promise = _certified(config, design, method), promises.get(method)
+        over_rounds = _over_rounds(config, certificate, absence)
+        told = ["" if promise is None else promise.sentence, certificate.sentence, over_rounds]
+        found.append(
+            RunCertificate(
+                method=method,
+                certificate=certificate,
+                required_collusion=config.collusion,
+                allow_exposure=config.allow_exposure,
+                masks=config.masks,
+                remark=_remark(config, adds_codes=averaging_of(config, method, design).adds_codes),
+                over_rounds=over_rounds,
+                promise=promise,
+                sentence=" ".join(filter(None, told)),
+            )
         )
-        for method in private(config)
-    )
+    return tuple(found)
 
 
 def _over_rounds(config: TrainConfig, certificate: Certificate, absence: Absence | Drawn) -> str:

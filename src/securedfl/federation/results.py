@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -20,13 +20,13 @@ from securedfl.federation.run_folder.files import SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.summary import Data, Samples, Summary, read_data, read_summary, write_data
-from securedfl.learning.training.task import Held, Score, Task
+from securedfl.learning.training.task import PeerSamples, Score, Task
 from securedfl.parameters import Array
 from securedfl.privacy.absence import Absence
 from securedfl.privacy.ledger import Tried
 
 if TYPE_CHECKING:
-    from securedfl.federation.simulated import SimulatedAverage
+    from securedfl.federation.simulated.aggregation import SimulatedAverage
     from securedfl.learning.training.team import Team
 
 
@@ -54,10 +54,10 @@ class Counts:
 
     def begin(self, task: Task, team: Team) -> None:
         """Count before training."""
-        self.train, known = team.samples(), task.held()
-        self._tests = None if known is None else sum(held.test or 0 for held in known)
+        self.train, known = team.samples(), task.peer_samples()
+        self._tests = None if known is None else sum(each.test or 0 for each in known)
         self.samples = Samples(train=sum(self.train), test=self._tests or self.samples.test)
-        self.data = Data(peers=tuple(known or map(Held, self.train)), averaged=team.schema.size)
+        self.data = Data(peers=tuple(known or map(PeerSamples, self.train)), averaged=team.schema.size)
 
     def score(self, scores: Sequence[Score | None], common: Sequence[Score]) -> None:
         """Count what was scored: each peer's own test data, and the common test set, which is the same for all."""
@@ -67,7 +67,7 @@ class Counts:
         if self._tests is None:
             self.samples = replace(self.samples, test=sum(score.count for score in scores if score is not None))
             counted = zip(peers, scores, strict=True)
-            peers = tuple(replace(held, test=None if score is None else score.count) for held, score in counted)
+            peers = tuple(replace(one, test=None if score is None else score.count) for one, score in counted)
         self.data = replace(self.data, peers=peers, common=max((score.count for score in common), default=None))
 
     def stay(self, homes: Sequence[Mapping[str, Array]]) -> None:
@@ -79,20 +79,14 @@ class Counts:
         self, config: TrainConfig, method: str, outcome: Round[SimulatedAverage], common: Sequence[Score] = ()
     ) -> Row:
         """Return the row of a round: what peers reached together, and what the average took."""
-        who, average = members(config, outcome.number), outcome.average
+        who = members(config, outcome.number)
         told = zip(outcome.losses, [self.train[peer] for peer in who], strict=False)
+        losses = [(loss, count) for loss, count in told if loss is not None]
         some = METHODS[method].protocol is not None and len(who) < config.peers
         return replace(
-            Row.pooled(
-                method, outcome.number, outcome.scores, [(loss, n) for loss, n in told if loss is not None], common
-            ),
-            error_mse=average.error_mse,
-            error_max=average.error_max,
-            bytes_per_peer=average.bytes_per_peer,
-            clipped=average.clipped,
+            Row.pooled(method, outcome.number, outcome.scores, losses, common),
+            **asdict(outcome.average),
             train_seconds=outcome.train_seconds,
-            average_seconds=average.seconds,
-            messages=average.messages,
             tried=(Tried(0, 0, who, True),) if some else None,
         )
 
@@ -113,7 +107,7 @@ def leave_results(
     if data is not None:
         write_data(folder.path, data)
     folder.finish(summary)
-    write_card(folder.path, summary, rows, main_method(config.methods))
+    write_card(folder.path, summary, rows, certificates, main_method(config.methods))
     return summary
 
 

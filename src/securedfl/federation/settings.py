@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
@@ -70,6 +70,31 @@ class RhoSchedule(Settings):
     start: float = Field(gt=0)
     decay: float = Field(default=1.0, gt=0)
     period: int = Field(default=1, ge=1)
+
+
+class PrivacySettings(Settings):
+    """The table ``[privacy]``: what is promised about each record or site; see docs/guides/differential-privacy.md."""
+
+    unit: Literal["record", "site"] = Field(description="What is protected: each record, or a site as a whole.")
+    noise: Literal["distributed", "local", "central"] = Field(
+        "distributed",
+        description="Who adds it: all sites together, each site enough for itself, or (simulated only) a server.",
+    )
+    clip: float = Field(gt=0, description="Largest norm of one record's gradient, or of one site's difference.")
+    delta: float = Field(gt=0, lt=1, description="Probability that the promise fails; below 1/records.")
+    epsilon: float | None = Field(None, gt=0, description="The budget; without noise_multiplier it gives the noise.")
+    noise_multiplier: float | None = Field(
+        None, gt=0, description="Standard deviation of honest noise in the total, over clip; by default from epsilon."
+    )
+    sampling: float | None = Field(
+        None, gt=0, le=1, description="Of unit record: probability of each record to be in a batch."
+    )
+    records: int | None = Field(
+        None, ge=1, description="Of all sites together, as agreed; real peers need it, a simulation counts."
+    )
+    over: Literal["refuse", "stop"] = Field(
+        "refuse", description="More rounds than the budget allows: refuse to start, or stop when it is spent."
+    )
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from securedfl.federation.apps.app import Entry, Make
+from securedfl.federation.apps.app import EntryPoint, Make
 from securedfl.federation.apps.settings import with_common
 from securedfl.federation.apps.task import AppTask
 from securedfl.federation.config import TrainConfig
@@ -47,7 +47,7 @@ def task_of(config: TrainConfig, app: Make | None = None, report: Tell | None = 
     given = app or config.entry
     if given is None:
         return make_task(config, report)
-    task = AppTask(Entry.of(given, Path.cwd()), config)
+    task = AppTask(EntryPoint.of(given, Path.cwd()), config)
     # a mistake in the app is told before anything is written
     task.schema()
     return task

@@ -1,55 +1,32 @@
-"""A whole run of a simulated federation: every method trained with Algorithm 3, with metrics and checkpoints."""
+"""A whole run of a simulated federation: settings are checked, then every method is trained."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from securedfl.errors import ConfigError, RunFolderError
-from securedfl.federation.algorithm3 import algorithm3
-from securedfl.federation.apps.app import Entry, Make
-from securedfl.federation.budget.account import last_round
+from securedfl.errors import ConfigError
+from securedfl.federation.apps.app import EntryPoint, Make
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import Plans, pass_gate, save_certificate, settle
-from securedfl.federation.methods import averaging_of, check_settings, main_method, members, protocol_of
+from securedfl.federation.methods import averaging_of, check_settings, protocol_of
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
-from securedfl.federation.run_folder import checkpoint as checkpoints
-from securedfl.federation.run_folder.checkpoint import Checkpoint
-from securedfl.federation.run_folder.correctness import CorrectKeeper
-from securedfl.federation.run_folder.files import read_config, updates_file
+from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.live import simulated
-from securedfl.federation.run_folder.metrics import Row
-from securedfl.federation.run_folder.model import About, model_file, personal_parts, save_model
+from securedfl.federation.run_folder.live import Simulation, beating
 from securedfl.federation.run_folder.summary import Summary
-from securedfl.federation.run_folder.trackers import trackers
-from securedfl.federation.simulated import (
-    Aggregation,
-    SecureAggregation,
-    SimulatedAverage,
-    SimulatedPeers,
-    aggregation_of,
-    drawn_in,
-    no_aggregation,
-    rows_needed,
-    rows_of,
-)
+from securedfl.federation.simulated.method import train_method
+from securedfl.federation.simulated.peers import rows_needed
 from securedfl.federation.task import chosen_by, task_of
 from securedfl.learning.devices import find_device
 from securedfl.learning.models.registry import builder
-from securedfl.learning.training.task import State, Task
-from securedfl.learning.training.team import Team
+from securedfl.learning.training.task import Task
 from securedfl.learning.training.worker_count import check_engine, make_team
-from securedfl.parameters import Array
-from securedfl.privacy.budget.plan import Plan
 
 
 def train(
@@ -126,7 +103,7 @@ def _settled(what: TrainConfig | Make | str | None, settings: dict[str, Any]) ->
         return TrainConfig.resolve(settings), None
     if "entry" in settings:
         raise ConfigError("give the app either as the first argument or as entry, not both")
-    entry = Entry.of(what, Path.cwd())
+    entry = EntryPoint.of(what, Path.cwd())
     return TrainConfig.resolve({**settings, "entry": entry.name}), entry.function
 
 
@@ -208,11 +185,14 @@ def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Sum
                     gpu=config.device.startswith("cuda"),
                     tell=observer.told,
                 )
-                with made as team, simulated(folder.path, config, observer) as told:
+                told = Simulation(config, observer)
+                with made as team, beating(folder.path, told.now):
                     counts.begin(task, team)
                     told.started(folder.path, config, team.workers)
                     for method in config.methods:
-                        _train_method(folder, task, team, method, done.pop(method, None), counts, plans, told)
+                        train_method(
+                            folder, task, team, method, done.pop(method, None), counts, plans.get(method), told
+                        )
         except BaseException:  # Ctrl-C too: what was reached stays usable
             with suppress(Exception):  # the first error is the one to tell
                 if folder.abandon():
@@ -221,107 +201,3 @@ def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Sum
                     leave_results(folder, counts.samples, counts.data, finished=False, plans=plans)
             raise
         return leave_results(folder, counts.samples, counts.data, finished=True, plans=plans)
-
-
-def _train_method(
-    folder: RunFolder,
-    task: Task,
-    team: Team,
-    method: str,
-    point: Checkpoint | None,
-    counts: Counts,
-    plans: Plans,
-    observer: Observer,
-) -> None:
-    """Run Algorithm 3 for one method: after every round a row of metrics, then the checkpoint."""
-    config = folder.config
-    after, plan = None if point is None else point.round, plans.get(method)
-    rounds = last_round(plan, config.rounds)
-    if after == rounds:
-        return
-    aggregation = aggregation_of(config, method, folder.design, team, counts.train, plan)
-    averaged = no_aggregation if aggregation is None else _keeping(aggregation, folder, method)
-    peers = SimulatedPeers(team, averaged, observer.peers_trained, drawn_in(config), private=_stepping(plan))
-    before = [] if point is None else [row for row in folder.rows() if row.method == method]
-    if point is not None:
-        _restore(point, folder, team, aggregation, before)
-    observer.method_started(method, after)
-    # where all hold the same model, one is scored for all
-    same = aggregation is not None and not config.local
-    correct = CorrectKeeper(folder.path, method, task.tested(), before)
-    with ExitStack() as stack:
-        save = stack.enter_context(checkpoints.in_background(correct.before(folder.save)))
-        track = stack.enter_context(trackers(folder.path, config, method, 0 if after is None else after + 1))
-        for outcome in algorithm3(peers, rounds=rounds, after=after):
-            common = team.evaluate_common((0,) if same else range(config.peers))
-            counts.score(outcome.scores, common)
-            row = replace(
-                counts.row(config, method, outcome, common),
-                epsilon=None if plan is None else plan.epsilon({config.peers: outcome.number}),
-                all_accuracy=_on_all(team, task) if outcome.number == rounds and not same else None,
-            )
-            folder.append(row)
-            correct.see(row, peers.right)
-            if row.round % config.checkpoint_every == 0 or row.round == rounds:
-                save(
-                    Checkpoint(
-                        method,
-                        row.round,
-                        folder.identity,
-                        checkpoints.snapshot(team.parameters),
-                        team.states(),
-                        None if aggregation is None else aggregation.residuals,
-                        None if aggregation is None or config.common_optimizer == "none" else aggregation.held,
-                    )
-                )
-            track(row)
-            observer.round_finished(row)
-    if aggregation is not None:
-        counts.stay(_leave_model(folder, task, team, method, rounds))
-    observer.method_finished(method)
-
-
-def _stepping(plan: Plan | None) -> bool:
-    """Tell whether peers take steps that are private for each record."""
-    return plan is not None and plan.unit == "record"
-
-
-def _restore(
-    point: Checkpoint, folder: RunFolder, team: Team, aggregation: SecureAggregation | None, before: Sequence[Row]
-) -> None:
-    """Go on where a method was stopped, after the rows that it wrote before."""
-    if point.parameters.shape[1] != team.schema.size or len(point.states) != folder.config.peers:
-        raise RunFolderError(f"the checkpoint of {point.method} in {folder.path} is for another model")
-    team.restore(point.parameters, point.states)
-    if aggregation is not None:
-        # of the last round whose messages were passed, where they are not in all
-        sent = next((row.bytes_per_peer for row in reversed(before) if row.round and row.messages), 0.0)
-        aggregation.restore(team.parameters[0] if point.held is None else point.held, point.residuals, sent)
-
-
-def _on_all(team: Team, task: Task) -> tuple[float, ...] | None:
-    """Return the accuracy of each peer's model on the test data of all peers, if they are known."""
-    data = task.all_tests()
-    return None if data is None else tuple(score.correct / score.count for score in team.evaluate_on(data))
-
-
-def _leave_model(folder: RunFolder, task: Task, team: Team, method: str, round: int) -> list[State]:
-    """Write the common model by name; return what of it stays with each peer."""
-    config, homes = folder.config, team.homes()
-    about = About.of(method=method, round=round, recipe=task.recipe, personal=personal_parts(homes))
-    path = model_file(folder.path, method, main_method(config.methods))
-    save_model(path, team.whole(0), about)
-    return homes
-
-
-def _keeping(aggregate: Aggregation, folder: RunFolder, method: str) -> Aggregation:
-    """Return the same, that also keeps what peers bring from time to time."""
-    every = folder.config.keep_updates
-
-    def keep_and_aggregate(parameters: Array, round: int) -> SimulatedAverage:
-        if round and round % every == 0:
-            rows = rows_of(members(folder.config, round), parameters)
-            checkpoints.save_parameters(updates_file(folder.path, method, round), np.stack(rows))
-        return aggregate(parameters, round)
-
-    return keep_and_aggregate if every else aggregate

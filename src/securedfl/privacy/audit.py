@@ -23,7 +23,7 @@ from securedfl.designs.coalition_search import (
     worst_of,
 )
 from securedfl.designs.coalitions import Extent, components, evaluate, extent, first_and_spread
-from securedfl.privacy.certificate import Certificate
+from securedfl.privacy.certificate import UNION, Certificate
 from securedfl.privacy.symbolic.algebra import PrimeField, Ring, TwoAdic
 from securedfl.privacy.symbolic.forms import exactly
 from securedfl.privacy.symbolic.view import Knowledge, View, observe
@@ -171,7 +171,7 @@ class Audit:
             breaking=found.breaking,
             rounds_examined=examined,
             method="components" if self.joined else "symbols",
-            arithmetic="union of groups" if self.joined else self.ring.name,
+            arithmetic=UNION if self.joined else self.ring.name,
             levels=found.levels,
         )
 

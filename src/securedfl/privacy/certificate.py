@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from securedfl.designs.coalition_search import Levels
@@ -16,6 +17,9 @@ from securedfl.errors import PrivacyError
 from securedfl.protocols.protocol import Masks
 
 Verdict = Literal["only the total", "partial sums", "exposed"]
+
+UNION = "union of groups"
+"""What stands for the arithmetic where connected components tell all."""
 
 UPDATE_NORM = 4.0
 """The norm of an update that bounded masks must hide: what a round of training moves all parameters by, in all. The
@@ -207,25 +211,12 @@ class Certificate:
         return readable_json(self.to_dict())
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Certificate:
-        """Read `to_dict`'s values; what is missing is an error, what is unknown (remarks of a run) is left out."""
-        names = set(_names())
-        missing = names - set(data)
-        if missing:
-            raise PrivacyError(f"not a certificate: it lacks {', '.join(sorted(missing))}")
-        values = {name: _frozen(data[name]) for name in names}
-        return cls(**values)
-
-    @classmethod
     def from_json(cls, text: str) -> Certificate:
-        """Read `to_json`'s text."""
+        """Read `to_json`'s text; what is missing or wrong is a `PrivacyError`."""
         try:
-            data = json.loads(text)
-        except ValueError as error:
+            return msgspec.json.decode(text, type=cls)
+        except msgspec.DecodeError as error:
             raise PrivacyError(f"not a certificate: {error}") from None
-        if not isinstance(data, dict):
-            raise PrivacyError("not a certificate: expected a JSON object")
-        return cls.from_dict(data)
 
 
 def readable_json(data: Mapping[str, Any]) -> str:
@@ -243,10 +234,6 @@ def _names() -> list[str]:
     return [field.name for field in fields(Certificate) if field.name != "levels"]
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(entry) for entry in value) if isinstance(value, list) else value
-
-
 def _count(number: int) -> str:
     return "one other peer" if number == 1 else f"{number} other peers"
 
@@ -259,4 +246,4 @@ def _list(peers: tuple[int, ...], most: int = 12) -> str:
     words = [str(peer) for peer in peers[:most]]
     if len(peers) > most:
         return ", ".join(words) + f" and {len(peers) - most} more"
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+    return "".join(words) if len(words) < 2 else ", ".join(words[:-1]) + " and " + words[-1]

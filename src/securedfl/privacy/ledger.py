@@ -20,6 +20,7 @@ import numpy.typing as npt
 from securedfl.designs.coalitions import components
 from securedfl.designs.design import pairs
 from securedfl.privacy.absence import blocks
+from securedfl.privacy.account import Account
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.symbolic.algebra import reduce
 from securedfl.privacy.symbolic.sums import MOST_ROWS, computable_sums
@@ -212,38 +213,37 @@ class Ledger:
         widths = self.audit.averaging.settled.widths
         return min(widths) * (1.0 if meetings < 1 else 2 / (meetings + 1)) if widths else None
 
-    def to_dict(self, coalition: Iterable[int] | None = None) -> dict[str, Any]:
-        """Return the ledger in plain values.
+    def account(self, coalition: Iterable[int] = (0,)) -> Account:
+        """Return what was given away so far.
 
         Parameters
         ----------
         coalition
             Whose knowledge to add up, by default peer 0's; take the certificate's worst one.
         """
-        members = tuple(coalition) if coalition is not None else (0,)
+        members = tuple(coalition)
         row, widths = self.audit.averaging.protocol, self.audit.averaging.settled.widths
         (times, pairs), (worst, smallest) = self._pairs(), self.worst_over_rounds(members)
         most = int(times.max(initial=0))
-        repeated = sum(len(attempts) - 1 for attempts in self._by_content().values())
-        return {
-            "peers": self.n,
-            "protocol": row.name,
-            "kind": row.masks,
-            "averages": len(self._by_content()),
-            "attempts": len(self.attempts),
-            "retries_with_the_same_parameters": repeated,
-            "irregular_averages": self._irregular(),
-            "most_meetings_of_a_pair": most,
-            "pairs_by_meetings": {str(t): int(p) for t, p in zip(times, pairs, strict=True)},
-            "coalition": list(members),
-            "exposed_so_far": list(self.exposed(members)),
-            "coalition_over_rounds": list(worst),
-            "smallest_sum_over_rounds": list(smallest),
-            "mask_width": widths[0] if widths else None,
-            "interval_after_one_message": self.interval(1),
-            "interval_after_all_meetings": self.interval(most),
-            **({"meetings": self.meetings.tolist()} if self.n <= _MOST_PEERS_LISTED else {}),
-        }
+        return Account(
+            peers=self.n,
+            protocol=row.name,
+            kind=row.masks,
+            averages=len(self._by_content()),
+            attempts=len(self.attempts),
+            retries_with_the_same_parameters=sum(len(attempts) - 1 for attempts in self._by_content().values()),
+            irregular_averages=self._irregular(),
+            most_meetings_of_a_pair=most,
+            pairs_by_meetings={str(t): int(p) for t, p in zip(times, pairs, strict=True)},
+            coalition=members,
+            exposed_so_far=self.exposed(members),
+            coalition_over_rounds=worst,
+            smallest_sum_over_rounds=smallest,
+            mask_width=widths[0] if widths else None,
+            interval_after_one_message=self.interval(1),
+            interval_after_all_meetings=self.interval(most),
+            meetings=self.meetings.tolist() if self.n <= _MOST_PEERS_LISTED else None,
+        )
 
     def _irregular(self) -> list[dict[str, Any]]:
         """Return the averages that took several attempts or were not of everybody: what was opened, and of whom."""

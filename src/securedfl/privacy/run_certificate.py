@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from securedfl.privacy.budget import words
-from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.certificate import Certificate
+import msgspec
+
+from securedfl.errors import PrivacyError
+from securedfl.privacy.budget.words import Promise
+from securedfl.privacy.certificate import UNION, Certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,32 +27,21 @@ class RunCertificate:
         What was asked for, and what the reader must know about this run.
     over_rounds
         What holds over rounds, in words.
-    plan, epsilon, end
-        Of differential privacy, if there is any: what is spent, how much was so far, and how much will be at the end
-        (None: as planned).
+    promise
+        Of differential privacy, if there is any.
+    sentence
+        All of it in words.
     """
 
-    method: str
+    method: str = ""
     certificate: Certificate
-    required_collusion: int
-    allow_exposure: bool
-    masks: str
-    remark: str
-    over_rounds: str
-    plan: Plan | None = None
-    epsilon: float = 0.0
-    end: float | None = None
-
-    @property
-    def sentence(self) -> str:
-        """All of it in words."""
-        return " ".join(filter(None, [self._budget, self.certificate.sentence, self.over_rounds]))
-
-    @property
-    def _budget(self) -> str:
-        if self.plan is None:
-            return ""
-        return words.sentence(self.plan, self.epsilon, self.end, examined=self.certificate.exhaustive)
+    required_collusion: int = 0
+    allow_exposure: bool = False
+    masks: str = ""
+    remark: str = ""
+    over_rounds: str = ""
+    promise: Promise | None = None
+    sentence: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON holds them; what does not apply is left out."""
@@ -64,24 +55,22 @@ class RunCertificate:
             "sentence": self.sentence,
             "over_rounds": self.over_rounds,
         }
-        if self.plan is not None:
-            values["differential_privacy"] = {
-                **words.to_dict(self.plan, self.epsilon, self.end),
-                "sentence": self._budget,
-            }
+        if self.promise is not None:
+            values["differential_privacy"] = self.promise.to_dict("epsilon_by_round")
         return values
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> RunCertificate:
+        """Read `to_dict`'s values; what is missing or wrong is a `PrivacyError`."""
+        own = {field.name: found[field.name] for field in fields(cls) if field.name in found}
+        # the method of the run stands where that of the audit would, which the arithmetic tells as well
+        audited = {**found, "method": "components" if found.get("arithmetic") == UNION else "symbols"}
+        try:
+            return msgspec.convert({**own, "certificate": audited, "promise": found.get("differential_privacy")}, cls)
+        except msgspec.ValidationError as error:
+            raise PrivacyError(f"not a certificate: {error}") from None
 
 
 def told(certificates: Sequence[RunCertificate]) -> str:
     """Return the sentence of the only certificate; nothing if there are none, or several."""
     return certificates[0].sentence if len(certificates) == 1 else ""
-
-
-def to_plain(certificates: Sequence[RunCertificate]) -> dict[str, Any]:
-    """Return one certificate, or one per method if several methods are private, as JSON holds them."""
-    return dict(only({one.method: one.to_dict() for one in certificates}))
-
-
-def only(by_method: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return what a file holds: the entry itself if there is one, else all by method."""
-    return next(iter(by_method.values())) if len(by_method) == 1 else by_method

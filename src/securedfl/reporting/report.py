@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 from securedfl.designs.drawing import design_caption, design_svg
@@ -67,7 +66,6 @@ def report(run: Run) -> str:
         source="this run folder's files",
     )
     elsewhere = f" --out ../{shlex.quote(run.name + '-again')}" if "out" in run.settings else ""
-    versions = run.summary.get("versions")
     protocol, finish = run.settings.get("protocol"), run.settings.get("finish")
     exact = protocol == "grouped" or (finish == "exact" and protocol in ("paper", "classic"))
     shown = accuracy.views(run)
@@ -97,12 +95,11 @@ def report(run: Run) -> str:
         remarks=privacy.remarks(run),
         exposure_allowed=privacy.exposure_allowed(run),
         ledger=privacy.ledger_table(run),
-        ledger_facts=privacy.ledger_facts(run),
         again=_again(run),
         command=f"securedfl {'up' if run.trial else 'train'} config.toml{elsewhere}" if not run.site else _again(run),
         about={
             "Seed": run.seed if run.seed is not None else NONE,
-            **(versions if isinstance(versions, Mapping) else {}),
+            **run.summary.versions,
         },
     )
 

@@ -16,6 +16,7 @@ from securedfl.experiments import paper
 from securedfl.experiments.presets import Preset, scaled_in_words
 from securedfl.experiments.runs.training import RUNS, settings
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.identity import changed_settings
 from securedfl.federation.run_folder.correctness import Correct, Which, read_correct
 from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
@@ -232,7 +233,7 @@ def _belongs(config: TrainConfig, preset: Preset, variant: str) -> bool:
     values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width, "device": config.device}
     if preset.starts:
         values["initial"] = config.initial
-    return not config.changed_from(TrainConfig.resolve(values))
+    return not changed_settings(config, TrainConfig.resolve(values))
 
 
 def _common(run: FoundRun) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from securedfl.errors import ConfigError, RunFolderError
 from securedfl.experiments.presets import Preset, Scale, scaled_in_words
-from securedfl.federation.config import FREE, TrainConfig
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.identity import FREE, changed_settings
 from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
@@ -146,7 +147,7 @@ def examine(run: NeededRun) -> Stage:
     """Tell how far a run is; a run with other settings in its folder is an error."""
     if not (run.folder / CONFIG).is_file():
         return "absent"
-    found = read_config(run.folder).changed_from(run.config)
+    found = changed_settings(read_config(run.folder), run.config)
     if found:
         raise RunFolderError(
             f"{run.folder} holds a run with other settings ({'; '.join(found)}); move it away, or choose another --out"

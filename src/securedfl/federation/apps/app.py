@@ -128,7 +128,7 @@ def _length(data: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Entry:
+class EntryPoint:
     """Where apps come from: a function that is imported by name, or one that only this process has.
 
     Attributes
@@ -146,7 +146,7 @@ class Entry:
     function: Make | None = None
 
     @classmethod
-    def of(cls, given: str | Make, folder: Path) -> Entry:
+    def of(cls, given: str | Make, folder: Path) -> EntryPoint:
         """Return where an app comes from, given its name or the function itself."""
         if isinstance(given, str):
             return cls(given, folder)

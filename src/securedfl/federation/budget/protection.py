@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,24 +20,17 @@ _log = logging.getLogger("securedfl")
 _BLOCK = 1 << 16
 
 
-@dataclass(frozen=True)
-class Protected:
-    """What a site brings, in whole grid steps with noise in them; and how many values were cut."""
-
-    vector: Array
-    clipped: int
-
-
-def protect(vector: Array, plan: Plan, keys: Keys) -> Protected:
+def protect(vector: Array, plan: Plan, keys: Keys) -> tuple[Array, int]:
     """Return what a site may bring: its difference clipped, rounded to the grid, with its part of the noise.
 
-    What is not finite is replaced by zeros, for an error would tell the others about the data.
+    The number is that of values that were cut. What is not finite is replaced by zeros, for an error would tell the
+    others about the data.
     """
     steps, clipped = whole_steps(vector, plan, keys)
     if plan.noise != "central":
         steps += skellam(plan.variance)(len(steps), keys())
     steps *= plan.grid
-    return Protected(steps.astype(vector.dtype), clipped)
+    return steps.astype(vector.dtype), clipped
 
 
 def with_central_noise(mean: Array, plan: Plan, keys: Keys) -> Array:

@@ -13,11 +13,11 @@ from typing import Any
 import tomli_w
 
 from securedfl.errors import ConfigError
-from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import choose_design
-from securedfl.federation.peers.config import FederationConfig
-from securedfl.network.wire import keys as certificates
+from securedfl.federation.peers.config import NAME, FederationConfig
+from securedfl.federation.peers.site import pass_federation
+from securedfl.network.wire import keys
 from securedfl.network.wire.values import split_address
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.storage import make_folder, write_text
 
 FEDERATION, KEYS = "federation.toml", "keys"
@@ -31,7 +31,7 @@ ADVICE = "choose another folder"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class NewSite:
     """One site of a federation that begins: its peer's name, and ``HOST:PORT`` where others reach it.
 
     ``out`` is the folder of its results; ``own`` are further settings of its own, such as ``data``.
@@ -44,24 +44,25 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Founded:
-    """A federation that begins: its settings, the files of the sites, and whose certificates are missing yet."""
+class NewFederation:
+    """A federation that begins: its settings, what is certified, the sites' files, whose certificates are missing."""
 
     federation: FederationConfig
-    sites: list[Path]
+    certificates: tuple[RunCertificate, ...]
+    files: list[Path]
     missing: list[str]
 
 
-def found(
-    folder: Path, places: Sequence[Place], shared: Mapping[str, Any], *, issue: bool = False, replace: bool = False
-) -> Founded:
+def write_federation(
+    folder: Path, sites: Sequence[NewSite], shared: Mapping[str, Any], *, issue: bool = False, replace: bool = False
+) -> NewFederation:
     """Write federation.toml and one NAME.toml per site.
 
     Parameters
     ----------
     folder
         Where to; keys lie in its folder ``keys``.
-    places
+    sites
         The sites, in the order of their numbers.
     shared
         What else all sites share, as in federation.toml.
@@ -75,66 +76,53 @@ def found(
     ConfigError, PrivacyError
         Settings that are wrong, or promise too little; nothing is written then.
     """
-    paths = [folder / f"{place.name}.toml" for place in places]
+    paths = [folder / f"{site.name}.toml" for site in sites]
     there = next((path for path in (folder / FEDERATION, *paths) if path.exists()), None)
     if there is not None and not replace:
         raise ConfigError(f"{there} is there already; choose another folder, or write over it with --replace")
     # a mistake is told before anything is written
-    for place in places:
-        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", place.name):
-            raise ConfigError(f"the name {place.name!r} of a site must have small letters, digits and dashes only")
-    wanted = _resolved(places, shared, ["" for _ in places])
-    pass_gate(wanted.training, choose_design(wanted.training), wanted.missing)
+    for site in sites:
+        if not re.fullmatch(NAME, site.name):
+            raise ConfigError(f"the name {site.name!r} of a site must have small letters, digits and dashes only")
+    roster = [{"name": site.name, "address": site.address, "fingerprint": ""} for site in sites]
+    certificates = pass_federation(_resolved(roster, shared))
     make_folder(folder, ADVICE)
     if issue:
-        _issue(folder / KEYS, places)
-    prints = [_fingerprint(folder / KEYS / f"{place.name}.crt") for place in places]
-    federation = _resolved(places, shared, prints)
-    roster = [
-        {"name": place.name, "address": place.address, "fingerprint": fingerprint}
-        for place, fingerprint in zip(places, prints, strict=True)
-    ]
+        _issue(folder / KEYS, sites)
+    for line in roster:
+        certificate = folder / KEYS / f"{line['name']}.crt"
+        line["fingerprint"] = keys.describe(certificate).fingerprint if certificate.exists() else ""
+    federation = _resolved(roster, shared)
     values = {**{key: value for key, value in shared.items() if value not in (None, {})}, "peers": roster}
     write_text(folder / FEDERATION, ABOUT[True] + tomli_w.dumps(values), ADVICE)
-    for place, path in zip(places, paths, strict=True):
+    for site, path in zip(sites, paths, strict=True):
         own = {
-            "name": place.name,
+            "name": site.name,
             "federation": FEDERATION,
-            "out": place.out or f"runs/{place.name}",
-            "key": f"{KEYS}/{place.name}.key",
-            "certificate": f"{KEYS}/{place.name}.crt",
+            "out": site.out or f"runs/{site.name}",
+            "key": f"{KEYS}/{site.name}.key",
+            "certificate": f"{KEYS}/{site.name}.crt",
             "authority": f"{KEYS}/ca.crt",
-            **place.own,
+            **site.own,
         }
         write_text(path, ABOUT[False] + tomli_w.dumps(own), ADVICE)
-    missing = [place.name for place, known in zip(places, prints, strict=True) if not known]
-    return Founded(federation=federation, sites=paths, missing=missing)
+    missing = [line["name"] for line in roster if not line["fingerprint"]]
+    return NewFederation(federation=federation, certificates=certificates, files=paths, missing=missing)
 
 
-def _resolved(places: Sequence[Place], shared: Mapping[str, Any], prints: Sequence[str]) -> FederationConfig:
+def _resolved(roster: Sequence[Mapping[str, str]], shared: Mapping[str, Any]) -> FederationConfig:
     """Check the settings; fingerprints that are missing yet are made up, each another."""
-    roster = [
-        {
-            "name": place.name,
-            "address": place.address,
-            "fingerprint": known or f"{number + 1:064x}",
-        }
-        for number, (place, known) in enumerate(zip(places, prints, strict=True))
-    ]
-    return FederationConfig.resolve({**shared, "peers": roster})
+    peers = [{**line, "fingerprint": line["fingerprint"] or f"{number:064x}"} for number, line in enumerate(roster, 1)]
+    return FederationConfig.resolve({**shared, "peers": peers})
 
 
-def _issue(keys: Path, places: Sequence[Place]) -> None:
+def _issue(folder: Path, sites: Sequence[NewSite]) -> None:
     """Make the authority and all certificates that are not there yet."""
-    if not (keys / "ca.crt").exists():
-        certificates.create_authority(keys)
-    for place in places:
-        if not (keys / f"{place.name}.crt").exists():
-            certificates.issue(keys, place.name, [split_address(place.address)[0]])
-
-
-def _fingerprint(certificate: Path) -> str:
-    return certificates.describe(certificate).fingerprint if certificate.exists() else ""
+    if not (folder / "ca.crt").exists():
+        keys.create_authority(folder)
+    for site in sites:
+        if not (folder / f"{site.name}.crt").exists():
+            keys.issue(folder, site.name, [split_address(site.address)[0]])
 
 
 def free_ports(count: int) -> list[int]:

@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,39 +26,24 @@ Told = Mapping[str, Any]
 """What the first process tells the others: all that `pack` can keep."""
 
 
-class Processes(Protocol):
-    """The processes of one site."""
+class Processes:
+    """The processes of one site: this one alone."""
 
-    alone: bool
+    alone = True
 
     def lead(self, act: Callable[[], Told]) -> Told:
         """Let the first process act, and return what it found in all of them; its error is the error of all."""
+        return act()
 
     def together(self, act: Callable[[], T]) -> T:
         """Act in every process; an error in one is an error in all of them."""
+        return act()
 
     def same(self, what: str, value: float) -> None:
         """Raise `ConfigError` in all processes if they were given different values."""
 
 
-class OneProcess:
-    """A site of one process."""
-
-    alone = True
-
-    def lead(self, act: Callable[[], Told]) -> Told:
-        """Act."""
-        return act()
-
-    def together(self, act: Callable[[], T]) -> T:
-        """Act."""
-        return act()
-
-    def same(self, what: str, value: float) -> None:
-        """There is nobody to differ from."""
-
-
-class SeveralProcesses:
+class SeveralProcesses(Processes):
     """The processes of a job of torch.distributed; made by all of them together."""
 
     alone = False
@@ -166,5 +151,5 @@ def processes() -> Processes:
     """Return the processes of this site: those of torch.distributed, if it runs more than one."""
     distributed = getattr(sys.modules.get("torch"), "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return OneProcess()
-    return SeveralProcesses(distributed) if distributed.get_world_size() > 1 else OneProcess()
+        return Processes()
+    return SeveralProcesses(distributed) if distributed.get_world_size() > 1 else Processes()

@@ -12,9 +12,10 @@ from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError, SecuredFLError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import check_own_training
-from securedfl.federation.peers.membership import Membership, Site, membership
-from securedfl.federation.peers.run import leave_account, row_of
-from securedfl.federation.peers.update import AGAIN, Bringer, find_update, forget_update
+from securedfl.federation.peers.leaving import leave_account
+from securedfl.federation.peers.membership import Membership, membership
+from securedfl.federation.peers.site import Site
+from securedfl.federation.peers.update import AGAIN, forget_update
 from securedfl.federation.run_folder.files import METRICS
 from securedfl.federation.run_folder.metrics import to_line
 from securedfl.learning.training.common_optimizer import buffers_of
@@ -40,7 +41,7 @@ class Seat:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stack, self._left = ExitStack(), False
-        self._bringer: Bringer | None = None
+        self._member: Membership | None = None
         self._schema: Schema | None = None
         self.round = 0
         self.last: Averaged | None = None
@@ -51,76 +52,70 @@ class Seat:
     @property
     def base(self) -> Array | None:
         """The model that all peers hold; None before the first average."""
-        return None if self._bringer is None else self._bringer.base
+        return None if self._member is None else self._member.base
 
     @property
     def over(self) -> bool:
         """Whether all averages of the run are done."""
-        return self._bringer is not None and self._bringer.member.peer.progress.state.over
+        return self._member is not None and self._member.peer.progress.state.over
 
     @property
     def starts_in_private(self) -> bool:
         """Whether the first average is still to be made, of models that must not depend on data."""
-        return self._bringer is not None and self._bringer.member.site.plan is not None and self.base is None
+        return self._member is not None and self._member.site.plan is not None and self.base is None
 
     def join(self, model: Container) -> Schema:
         """Join on first use; later check that the model is still the same. Return what is averaged of it."""
         if self._left:
             raise ConfigError("this peer has left the federation; average within `with securedfl.join(...) as peer:`")
-        if self._bringer is None or self._schema is None:
+        if self._member is None or self._schema is None:
             site = Site.of(PeerConfig.load(self._path))
             check_own_training(site.federation, "the caller of join")
             schema = _described(model, site)
             model.check_in_place(schema)
             self._schema = schema
-            buffers = buffers_of(schema, model.given)
-            member = self._stack.enter_context(membership(site, schema, buffers=buffers))
+            joined = membership(site, schema, buffers_of(schema, model.given))
+            self._member = member = self._stack.enter_context(joined)
             self._metrics = Lines(site.config.out / METRICS, AGAIN)
             self._stack.callback(self._metrics.close)
             self._stack.callback(leave_account, member)
-            last = find_update(site.config.out)
             self._since = time.monotonic()
-            self.home = None if last is None else last.state
-            self._bringer = bringer = Bringer(member, last)
+            self.home = None if member.kept is None else member.kept.state
             try:
-                self.round = bringer.begin()
+                self.round = member.begin()
             except RunEndedError:
-                bringer.base = _last_of(member)
+                member.base = _last_of(member)
                 raise
             except SecuredFLError:
                 # it never took part, as where models differ: another call joins anew
-                self._bringer = None
+                self._member = None
                 self._stack.close()
                 raise
-        elif _described(model, self._bringer.member.site) != self._schema:
+        elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._schema
 
     def average(self, vector: Array, weight: float, home: Named) -> None:
         """Average with the others; `base` is the outcome then."""
-        assert self._bringer is not None  # noqa: S101 - for the type checker
+        assert self._member is not None  # noqa: S101 - for the type checker
         assert self._metrics is not None  # noqa: S101
         trained = time.monotonic() - self._since
-        update = self._bringer.bring(self.round, weight, lambda: (vector, home, None))
+        update = self._member.bring(self.round, weight, lambda: (vector, home, None))
         if update is not None:
             self.home = update.state
-        self.last = self._bringer.average(self.round)
+        self.last = self._member.average(self.round)
         self.round = self.last.round + 1
-        clipped = 0 if update is None else update.clipped
-        row = row_of(
-            self._bringer.member, self.last, train_loss=None, train_seconds=trained, samples=None, clipped=clipped
-        )
-        self._metrics.append(to_line(row))
+        self._metrics.append(to_line(self._member.row(self.last, trained)))
         self._since = time.monotonic()
 
     def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Leave the federation, with a word to the others."""
-        if kind is None and self._bringer is not None:
-            member = self._bringer.member
+        if kind is None and self._member is not None:
+            peer = self._member.peer
             with suppress(RunEndedError):
-                member.peer.linger(0.0)
-                if member.peer.progress.done and not member.peer.progress.state.ended:
-                    forget_update(member.site.config.out)
+                peer.linger(0.0)
+                if peer.progress.done and not peer.progress.state.ended:
+                    forget_update(self._member.site.config.out)
         self._left = True
         self._stack.__exit__(kind, error, trace)
 

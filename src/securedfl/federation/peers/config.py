@@ -9,12 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import tomli_w
 from pydantic import BeforeValidator, Field
 
+from securedfl.designs import Design
 from securedfl.errors import ConfigError
 from securedfl.federation.config import Device, TrainConfig
-from securedfl.federation.methods import SECURED
+from securedfl.federation.identity import as_before
+from securedfl.federation.methods import SECURED, choose_design
 from securedfl.federation.settings import Settings, check_keys, read_toml
 from securedfl.network.core.entries import MOST_PEERS
 from securedfl.network.core.entries import Peer as Line
@@ -40,6 +41,9 @@ DEFAULT_PROTOCOL = "resilient"
 PEERS_PER_SECOND = 6
 """For so many the default heartbeat leaves time: thirty peers get five seconds, and finish on two busy cores."""
 
+NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+"""Of a peer, as host names are."""
+
 Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if type(v) is int else v)]
 
 
@@ -50,7 +54,7 @@ class RosterEntry(Settings):
     ``securedfl roster add``, is ``added``; a peer's place in the list is its number for good.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+    name: str = Field(pattern=f"^{NAME}$")
     address: str = ""
     fingerprint: str = Field("", pattern=r"^([0-9a-f]{64})?$")
     added: bool = False
@@ -131,16 +135,16 @@ class FederationConfig(Settings):
         return config
 
     def _check(self, where: str) -> None:
-        members = self.members
+        roster = self.roster
         for what, values in (
-            ("name", [member.name for member in members]),
-            ("address", [member.address for member in members if member.listens]),
-            ("fingerprint", [member.fingerprint for member in members if member.fingerprint]),
+            ("name", [line.name for line in roster]),
+            ("address", [line.address for line in roster if line.listens]),
+            ("fingerprint", [line.fingerprint for line in roster if line.fingerprint]),
         ):
             twice = next((value for value in values if values.count(value) > 1), None)
             if twice is not None:
                 raise ConfigError(f"two peers in {where} have the {what} {twice}")
-        bare = next((member.name for member in (*members, *self.relay_members) if not member.fingerprint), None)
+        bare = next((line.name for line in (*roster, *self.relay_roster) if not line.fingerprint), None)
         if bare is not None:
             raise ConfigError(f"{bare} in {where} has no fingerprint; `securedfl certs show` prints it")
         if [entry.added for entry in self.peers] != sorted(entry.added for entry in self.peers):
@@ -148,9 +152,9 @@ class FederationConfig(Settings):
         quorum(len(self.first), self.lying)
         if self.training.weighted and self.max_weight is None:
             raise ConfigError(f"weighted = true in {where} needs max_weight, the largest number of samples of any peer")
-        if self.min_peers is not None and not len(members) // 2 < self.min_peers <= len(members):
+        if self.min_peers is not None and not len(roster) // 2 < self.min_peers <= len(roster):
             raise ConfigError(
-                f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(members)} peers, so "
+                f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(roster)} peers, so "
                 "that a cut network never gives two averages"
             )
         if self.min_peers is not None and self.min_peers < self.least:
@@ -160,12 +164,12 @@ class FederationConfig(Settings):
             )
 
     @cached_property
-    def members(self) -> tuple[Member, ...]:
+    def roster(self) -> tuple[Member, ...]:
         """The roster as the network takes it."""
         return tuple(entry.member() for entry in self.peers)
 
     @cached_property
-    def relay_members(self) -> tuple[Member, ...]:
+    def relay_roster(self) -> tuple[Member, ...]:
         """The relays as the network takes them."""
         return tuple(entry.member() for entry in self.relays)
 
@@ -188,6 +192,11 @@ class FederationConfig(Settings):
             },
             where="[train]",
         )
+
+    @cached_property
+    def design(self) -> Design:
+        """Who meets whom."""
+        return choose_design(self.training)
 
     @cached_property
     def missing(self) -> Absence:
@@ -224,7 +233,7 @@ class FederationConfig(Settings):
             # with a budget, the noise of every round was settled for so many of them
             changing.add("train.rounds")
         # settings that came later do not change the runs that began without them
-        changing |= {f"train.{key}" for key in self.training.as_before - {"integers", "local"}}
+        changing |= {f"train.{key}" for key in as_before(self.training) - {"integers", "local"}}
         kept = {k: v for k, v in self.told.items() if k not in changing and not k.startswith("deadlines.")}
         text = json.dumps([kept, [entry.name for entry in self.first]], sort_keys=True)
         return hashlib.sha256(b"securedfl federation 2\0" + text.encode()).hexdigest()[:16]
@@ -237,10 +246,6 @@ class FederationConfig(Settings):
         )
         settings = Changeable(rounds=self.training.rounds + 1, **self.deadlines.among(len(peers)))
         return State(run=" ".join([self.name[:100], self.hash, *hashes]), roster=peers, settings=settings)
-
-    def to_toml(self) -> str:
-        """Return the settings as TOML."""
-        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True, exclude_defaults=True))
 
 
 class PeerConfig(Settings):
@@ -287,7 +292,7 @@ class PeerConfig(Settings):
 
     def position(self, federation: FederationConfig) -> int:
         """Return this peer's place in the roster."""
-        names = [member.name for member in federation.members]
+        names = [line.name for line in federation.roster]
         if self.name not in names:
             raise ConfigError(f"{self.name!r} is not in the roster; it lists {', '.join(names)}")
         return names.index(self.name)

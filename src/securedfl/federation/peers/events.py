@@ -3,98 +3,82 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
 from securedfl.federation.run_folder.metrics import PeerRow, to_values
 
 
-@dataclass(frozen=True)
-class Certified:
+class _Told(msgspec.Struct, frozen=True, tag_field="event"):
+    """An event; its tag is the value of ``event`` in a line of JSON."""
+
+
+class Certified(_Told, frozen=True, tag="certificate"):
     """What the certificate promises, in a sentence."""
 
     sentence: str
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(_Told, frozen=True, tag="waiting"):
     """Who is waited for; nobody any more if it is empty."""
 
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Resumed:
-    """After which round this peer goes on."""
-
-    round: int
-
-
-@dataclass(frozen=True)
-class Ended:
+class Ended(_Told, frozen=True, tag="ended"):
     """Why the run ended before its last round."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(_Told, frozen=True, tag="failed"):
     """What failed at this site and is told here only: with differential privacy nobody else may notice."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class Phase:
-    """What this peer begins to do in a round."""
+class Resumed(_Told, frozen=True, tag="resumed"):
+    """After which round this peer goes on."""
 
-    phase: str
     round: int
 
 
-@dataclass(frozen=True)
-class Status:
-    """Where this peer is, and how many bytes it has moved."""
+class Phase(_Told, frozen=True, tag="phase"):
+    """What this peer begins to do in a round."""
 
     phase: str = "starting"
     round: int = 0
+
+
+class Status(Phase, frozen=True, tag="status"):
+    """Where this peer is, and how many bytes it has moved."""
+
     bytes_in: int = 0
     bytes_out: int = 0
 
 
-Event = Certified | Waiting | Resumed | Ended | Failed | Phase | Status | PeerRow
+Tagged = Certified | Waiting | Ended | Failed | Resumed | Phase | Status
+
+Event = Tagged | PeerRow
 """A row of metrics is the event that a round is done."""
 
 Tell = Callable[[Event], None]
 
-KINDS: Mapping[str, type[Any]] = {
-    "certificate": Certified,
-    "waiting": Waiting,
-    "resumed": Resumed,
-    "ended": Ended,
-    "failed": Failed,
-    "phase": Phase,
-    "status": Status,
-    "round": PeerRow,
-}
-"""The value of ``event`` in a line of JSON."""
-
-_NAMES = {kind: name for name, kind in KINDS.items()}
-
 
 def to_json(event: Event) -> str:
     """Return an event as a line of JSON."""
-    return json.dumps({"event": _NAMES[type(event)], **to_values(event)})
+    if isinstance(event, PeerRow):
+        return json.dumps({"event": "round", **to_values(event)})
+    return json.dumps(msgspec.to_builtins(event))
 
 
 def from_json(line: str) -> Event | None:
     """Read a line of JSON; None if it is no event."""
     try:
         found = json.loads(line)
-        event: Event = msgspec.convert(found, KINDS[found["event"]])
+        kind = PeerRow if found["event"] == "round" else Tagged
+        event: Event = msgspec.convert(found, kind)
     except (ValueError, KeyError, TypeError):
         return None
     return event

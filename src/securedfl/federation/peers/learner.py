@@ -5,81 +5,103 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from securedfl.errors import ConfigError
-from securedfl.federation.apps.app import Entry
-from securedfl.federation.apps.learner import AppLearner, Learner
+from securedfl.federation.apps.app import EntryPoint
 from securedfl.federation.apps.settings import peer_settings, start_seed
+from securedfl.federation.apps.trainer import AppTrainer
 from securedfl.federation.budget.task import planned
-from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
-from securedfl.learning.training.task import Recipe, Score
+from securedfl.learning.training.task import PeerSamples, Recipe, Score, State, Trainer
 from securedfl.network.wire.values import is_loopback
 from securedfl.parameters import Array
 
 
-class KnownLearner:
-    """A data set of the registry, dealt to the peers as `securedfl train` deals it; for trials on one machine."""
+@dataclass(frozen=True, kw_only=True)
+class Learner:
+    """What one real peer trains, seen as flat vectors.
 
-    def __init__(self, federation: FederationConfig, config: PeerConfig) -> None:
-        # late: an app may do without torch
-        import torch
+    Attributes
+    ----------
+    trainer, me
+        Who trains it, and this peer's number there.
+    train
+        The trainer's update, or its private one.
+    samples
+        How many the peer has.
+    recipe
+        How to build the model; None if only its app knows.
+    common
+        The settings that its app chooses for the common model.
+    """
 
-        # sums in another order give other bits
-        torch.set_num_threads(1)
-        self._me = config.position(federation)
-        training = federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device})
-        task, plans = planned(training, make_task(training), choose_design(training))
-        self._private = any(plan.unit == "record" for plan in plans.values())
-        self._trainer = task.maker([self._me])()
-        self.schema, self.buffers = self._trainer.schema, self._trainer.buffers
-        self.held = task.held()[self._me]
-        self.samples = self.held.train
-        self.recipe: Recipe | None = task.recipe
-        self.common: Mapping[str, Any] = {}
+    trainer: Trainer
+    me: int
+    train: Callable[[int, int, Array], float | None]
+    samples: PeerSamples
+    recipe: Recipe | None = None
+    common: Mapping[str, Any] = field(default_factory=dict)
 
     def initial(self) -> Array:
         """Return w_k^0."""
-        row = np.zeros(self.schema.size, dtype=np.float32)
-        self._trainer.initialise(self._me, row)
+        row = np.zeros(self.trainer.schema.size, dtype=self.trainer.schema.dtype)
+        self.trainer.initialise(self.me, row)
         return row
 
     def update(self, vector: Array, round: int) -> tuple[Array, float | None]:
-        """Train for the local epochs."""
+        """Train from the given parameters; return new ones and the mean loss, if known."""
         row = np.array(vector)
-        train = self._trainer.private_update if self._private else self._trainer.update
-        return row, train(self._me, round, row)
+        return row, self.train(self.me, round, row)
 
     def evaluate(self, vector: Array) -> Score | None:
-        """Score on this peer's test data."""
-        return self._trainer.evaluate(self._me, np.array(vector))
+        """Score parameters on this peer's own test data, if there are any."""
+        return self.trainer.evaluate(self.me, np.array(vector))
 
     def evaluate_common(self, vector: Array) -> Score | None:
-        """Score on the common test set; one peer is enough, because all of them hold the same model."""
-        return None if self._me else self._trainer.evaluate_common(self._me, np.array(vector))
+        """Score parameters on test data that is the same for all peers, if there are any."""
+        return self.trainer.evaluate_common(self.me, np.array(vector))
 
-    def whole(self, vector: Array) -> dict[str, Array]:
-        """Return the model by name."""
-        return self._trainer.whole(self._me, np.array(vector))
+    def whole(self, vector: Array) -> State:
+        """Return the whole model by name, what stays at home included."""
+        return self.trainer.whole(self.me, np.array(vector))
 
     def state(self) -> Any:
-        """Return the optimiser's state and what stays at home."""
-        return self._trainer.state(self._me)
+        """Return what it keeps besides: the optimiser's state and what stays at home, as `states` can keep it."""
+        return self.trainer.state(self.me)
 
     def restore(self, state: Any) -> None:
         """Go on with what `state` gave."""
-        self._trainer.restore(self._me, state)
+        self.trainer.restore(self.me, state)
+
+
+def known_learner(federation: FederationConfig, config: PeerConfig) -> Learner:
+    """Return the part of a known data set that `securedfl train` deals to this peer; for trials on one machine."""
+    # late: an app may do without torch
+    import torch
+
+    # sums in another order give other bits
+    torch.set_num_threads(1)
+    me = config.position(federation)
+    training = federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device})
+    task, plans = planned(training, make_task(training), federation.design)
+    if me:
+        # all peers hold the same model, so that one is enough to score it
+        task = replace(task, common=None)
+    trainer, private = task.maker([me])(), any(plan.unit == "record" for plan in plans.values())
+    train = trainer.private_update if private else trainer.update
+    return Learner(trainer=trainer, me=me, train=train, samples=task.peer_samples()[me], recipe=task.recipe)
 
 
 def _on_this_machine(federation: FederationConfig) -> int:
     """Return how many peers have an address of the machine itself, as in a trial."""
-    return sum(is_loopback(member.host) for member in federation.members)
+    return sum(is_loopback(line.host) for line in federation.roster)
 
 
 def check_own_training(federation: FederationConfig, whose: str) -> None:
@@ -94,13 +116,12 @@ def check_own_training(federation: FederationConfig, whose: str) -> None:
 
 def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path) -> Learner:
     """Return what this peer trains; ``folder`` is where entry points are looked for first."""
-    training = federation.training
     if federation.entry is None:
-        return KnownLearner(federation, config)
+        return known_learner(federation, config)
     check_own_training(federation, f"the app {federation.entry}")
-    training = training.model_copy(update={"device": config.device})
-    settings = peer_settings(training, config.position(federation), name=config.name, data=config.data)
-    entry = Entry.of(federation.entry, folder)
+    training = federation.training.model_copy(update={"device": config.device})
+    me, entry = config.position(federation), EntryPoint.of(federation.entry, folder)
+    settings = peer_settings(training, me, name=config.name, data=config.data)
     app = entry.make(settings, start_seed(training, settings["number"]))
     # torch begins every process at the same known number; whoever knows it could repeat what training draws
     if (torch := sys.modules.get("torch")) is not None:
@@ -108,4 +129,6 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
         # processes that share one machine in a trial must not wait for each other's threads
         if "OMP_NUM_THREADS" not in os.environ and (here := _on_this_machine(federation)) > 1:
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // here))
-    return AppLearner(app, integers=training.integers, local=training.local, where=entry.at(settings))
+    trainer = AppTrainer(integers=training.integers, local=training.local)
+    trainer.take(me, app, entry.at(settings))
+    return Learner(trainer=trainer, me=me, train=trainer.update, samples=PeerSamples(app.size), common=app.common)

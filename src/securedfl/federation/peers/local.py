@@ -8,10 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from msgspec import structs
 
 from securedfl.arrays import to_numpy
 from securedfl.designs import Design
@@ -21,10 +23,9 @@ from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.budget.task import planned
 from securedfl.federation.config import TrainConfig
-from securedfl.federation.founding.files import Place, found, free_ports
+from securedfl.federation.founding.files import NewSite, free_ports, write_federation
 from securedfl.federation.gate import pass_gate, save_certificate
 from securedfl.federation.methods import SECURED, choose_design
-from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
 from securedfl.federation.results import leave_results
@@ -58,8 +59,13 @@ class LocalPeer:
     readers: tuple[threading.Thread, ...] = ()
 
 
-Show = Callable[[Sequence[LocalPeer]], None]
-"""Called a few times per second with all peers."""
+class LocalObserver(Protocol):
+    """Is told the run folder, as an `Observer` is, and shown the peers while they run."""
+
+    folder: Path | None
+
+    def show(self, peers: Sequence[LocalPeer]) -> None:
+        """See all peers, a few times per second."""
 
 
 def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | None = None) -> list[Path]:
@@ -72,7 +78,7 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
         "max_weight": float(max(_samples(config))) if config.weighted else None,
         "deadlines": dict(deadlines or {}),
     }
-    places = []
+    sites = []
     for number, port in enumerate(free_ports(config.peers)):
         name = f"peer-{number}"
         own: dict[str, Any] = {}
@@ -82,8 +88,8 @@ def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | 
             own["data_dir"] = str(config.data_dir.resolve())
         if config.data:
             own["data"] = own_data(config, number, name)
-        places.append(Place(name=name, address=f"127.0.0.1:{port}", out=name, own=own))
-    return found(folder, places, common, issue=True).sites
+        sites.append(NewSite(name=name, address=f"127.0.0.1:{port}", out=name, own=own))
+    return write_federation(folder, sites, common, issue=True).files
 
 
 def _samples(config: TrainConfig) -> list[int]:
@@ -95,9 +101,7 @@ def _samples(config: TrainConfig) -> list[int]:
 def up(
     config: TrainConfig,
     path: Path,
-    *,
-    show: Show,
-    observer: Observer | None = None,
+    observer: LocalObserver,
     deadlines: Mapping[str, float] | None = None,
 ) -> Summary:
     """Run a federation of real processes on this machine; return the summary, as `securedfl train` does.
@@ -108,10 +112,8 @@ def up(
         The settings; ``methods`` is what real peers do, ``("secured",)``.
     path
         The run folder to make.
-    show
-        Shown the peers while they run.
     observer
-        Told the run folder.
+        Told the run folder, and shown the peers.
     deadlines
         Other deadlines than the default ones.
     """
@@ -128,17 +130,16 @@ def up(
     config, plans = _with_records(config, design)
     certificates = pass_gate(config, design, absence, plans)
     folder = RunFolder.create(path, config, design)
-    if observer is not None:
-        observer.folder = path
+    observer.folder = path
     peers: list[LocalPeer] = []
     try:
         save_certificate(path, certificates)
         files = prepare(path / FEDERATION, config, deadlines)
         peers = [_start(file) for file in files]
         while any(peer.process.poll() is None for peer in peers) and not any(map(_failed, peers)):
-            show(peers)
+            observer.show(peers)
             time.sleep(0.25)
-        show(peers)
+        observer.show(peers)
     except BaseException:  # Ctrl-C too
         _end(folder, peers, absence, plans, observer)
         raise
@@ -154,14 +155,13 @@ def _end(
     peers: list[LocalPeer],
     absence: Absence,
     plans: dict[str, Plan],
-    observer: Observer | None,
+    observer: LocalObserver,
 ) -> Summary | None:
     """Stop all peers and leave the results; None if no round was reached, so that nothing is left."""
     _stop(peers)
     try:
         if not any(peer.rows for peer in peers) and folder.abandon():
-            if observer is not None:
-                observer.folder = None
+            observer.folder = None
             return None
         return _finish(folder, peers, absence, plans)
     finally:
@@ -214,12 +214,13 @@ def _read_events(peer: LocalPeer) -> None:
         if isinstance(event, Status):
             peer.status = event
         elif isinstance(event, Phase):
-            peer.status = replace(peer.status, phase=event.phase, round=event.round)
+            peer.status = structs.replace(peer.status, phase=event.phase, round=event.round)
         elif isinstance(event, Resumed):
-            peer.status = replace(peer.status, round=event.round)
+            peer.status = structs.replace(peer.status, round=event.round)
         elif isinstance(event, PeerRow):
             peer.rows[event.round] = event
-            peer.status = replace(peer.status, round=event.round, bytes_in=event.bytes_in, bytes_out=event.bytes_out)
+            moved = {"bytes_in": event.bytes_in, "bytes_out": event.bytes_out}
+            peer.status = structs.replace(peer.status, round=event.round, **moved)
 
 
 def _read_errors(peer: LocalPeer) -> None:

@@ -1,161 +1,167 @@
-"""Joining a federation: what one site knows before, and its running peer."""
+"""A running peer: what its site brings to averages, and what comes of them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
-from securedfl.designs import Design
-from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.federation.apps.settings import with_common
+from securedfl.errors import InvalidInputError
 from securedfl.federation.bringing import Bringing, Brought
-from securedfl.federation.budget.planning import check_privacy, make_plan
+from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import check_budget
-from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import SECURED, averaging_of, bringing, check_settings, choose_design
-from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.methods import SECURED, bringing
 from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import make_averages, make_rules
+from securedfl.federation.peers.site import Site
 from securedfl.federation.peers.telemetry import live_of, peer_metrics, serve_metrics
+from securedfl.federation.peers.update import Update, carried, find_update, save_update
 from securedfl.federation.run_folder.live import beating
+from securedfl.federation.run_folder.metrics import PeerRow
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.core.events import Tell as CoreTell
 from securedfl.network.data.averages import Averaged, check_own
 from securedfl.network.letters import RUN
 from securedfl.network.peer import Peer
 from securedfl.network.progress import PeerSettings
-from securedfl.network.wire.keys import KeyFiles, check_pair
+from securedfl.network.words import names_of
 from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.steps import Draw
-from securedfl.storage import make_folder
 
 log = logging.getLogger("securedfl.peer")
 
 MOST_ARRAYS = 200
 """Arrays of a model that are compared one by one when peers meet; the hash is of all."""
 
-CHECK_OUT = "check out in peer.toml"
 
+class Membership:
+    """A running ``peer``, and what its ``site`` brings to averages: to each one update, the very same after a kill.
 
-@dataclass(frozen=True)
-class Site:
-    """What one site knows before it joins: its settings, its keys, who meets whom, and what is certified.
-
-    The plan of differential privacy follows when the model is known.
+    ``base`` is the model that all peers hold; None before the first average. ``kept`` is the update for the average at
+    hand, which is on disk; before the first one, what was found there.
     """
 
-    config: PeerConfig
-    federation: FederationConfig
-    me: int
-    files: KeyFiles
-    design: Design
-    certificates: tuple[RunCertificate, ...]
-    plan: Plan | None = None
+    def __init__(self, site: Site, peer: Peer, bringing: Callable[[int], Bringing], optimizer: CommonOptimizer) -> None:
+        self.site, self.peer, self.bringing, self._optimizer = site, peer, bringing, optimizer
+        self.base: Array | None = None
+        self.kept = find_update(site.config.out)
+        # what an earlier round rounded off is not added: whether the rest of it was averaged is not known here
+        self._residual: Array | None = None
+        self._clipped = 0
 
-    @classmethod
-    def of(cls, config: PeerConfig) -> Self:
-        """Read the federation's settings, make the site's folder, and check all that needs no network."""
-        make_folder(config.out, CHECK_OUT, private=True)
-        federation = FederationConfig.load(config.federation)
-        me, files = config.position(federation), config.files()
-        check_keys(files, config.name)
-        check_settings(federation.training)
-        check_privacy(federation.training, real=True)
-        design = choose_design(federation.training)
-        return cls(config, federation, me, files, design, pass_gate(federation.training, design, federation.missing))
-
-    def chosen_by(self, common: Mapping[str, Any]) -> Site:
-        """Return the site with what its app says about the common model; peers compare it when they meet."""
-        if not common:
-            return self
-        with_common(self.federation.training, common)
-        values = self.federation.model_dump(exclude_none=True)
-        values["train"] = {**self.federation.train, **common}
-        return replace(self, federation=FederationConfig.resolve(values))
-
-    @property
-    def plans(self) -> dict[str, Plan]:
-        """The plan by the method of real peers, if there is one."""
-        return {} if self.plan is None else {SECURED: self.plan}
-
-    def planned(self, schema: Schema, samples: int | None = None) -> Site:
-        """Return the site with the plan for a model, and a certificate that tells of it; refuse one over budget."""
-        config = self.federation.training
-        if config.privacy is None or self.plan is not None:
-            return self
-        agreed = config.privacy.records
-        if agreed is not None and samples is not None and samples > agreed:
-            raise ConfigError(f"{self.config.name} has {samples} records, but [privacy] says {agreed} of all sites")
-        chosen = averaging_of(config, SECURED, self.design)
-        plan = make_plan(config, chosen, size=schema.size, dtype=schema.dtype, records=None)
-        made = replace(self, plan=plan)
-        return replace(made, certificates=pass_gate(config, self.design, self.federation.missing, made.plans))
-
-
-@dataclass(frozen=True)
-class Membership:
-    """A running peer, and the site that it is of."""
-
-    site: Site
-    peer: Peer
-    bringing: Callable[[int], Bringing]
-    optimizer: CommonOptimizer
+    def begin(self) -> int:
+        """Wait until there is a round to train for, and return it; the one after the last if all are done."""
+        task = self.peer.begin()
+        self.base = self.model()
+        return self.peer.progress.state.round if task is None else task.round
 
     def model(self) -> Array | None:
-        """Return the model that all peers hold, None if there is none yet."""
-        held = self.peer.model()
-        return None if held is None else self.optimizer.model(held)
+        """Return the model that all peers hold by now, None if there is none yet."""
+        common = self.peer.model()
+        return None if common is None else self._optimizer.model(common)
 
-    def average(self, vector: Array | None, round: int) -> Averaged:
-        """Average with the others, or go on without what is lost; the outcome has the model, without its optimiser."""
-        outcome = self.peer.forget(round) if vector is None else self.peer.average(vector, round)
-        return replace(outcome, vector=self.optimizer.model(outcome.vector))
+    def bring(self, round: int, weight: float, make: Callable[[], tuple[Array, Any, float | None]]) -> Update | None:
+        """Return what is averaged in a round, which is on disk then: what is made now, or what was kept before a kill.
 
-    def bring(self, w: Array, base: Array | None, weight: float = 1.0, residual: Array | None = None) -> Brought:
-        """Return what this site brings to the average of the round after ``base``, the model; see `Bringing`."""
-        federation = self.site.federation
+        None if that is lost: others may have seen shares of it, so nothing else can take its place.
+
+        Parameters
+        ----------
+        round, weight
+            Which average it is for, and how much this site counts.
+        make
+            Gives the parameters, what is kept besides, and the mean loss, as `Update` has them.
+        """
+        progress = self.peer.progress
+        check_budget(self.site.plan, progress.state)
+        if self.kept is None or self.kept.round != round:
+            self.kept = None
+            if progress.todo is not None and progress.todo.again and progress.todo.round == round:
+                log.error("the stored update of round %d is gone; nothing else can take its place", round)
+            else:
+                w, state, loss = make()
+                brought = self._brought(w, weight)
+                self.kept = Update(round, brought.vector, state, loss, brought.residual, brought.clipped)
+                save_update(self.site.config.out, self.kept)
+        self._clipped = 0 if self.kept is None else self.kept.clipped
+        return self.kept
+
+    def _brought(self, w: Array, weight: float) -> Brought:
+        """Return what this site brings to the average of the round after `base`; see `Bringing`."""
+        federation, name = self.site.federation, self.site.config.name
         largest = federation.max_weight or 1.0
         if federation.training.weighted and not 0 <= weight <= largest:
             raise InvalidInputError(
-                f"{self.site.config.name} has weight {weight:g}; weights must lie between 0 and max_weight = "
-                f"{largest:g}"
+                f"{name} has weight {weight:g}; weights must lie between 0 and max_weight = {largest:g}"
             )
         # rounds differ in nothing but their partitions, which are no matter here; the first model has wider options
-        how = self.bringing(0 if base is None else 1)
-        start = base if federation.training.differences else None
-        brought = how(w, start, draw=secret_uniform, weight=weight / largest, residual=residual)
+        how = self.bringing(0 if self.base is None else 1)
+        start = self.base if federation.training.differences else None
+        brought = how(w, start, draw=secret_uniform, weight=weight / largest, residual=self._residual)
         # before it is kept: what is kept for a round is brought again after a restart
-        check_own(brought.vector, self.site.config.name)
+        check_own(brought.vector, name)
         how.check(brought.vector)
         return brought
+
+    def average(self, round: int) -> Averaged:
+        """Average what was brought to a round, or go on without it if it is lost; `base` is the outcome then."""
+        brought = self.kept
+        outcome = self.peer.forget(round) if brought is None else self.peer.average(brought.vector, round)
+        # not before: after an error in there the same is brought again
+        self.kept = None
+        # the model, without its optimiser
+        outcome = replace(outcome, vector=self._optimizer.model(outcome.vector))
+        self.base = outcome.vector if outcome.vector.size else None
+        self._residual = None if brought is None else carried(brought.residual, outcome, round, self.site.me)
+        return outcome
+
+    def row(self, outcome: Averaged, train_seconds: float) -> PeerRow:
+        """Return what the average of a round tells, and how much was cut; of training no more than its time."""
+        plan = self.site.plan
+        clips = plan is not None or self.site.federation.training.beyond == "clip"
+        bytes_in, bytes_out = self.peer.links.traffic
+        return PeerRow(
+            method=SECURED,
+            round=outcome.round,
+            train_loss=None,
+            train_seconds=train_seconds,
+            average_seconds=outcome.seconds - outcome.waited,
+            wait_seconds=outcome.waited,
+            members=names_of(outcome.members, self.peer.progress.state.roster),
+            attempts=outcome.attempts,
+            tried=outcome.tried,
+            fetched=outcome.fetched,
+            void=outcome.void,
+            bytes_out=bytes_out,
+            bytes_in=bytes_in,
+            samples=None,
+            clipped=self._clipped if clips else None,
+            epsilon=None if plan is None else self._spent(plan, outcome.round),
+        )
+
+    def _spent(self, plan: Plan, round: int) -> float:
+        """Return epsilon after a round, from all attempts that the log tells of."""
+        opened = {r: [t.members for t in tried if t.opened] for r, tried in self.peer.attempts.items() if r <= round}
+        return max(epsilon_by_round(plan, opened).values(), default=0.0)
 
 
 @contextmanager
 def membership(
-    site: Site,
-    schema: Schema,
-    *,
-    buffers: tuple[slice, ...] = (),
-    draws: Callable[[int, int], Draw] | None = None,
-    tell: Tell = lambda _event: None,
+    site: Site, schema: Schema, buffers: tuple[slice, ...], tell: Tell = lambda _event: None
 ) -> Iterator[Membership]:
     """Run a peer for a model of that schema, and leave with a word to the others.
 
-    ``buffers`` are the parts that are no trained parameters; ``tell`` hears who is waited for; ``draws`` is for tests
-    (see `PeerSettings`).
+    ``buffers`` are the parts that are no trained parameters; ``tell`` hears who is waited for.
     """
     site = site.planned(schema)
-    config, federation = site.config, site.federation
+    config, federation, design = site.config, site.federation, site.federation.design
     optimizer = federation.training.common(buffers)
-    averages = make_averages(federation, site.design, schema, optimizer, site.plan)
-    genesis = federation.genesis(site.design.hash, schema.hash)
-    told = {**federation.told, "design": site.design.hash, RUN: genesis.run, "model": str(schema)}
+    averages = make_averages(federation, design, schema, optimizer, site.plan)
+    genesis = federation.genesis(design.hash, schema.hash)
+    told = {**federation.told, "design": design.hash, RUN: genesis.run, "model": str(schema)}
     # what differs between models, array by array
     told |= {f"model.{leaf.name}": f"{leaf.dtype}{list(leaf.shape)}" for leaf in schema.leaves[:MOST_ARRAYS]}
     if optimizer.kind != "none":
@@ -169,18 +175,17 @@ def membership(
     settings = PeerSettings(
         name=config.name,
         number=site.me,
-        files=site.files,
+        files=config.files(),
         folder=config.state,
         genesis=genesis,
-        rules=make_rules(federation, site.design, averages, site.plan),
+        rules=make_rules(federation, design, averages, site.plan),
         averages=averages,
         shared=told,
         listen=config.listens_at(federation),
-        relays=federation.relay_members,
+        relays=federation.relay_roster,
         proxy=config.proxy,
         # a peer that leaves for good may take the noise along without which the round is too dear
         check=lambda state: check_budget(site.plan, state),
-        draws=draws,
     )
     with ExitStack() as stack:
         peer = stack.enter_context(Peer(settings, tell=say))
@@ -189,18 +194,5 @@ def membership(
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
         stack.enter_context(beating(config.out, lambda: live_of(peer)))
-        how = bringing(federation.training, SECURED, site.design, schema.dtype, site.plan)
+        how = bringing(federation.training, SECURED, design, schema.dtype, site.plan)
         yield Membership(site, peer, how, optimizer)
-
-
-def check_keys(files: KeyFiles, name: str) -> str:
-    """Refuse keys of somebody else, or that have expired; return how long they are valid."""
-    info = check_pair(files)
-    if info.name != name:
-        raise ConfigError(f"{files.certificate} is for {info.name!r} and not for {name!r}")
-    warning = info.expiry()
-    if not info.valid():
-        raise ConfigError(warning)
-    if warning:
-        log.warning("%s", warning)
-    return warning or f"valid until {info.not_after:%Y-%m-%d}"

@@ -6,8 +6,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from logging.handlers import RotatingFileHandler
@@ -52,8 +52,9 @@ class _LogFile(RotatingFileHandler):
             super().close()
 
 
-def log_to(path: Path) -> logging.Handler:
-    """Write the package's log to a file, one JSON object per line; close the handler at the end."""
+@contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Write the package's log to a file, one JSON object per line."""
     try:
         handler = _LogFile(path, maxBytes=LARGEST_LOG, backupCount=3, encoding="utf-8")
     except OSError as error:
@@ -62,7 +63,11 @@ def log_to(path: Path) -> logging.Handler:
     logger = logging.getLogger("securedfl")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    return handler
+    try:
+        yield
+    finally:
+        handler.close()
+        logger.removeHandler(handler)
 
 
 @dataclass(frozen=True)

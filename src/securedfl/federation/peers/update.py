@@ -8,7 +8,7 @@ others how the two differ.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import RunFolderError
-from securedfl.federation.budget.rules import check_budget
-from securedfl.federation.peers.membership import Membership
 from securedfl.network.data.averages import Averaged
 from securedfl.parameters import Array
 from securedfl.states import pack, unpack
@@ -109,60 +107,3 @@ def carried(residual: Array | None, outcome: Averaged, round: int, me: int) -> A
     """
     counted = outcome.round == round and not outcome.void and me in outcome.members
     return residual if counted else None
-
-
-class Bringer:
-    """What a site brings to its averages: to each of them one update, the very same after a kill or an error.
-
-    Attributes
-    ----------
-    base
-        The model that all peers hold; None before the first average.
-    """
-
-    def __init__(self, member: Membership, last: Update | None) -> None:
-        self.member, self._last = member, last
-        self.base: Array | None = None
-        # what an earlier round rounded off is not added: whether the rest of it was averaged is not known here
-        self._residual: Array | None = None
-
-    def begin(self) -> int:
-        """Wait until there is a round to train for, and return it; the one after the last if all are done."""
-        task = self.member.peer.begin()
-        self.base = self.member.model()
-        return self.member.peer.progress.state.round if task is None else task.round
-
-    def bring(self, round: int, weight: float, make: Callable[[], tuple[Array, Any, float | None]]) -> Update | None:
-        """Return what is averaged in a round, which is on disk then: what is made now, or what was kept before a kill.
-
-        None if that is lost: others may have seen shares of it, so nothing else can take its place.
-
-        Parameters
-        ----------
-        round, weight
-            Which average it is for, and how much this site counts.
-        make
-            Gives the parameters, what is kept besides, and the mean loss, as `Update` has them.
-        """
-        member, progress, last = self.member, self.member.peer.progress, self._last
-        check_budget(member.site.plan, progress.state)
-        if last is not None and last.round == round:
-            return last
-        self._last = None
-        if progress.todo is not None and progress.todo.again and progress.todo.round == round:
-            log.error("the stored update of round %d is gone; nothing else can take its place", round)
-            return None
-        w, state, loss = make()
-        brought = member.bring(w, self.base, weight, self._residual)
-        made = Update(round, brought.vector, state, loss, brought.residual, brought.clipped)
-        save_update(member.site.config.out, made)
-        self._last = made
-        return made
-
-    def average(self, round: int) -> Averaged:
-        """Average what was brought to a round, or go on without it if it is lost; `base` is the outcome then."""
-        last, member = self._last, self.member
-        outcome = member.average(None if last is None else last.vector, round)
-        self._last, self.base = None, outcome.vector if outcome.vector.size else None
-        self._residual = carried(None if last is None else last.residual, outcome, round, member.site.me)
-        return outcome

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,8 @@ from securedfl.federation.run_folder.files import RESUME
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.model import MODEL
 from securedfl.federation.run_folder.summary import MethodSummary, Summary
+from securedfl.privacy.budget.words import Promise
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.storage import write_text
 
 CARD = "README.md"
@@ -25,9 +26,13 @@ OWN = (
 ALL = "All: each peer's model on the test data of all peers together, which is what counts if it meets data of others."
 
 
-def write_card(folder: Path, summary: Summary, rows: Sequence[Row], main: str) -> None:
+def write_card(
+    folder: Path, summary: Summary, rows: Sequence[Row], certificates: Iterable[RunCertificate], main: str
+) -> None:
     """Write the card of a run whose model is that of the method ``main``."""
-    write_text(folder / CARD, card(summary, [row for row in rows if row.method == main], main), RESUME)
+    certificate = next((one for one in certificates if one.method == main), None)
+    text = card(summary, [row for row in rows if row.method == main], certificate, main)
+    write_text(folder / CARD, text, RESUME)
 
 
 MOST_LISTED = 100
@@ -40,12 +45,11 @@ def quartiles(values: Iterable[float]) -> list[float]:
     return [float(value) for value in np.quantile(known, (0, 0.25, 0.5, 0.75, 1))] if known else []
 
 
-def card(summary: Summary, rows: Sequence[Row], main: str) -> str:
+def card(summary: Summary, rows: Sequence[Row], certificate: RunCertificate | None, main: str) -> str:
     """Return the card as text; the same run gives the same text."""
     method = summary.methods[main]
     config, last = summary.config, rows[-1] if rows else None
     trained = config.get("entry") or f"{config.get('model', 'a model')} on {summary.dataset}"
-    certificate = _certificate(summary.certificate, main)
     parts = [
         _front(summary, method),
         f"# {trained}, trained by {summary.peers} peers\n",
@@ -57,9 +61,9 @@ def card(summary: Summary, rows: Sequence[Row], main: str) -> str:
         "## Accuracy\n",
         *_accuracy(method, last, personal=bool(config.get("local"))),
         "## Privacy\n",
-        f"{certificate.get('sentence', 'No certificate: the method promises no privacy.')}\n",
-        *([f"{certificate['remark']}\n"] if "remark" in certificate else []),
-        *_budget(method, certificate),
+        f"{certificate.sentence if certificate else 'No certificate: the method promises no privacy.'}\n",
+        *([f"{certificate.remark}\n"] if certificate and certificate.remark else []),
+        _budget(method, None if certificate is None else certificate.promise),
         f"Design: `{summary.design.hash if summary.design else 'none'}`. More: certificate.json and ledger.json.\n",
         "## Use\n",
         "```python",
@@ -117,18 +121,12 @@ def _accuracy(method: MethodSummary, last: Row | None, *, personal: bool) -> lis
     return [*told, *rows, ""]
 
 
-def _budget(method: MethodSummary, certificate: Mapping[str, Any]) -> list[str]:
+def _budget(method: MethodSummary, promise: Promise | None) -> str:
     """Return what differential privacy promises, if the run has a budget."""
     if method.epsilon is None:
-        return ["The run has no differential privacy: what averages tell is not bounded.\n"]
-    delta = certificate.get("differential_privacy", {}).get("delta")
-    return [f"Differential privacy: epsilon {method.epsilon:.4g}{'' if delta is None else f', delta {delta:g}'}.\n"]
-
-
-def _certificate(found: Mapping[str, Any], main: str) -> Mapping[str, Any]:
-    """Return one method's certificate; a run with several private methods has one for each."""
-    inner = found.get(main)
-    return inner if isinstance(inner, Mapping) else found if found.get("method") == main else {}
+        return "The run has no differential privacy: what averages tell is not bounded.\n"
+    delta = "" if promise is None else f", delta {promise.delta:g}"
+    return f"Differential privacy: epsilon {method.epsilon:.4g}{delta}.\n"
 
 
 def _versions(found: Mapping[str, str]) -> str:

@@ -27,7 +27,7 @@ from securedfl.storage import damaged, make_folder, replacing
 FORMAT = 2
 MOST_PEERS = 10**6
 PARAMETERS = "parameters"
-RESIDUALS, HELD = "residuals", "held"
+RESIDUALS, COMMON = "residuals", "held"
 OPTIMIZER = "optimizer."
 ONE_PEER = "peer."
 """Before the number of a peer, and the name of an array that not all peers have alike."""
@@ -53,8 +53,8 @@ class Checkpoint:
         What each peer keeps besides: its optimiser's state, and what stays at home.
     residuals
         What each peer rounded off, if it is kept.
-    held
-        What all peers hold, if it is more than the model: the state of its optimiser.
+    common
+        What all peers hold, if it is more than the model: the state of its optimiser, too.
     """
 
     method: str
@@ -63,7 +63,7 @@ class Checkpoint:
     parameters: Array
     states: list[State]
     residuals: Sequence[Array] | None = None
-    held: Array | None = None
+    common: Array | None = None
 
 
 def snapshot(parameters: Array) -> Array:
@@ -77,8 +77,8 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     arrays = {PARAMETERS: np.ascontiguousarray(checkpoint.parameters), **_stack(checkpoint.states)}
     if checkpoint.residuals is not None:
         arrays[RESIDUALS] = np.stack(checkpoint.residuals)
-    if checkpoint.held is not None:
-        arrays[HELD] = checkpoint.held
+    if checkpoint.common is not None:
+        arrays[COMMON] = checkpoint.common
     about: dict[str, Any] = {
         "format": FORMAT,
         "method": checkpoint.method,
@@ -116,7 +116,7 @@ def load(path: Path) -> Checkpoint:
             raise RunFolderError(f"the checkpoint {path} has format {about['format']}, this version reads {FORMAT}")
         if about["checksum"] != _checksum(about, arrays):
             raise ValueError("its checksum does not match")
-        residuals, held = arrays.pop(RESIDUALS, None), arrays.pop(HELD, None)
+        residuals, common = arrays.pop(RESIDUALS, None), arrays.pop(COMMON, None)
         if (peers := int(about["peers"])) not in range(1, MOST_PEERS):
             raise ValueError(f"it tells of {peers} peers")
         states = _unstack(arrays, peers)
@@ -127,7 +127,7 @@ def load(path: Path) -> Checkpoint:
             arrays[PARAMETERS],
             states,
             None if residuals is None else list(residuals),
-            held,
+            common,
         )
     except (*_DAMAGED, OSError, SafetensorError) as error:
         raise damaged(path, error, "delete it to train this method again from the start") from None

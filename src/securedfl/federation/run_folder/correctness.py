@@ -26,17 +26,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Correct:
-    """What one model got right.
-
-    Attributes
-    ----------
-    round
-        After which the peers held it.
-    tested
-        Which samples it was scored on.
-    right
-        For each prediction, in the order of the samples, whether it was right.
-    """
+    """Which predictions of the model after a ``round`` were ``right``, of the samples that it was ``tested`` on."""
 
     round: int
     tested: ScoredOn

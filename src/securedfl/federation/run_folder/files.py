@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from securedfl import storage
-from securedfl.errors import ConfigError, RunFolderError
-from securedfl.federation.config import BEFORE, TrainConfig
+from securedfl.errors import ConfigError, PrivacyError, RunFolderError
+from securedfl.federation.config import TrainConfig
+from securedfl.federation.identity import BEFORE
 from securedfl.federation.settings import RENAMED
+from securedfl.privacy.account import Account
+from securedfl.privacy.run_certificate import RunCertificate
 
 CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
 METRICS, TABLE = "metrics.jsonl", "metrics.csv"
 DATA, LIVE, FEDERATION = "data.json", "live.json", "federation"
 CERTIFICATE, EXPOSURE, LEDGER = "certificate.json", "exposure.svg", "ledger.json"
+
+T = TypeVar("T")
 
 RESUME = "free some space, then continue with --resume"
 """What to do about a disk that is full in the middle of a run."""
@@ -49,13 +55,37 @@ def read_object(folder: Path, name: str) -> dict[str, Any]:
     return found
 
 
-def read_ledger(folder: Path) -> dict[str, Any]:
-    """Read the ledger of a run, or its ledgers by method."""
-    found = read_object(folder, LEDGER)
-    ledgers = [found] if "attempts" in found else list(found.values())
-    if not ledgers or not all(isinstance(ledger, dict) and "attempts" in ledger for ledger in ledgers):
-        raise damaged(folder, LEDGER, "not a ledger")
-    return found
+def one_or_all(by_method: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what certificate.json and ledger.json hold: the entry of the only private method, or all by method."""
+    return dict(next(iter(by_method.values())) if len(by_method) == 1 else by_method)
+
+
+def read_certificates(folder: Path) -> dict[str, RunCertificate]:
+    """Read certificate.json, by method; the certificate of the only private method has no name."""
+    return certificates_of(folder, CERTIFICATE, read_object(folder, CERTIFICATE))
+
+
+def certificates_of(folder: Path, name: str, found: Mapping[str, Any]) -> dict[str, RunCertificate]:
+    """Return the certificates that a file of a run holds."""
+    return _by_method(folder, name, found, "verdict", RunCertificate.from_dict)
+
+
+def read_ledgers(folder: Path) -> dict[str, Account]:
+    """Read ledger.json, by method, as `read_certificates` does."""
+    return _by_method(folder, LEDGER, read_object(folder, LEDGER), "attempts", Account.from_dict)
+
+
+def _by_method(
+    folder: Path, name: str, found: Mapping[str, Any], sign: str, read: Callable[[Mapping[str, Any]], T]
+) -> dict[str, T]:
+    """Read what `one_or_all` gave; an entry has the sign among its keys."""
+    entries = {"": found} if sign in found else found
+    if not entries or not all(isinstance(entry, Mapping) and sign in entry for entry in entries.values()):
+        raise damaged(folder, name, f"it lacks {sign!r}")
+    try:
+        return {method: read(entry) for method, entry in entries.items()}
+    except PrivacyError as error:
+        raise damaged(folder, name, error) from None
 
 
 def read_settings(folder: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 from securedfl.designs import Design
 from securedfl.errors import DesignError, RunFolderError
 from securedfl.federation.config import TrainConfig
+from securedfl.federation.identity import changed_settings, fingerprint
 from securedfl.federation.run_folder.checkpoint import Checkpoint, load, save
 from securedfl.federation.run_folder.files import CONFIG, DESIGN, METRICS, RESUME, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows, to_line, write_rows, write_table
@@ -80,7 +81,7 @@ class RunFolder:
                 f"the run in {path} has {saved.rounds} rounds, more than the {config.rounds} asked for; ask for more "
                 "to extend it, or leave --rounds away"
             )
-        for difference in saved.model_copy(update={"rounds": config.rounds}).changed_from(config):
+        for difference in changed_settings(saved.model_copy(update={"rounds": config.rounds}), config):
             raise RunFolderError(
                 f"the run in {path} has {difference}; resume it without that option, or start a new run with "
                 "another --out"
@@ -105,14 +106,14 @@ class RunFolder:
         if checkpoint.identity == own:
             return True
         return any(
-            checkpoint.identity == {**own, "settings": self.config.model_copy(update={"rounds": rounds}).fingerprint()}
+            checkpoint.identity == {**own, "settings": fingerprint(self.config.model_copy(update={"rounds": rounds}))}
             for rounds in shorter
         )
 
     @property
     def identity(self) -> dict[str, str]:
         """Hashes of what the numbers of this run depend on; a checkpoint carries them."""
-        return {"settings": self.config.fingerprint(), "design": self.design.hash}
+        return {"settings": fingerprint(self.config), "design": self.design.hash}
 
     def checkpoint(self, method: str) -> Path:
         """Where a method's checkpoint is."""

@@ -147,11 +147,3 @@ class Simulation(Observer):
     def method_finished(self, method: str) -> None:
         """Pass it on."""
         self._other.method_finished(method)
-
-
-@contextmanager
-def simulated(folder: Path, config: TrainConfig, observer: Observer) -> Iterator[Observer]:
-    """Keep live.json of a simulation up to date; give the observer to tell."""
-    following = Simulation(config, observer)
-    with beating(folder, following.now):
-        yield following

@@ -16,7 +16,9 @@ from securedfl.federation.methods import label, ordered
 from securedfl.federation.run_folder import files
 from securedfl.federation.run_folder.correctness import Correct, read_correct
 from securedfl.federation.run_folder.metrics import Row, finite, read_rows
-from securedfl.federation.run_folder.summary import Data, MethodSummary, Samples, Summary, parse_summary, read_data
+from securedfl.federation.run_folder.summary import Data, MethodSummary, Samples, Summary, read_data, read_summary
+from securedfl.privacy.account import Account
+from securedfl.privacy.run_certificate import RunCertificate
 
 NAN = math.nan
 
@@ -55,7 +57,8 @@ class MethodResult:
 class Run:
     """A run folder's content; ``site`` names the real peer whose own it is, and ``trial`` is that of `securedfl up`.
 
-    ``correct`` has, by method, which test predictions were right after its last round, where that was kept.
+    ``certificates`` and ``ledgers`` are by method; those of the only private one have no name. ``correct`` has, by
+    method, which test predictions were right after its last round, where that was kept.
     """
 
     name: str
@@ -68,14 +71,14 @@ class Run:
     config: str
     settings: Mapping[str, Any]
     design: Design | None
-    summary: Mapping[str, Any] = field(repr=False)
+    summary: Summary = field(repr=False)
     samples: Samples = field(default_factory=Samples)
     data: Data | None = None
     site: str = ""
     trial: bool = False
     roster: Mapping[str, str] = field(default_factory=dict)
-    certificate: Mapping[str, Any] | None = None
-    ledger: Mapping[str, Any] | None = None
+    certificates: Mapping[str, RunCertificate] = field(default_factory=dict)
+    ledgers: Mapping[str, Account] = field(default_factory=dict)
     exposure_svg: str | None = None
     correct: Mapping[str, Correct] = field(default_factory=dict, repr=False)
 
@@ -117,10 +120,11 @@ def read_run(folder: str | Path) -> Run:
     path = run_folder(Path(folder))
     if not path.is_dir():
         raise RunFolderError(f"there is no run folder {path}; give the folder that `securedfl train --out` wrote")
-    found = files.read_object(path, files.SUMMARY)
-    summary = parse_summary(path, found)
+    summary = read_summary(path)
     if summary.finished and not (path / files.METRICS).exists():
         raise files.missing(path, files.METRICS)
+    # TOML has no null
+    own = {key: value for key, value in summary.config.items() if value is not None}
     methods = _methods(summary, read_rows(path, Row, torn=not summary.finished))
     correct = {m.name: read_correct(path, m.name, "final", m.rounds_done) for m in methods}
     return Run(
@@ -131,30 +135,32 @@ def read_run(folder: str | Path) -> Run:
         dataset=summary.dataset,
         finished=summary.finished,
         methods=methods,
-        config=tomli_w.dumps(_known(summary.config)) if summary.site else files.read_text(path, files.CONFIG),
+        config=tomli_w.dumps(own) if summary.site else files.read_text(path, files.CONFIG),
         settings=summary.config if summary.site else files.read_settings(path),
         design=_design(path, summary),
-        summary=found,
+        summary=summary,
         samples=summary.samples,
         data=read_data(path),
         site=summary.site,
         trial=(path / files.FEDERATION).is_dir(),
         roster=summary.roster,
-        certificate=files.read_object(path, files.CERTIFICATE) if (path / files.CERTIFICATE).exists() else None,
-        ledger=files.read_object(path, files.LEDGER) if (path / files.LEDGER).exists() else None,
+        certificates=_certificates(path, summary),
+        ledgers=files.read_ledgers(path) if (path / files.LEDGER).exists() else {},
         exposure_svg=files.read_text(path, files.EXPOSURE) if (path / files.EXPOSURE).exists() else None,
         correct={name: known for name, known in correct.items() if known is not None},
     )
 
 
+def _certificates(path: Path, summary: Summary) -> dict[str, RunCertificate]:
+    """Return what is certified; the summary says it, too."""
+    if (path / files.CERTIFICATE).exists():
+        return files.read_certificates(path)
+    return files.certificates_of(path, files.SUMMARY, summary.certificate) if summary.certificate else {}
+
+
 def run_folder(path: Path) -> Path:
     """Return the folder of a run; a real peer's log has a folder of its own in it, which is taken for the same."""
     return path.parent if path.name == "state" and (path / "journal").exists() else path
-
-
-def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what TOML can hold."""
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _methods(summary: Summary, rows: Sequence[Row]) -> tuple[MethodResult, ...]:

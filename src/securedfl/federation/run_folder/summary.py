@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -17,10 +17,10 @@ import numpy as np
 from securedfl.designs import Design
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS
-from securedfl.federation.run_folder.files import DATA, RESUME, SUMMARY, damaged, read_object
+from securedfl.federation.run_folder.files import DATA, RESUME, SUMMARY, damaged, one_or_all, read_object
 from securedfl.federation.run_folder.metrics import Row, finite
-from securedfl.learning.training.task import Held
-from securedfl.privacy.run_certificate import RunCertificate, to_plain
+from securedfl.learning.training.task import PeerSamples
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.storage import write_text
 
 
@@ -139,7 +139,7 @@ class Summary:
                 for name in config.methods
             },
             design=DesignSummary(hash=design.hash, gap=design.gap, group_size=design.group_size, method=design.method),
-            certificate=to_plain(certificates),
+            certificate=one_or_all({one.method: one.to_dict() for one in certificates}),
             run_dir=str(folder),
             versions=versions(),
             config=config.to_dict(),
@@ -155,17 +155,12 @@ class Summary:
         return {**told, "methods": methods}
 
 
-def parse_summary(folder: Path, found: Mapping[str, Any]) -> Summary:
-    """Check what a summary.json holds."""
-    try:
-        return msgspec.convert(found, Summary)
-    except msgspec.ValidationError as error:
-        raise damaged(folder, SUMMARY, error) from None
-
-
 def read_summary(folder: Path) -> Summary:
     """Read summary.json."""
-    return parse_summary(folder, read_object(folder, SUMMARY))
+    try:
+        return msgspec.convert(read_object(folder, SUMMARY), Summary)
+    except msgspec.ValidationError as error:
+        raise damaged(folder, SUMMARY, error) from None
 
 
 def write_summary(folder: Path, summary: Summary) -> None:
@@ -184,19 +179,13 @@ def versions(packages: Iterable[str] = ("numpy", "torch")) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What peers hold and train.
+    """What ``peers`` hold and train; in a real peer's own folder that is one peer: sites do not tell each other.
 
-    Attributes
-    ----------
-    peers
-        What each peer holds; in a real peer's own folder that is one peer, because sites do not tell each other.
-    common
-        Samples of the common test set; None if there is none.
-    averaged, at_home
-        How many parameters of the model are averaged, and how many stay with each peer, where that is known.
+    ``common`` counts the samples of the common test set, if there is one; ``averaged`` the parameters of the model that
+    are averaged, and ``at_home`` those that stay with each peer, where that is known.
     """
 
-    peers: tuple[Held, ...]
+    peers: tuple[PeerSamples, ...]
     common: int | None = None
     averaged: int | None = None
     at_home: int | None = None
@@ -209,7 +198,7 @@ def joined(parts: Iterable[Data]) -> Data | None:
         return None
     common = [part.common for part in known if part.common is not None]
     return Data(
-        peers=tuple(held for part in known for held in part.peers),
+        peers=tuple(one for part in known for one in part.peers),
         common=max(common, default=None),
         averaged=known[0].averaged,
         at_home=known[0].at_home,
@@ -218,7 +207,7 @@ def joined(parts: Iterable[Data]) -> Data | None:
 
 def write_data(folder: Path, data: Data) -> None:
     """Replace data.json."""
-    peers = [{key: value for key, value in asdict(held).items() if value not in (None, "")} for held in data.peers]
+    peers = [{key: value for key, value in asdict(one).items() if value not in (None, "")} for one in data.peers]
     write_text(folder / DATA, json.dumps({**asdict(data), "peers": peers}) + "\n", RESUME)
 
 

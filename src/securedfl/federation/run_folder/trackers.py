@@ -9,23 +9,13 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from securedfl.errors import RunFolderError, needing
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.run_folder.files import RESUME
 from securedfl.federation.run_folder.metrics import COLUMNS, Row, finite
 from securedfl.storage import cannot_write, make_folder, write_text
-
-
-class Tracker(Protocol):
-    """What is told about a method's rounds."""
-
-    def add(self, row: Row) -> None:
-        """Hear of a round."""
-
-    def close(self) -> None:
-        """Hear that the method is done, or stopped."""
 
 
 @contextmanager
@@ -135,6 +125,8 @@ class MLflow:
         with _told("MLflow"):
             self._client.set_terminated(self._id)
 
+
+Tracker = TensorBoard | WeightsAndBiases | MLflow
 
 TRACKERS: Mapping[str, Callable[[Path, TrainConfig, str, int], Tracker]] = {
     "tensorboard": TensorBoard,

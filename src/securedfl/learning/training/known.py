@@ -13,7 +13,7 @@ from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.slices import Slices
 from securedfl.learning.training.private import PrivateSteps
-from securedfl.learning.training.task import Held, Recipe, ScoredOn, Task, TrainingOptions
+from securedfl.learning.training.task import PeerSamples, Recipe, ScoredOn, Task, TrainingOptions
 from securedfl.parameters import Array, Schema
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class KnownTask(Task):
         """How to build the model."""
         return Recipe(self.options.model, self.dataset.shape, self.dataset.classes, self.options.width)
 
-    def held(self) -> list[Held]:
-        """Return what each peer holds, in numbers; of sequences, every position has a label."""
+    def peer_samples(self) -> list[PeerSamples]:
+        """Return how many samples each peer has; of sequences, every position has a label."""
         labels = [self.dataset.y[own.train].reshape(-1) for own in self.dealt]
         counts = [tuple(np.bincount(own, minlength=self.dataset.classes).tolist()) for own in labels]
-        return [Held(len(own.train), len(own.test), n) for own, n in zip(self.dealt, counts, strict=True)]
+        return [PeerSamples(len(own.train), len(own.test), n) for own, n in zip(self.dealt, counts, strict=True)]
 
     def all_tests(self) -> tuple[Array, Array] | None:
         """Return the test data of all peers together, if any of them has some."""

@@ -112,8 +112,8 @@ class TrainingOptions:
 
 
 @dataclass(frozen=True)
-class Held:
-    """What one peer holds, in numbers.
+class PeerSamples:
+    """How many samples one peer has.
 
     Attributes
     ----------
@@ -234,8 +234,8 @@ class Task(Protocol):
         """How to build the model; None if only its maker knows."""
         return None
 
-    def held(self) -> list[Held] | None:
-        """Return what each peer holds, in numbers; None if only its app knows."""
+    def peer_samples(self) -> list[PeerSamples] | None:
+        """Return how many samples each peer has; None if only its app knows."""
         return None
 
     def all_tests(self) -> tuple[Array, Array] | None:

@@ -1,11 +1,13 @@
-"""What a plan promises, in words and in plain values."""
+"""What a plan promises, in words and as a value."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from securedfl.privacy.budget.plan import Plan
+from securedfl.privacy.budget.plan import Noise, Plan, Unit
 
 _UNITS = {"record": "each record", "site": "each site as a whole"}
 
@@ -65,30 +67,66 @@ def _end(plan: Plan, end: float | None) -> float:
     return plan.planned if plan.limit is None else min(plan.planned, plan.limit)
 
 
-def to_dict(plan: Plan, now: float, end: float | None = None) -> dict[str, Any]:
-    """Return the promise in plain values, for certificates and ledgers; ``now`` and ``end`` as for `sentence`."""
-    return {
-        "unit": plan.unit,
-        "noise": plan.noise,
-        "epsilon": _finite(now),
-        "epsilon_at_the_end": _finite(plan.planned if end is None else max(end, now)),
-        "budget": plan.limit,
-        "delta": plan.delta,
-        "clip": plan.clip,
-        "noise_multiplier": plan.noise_multiplier,
-        "sampling": plan.sampling,
-        "steps_per_round": plan.steps,
-        "units": plan.units,
-        "honest_noise_shares": plan.shares,
-        "grid": plan.grid,
-        "noise_variance_per_site_in_steps": None if plan.noise == "central" else plan.variance,
-        "noise_in_mean": plan.noise_in_mean,
-        "signal_over_noise": plan.signal,
-        "adjacency": "one record more or less" if plan.unit == "record" else "one site's difference, or zeros",
-        "accountant": "Rényi divergences of Skellam noise, converted by dp-accounting",
-        "assumes": "the first model does not depend on data; AES-256-CTR cannot be told from random; when a site is "
-        "late or absent does not depend on its data",
-    }
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """What a plan promises, as certificates and ledgers hold it.
+
+    ``epsilon`` is what was spent so far; None stands for no bound. Certificates have the ``sentence``, and ledgers
+    ``epsilon_by_round``.
+    """
+
+    unit: Unit
+    noise: Noise
+    epsilon: float | None
+    epsilon_at_the_end: float | None
+    budget: float | None
+    delta: float
+    clip: float
+    noise_multiplier: float
+    sampling: float
+    steps_per_round: int
+    units: int
+    honest_noise_shares: int
+    grid: float
+    noise_variance_per_site_in_steps: float | None
+    noise_in_mean: float
+    signal_over_noise: float
+    adjacency: str
+    accountant: str = "Rényi divergences of Skellam noise, converted by dp-accounting"
+    assumes: str = (
+        "the first model does not depend on data; AES-256-CTR cannot be told from random; when a site is late or "
+        "absent does not depend on its data"
+    )
+    sentence: str = ""
+    epsilon_by_round: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plan: Plan, now: float = 0.0, end: float | None = None, *, examined: bool = True) -> Promise:
+        """Return the promise of a plan; ``now``, ``end`` and ``examined`` as for `sentence`."""
+        return cls(
+            unit=plan.unit,
+            noise=plan.noise,
+            epsilon=_finite(now),
+            epsilon_at_the_end=_finite(plan.planned if end is None else max(end, now)),
+            budget=plan.limit,
+            delta=plan.delta,
+            clip=plan.clip,
+            noise_multiplier=plan.noise_multiplier,
+            sampling=plan.sampling,
+            steps_per_round=plan.steps,
+            units=plan.units,
+            honest_noise_shares=plan.shares,
+            grid=plan.grid,
+            noise_variance_per_site_in_steps=None if plan.noise == "central" else plan.variance,
+            noise_in_mean=plan.noise_in_mean,
+            signal_over_noise=plan.signal,
+            adjacency="one record more or less" if plan.unit == "record" else "one site's difference, or zeros",
+            sentence=sentence(plan, now, end, examined=examined),
+        )
+
+    def to_dict(self, *left_out: str) -> dict[str, Any]:
+        """Return plain values, as JSON holds them, without what is left out."""
+        return {key: value for key, value in asdict(self).items() if key not in left_out}
 
 
 def _finite(value: float) -> float | None:

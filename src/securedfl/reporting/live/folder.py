@@ -59,7 +59,7 @@ class Watched:
             rows=tuple(self._rows(self.folder, Row)) if kind == "simulation" else (),
             peer_rows=real,
             lives=lives,
-            certificate=self._fresh(certificate, lambda: files.read_object(self.folder, files.CERTIFICATE), NOTHING),
+            certificates=self._fresh(certificate, lambda: files.read_certificates(self.folder), {}),
             meetings=self._meetings(lives.get("")),
         )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from securedfl.federation.methods import label, ordered
 from securedfl.federation.run_folder.live import Live
 from securedfl.federation.run_folder.metrics import PeerRow, Row, pool
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.reporting.sections.privacy import Badge, badges_by_method
 
 SILENT = 6.0
@@ -36,8 +37,8 @@ class Content:
         Of a simulation, or of a run that has ended.
     peer_rows, lives
         Of real peers, by name; a simulation is alive under the name "".
-    certificate
-        As certificate.json has it.
+    certificates
+        By method; that of the only private one has no name.
     meetings
         Of a simulation: the groups that meet in the round at hand, of all partitions in use.
     """
@@ -50,7 +51,7 @@ class Content:
     rows: tuple[Row, ...] = ()
     peer_rows: Mapping[str, Sequence[PeerRow]] = field(default_factory=dict)
     lives: Mapping[str, Live] = field(default_factory=dict)
-    certificate: Mapping[str, Any] = field(default_factory=dict)
+    certificates: Mapping[str, RunCertificate] = field(default_factory=dict)
     meetings: tuple[tuple[int, ...], ...] = ()
 
 
@@ -167,7 +168,7 @@ def snapshot(content: Content, now: float) -> Snapshot:
         accuracy=curves[method][-1][1] if curves.get(method) else None,
         epsilon=epsilons[-1] if epsilons else None,
         sent=sum(live.bytes_out for live in lives),
-        certificates=badges_by_method(content.certificate),
+        certificates=badges_by_method(content.certificates),
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from securedfl.federation.methods import label
 from securedfl.federation.run_folder.reader import Run
+from securedfl.privacy.account import Account
+from securedfl.privacy.budget.words import Promise
+from securedfl.privacy.certificate import Certificate
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.protocols.protocol import BUILT_IN
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import NONE
@@ -53,161 +57,131 @@ class Assurance:
 
 def exposure_allowed(run: Run) -> bool:
     """Tell whether the run was started although its certificate did not meet its own demand."""
-    places = (run.settings, run.summary, run.summary.get("certificate"), run.certificate, run.ledger)
-    return any(
-        place.get(key) is True
-        for place in places
-        if isinstance(place, Mapping)
-        for key in ("allow_exposure", "exposure_allowed")
-    )
+    certified = any(one.allow_exposure for one in run.certificates.values())
+    return certified or any(place.get("allow_exposure") is True for place in (run.settings, run.summary.config))
 
 
 def assurances(run: Run) -> list[Assurance]:
     """Return what the certificates of the run assure; what several say is told once."""
     joined: dict[tuple[object, ...], Assurance] = {}
-    for method, certificate in _by_method(run.certificate or run.summary.get("certificate"), "verdict"):
-        one = _assurance(method, certificate)
+    for name, certificate in run.certificates.items():
+        one = _assurance(_called(name, certificate.certificate.protocol), certificate)
         same = (one.badges, one.sentence, tuple(one.essence.items()))
         if known := joined.get(same):
-            one = replace(known, method=f"{known.method}, {method}", details={**known.details, **one.details})
+            one = replace(known, method=f"{known.method}, {one.method}", details={**known.details, **one.details})
         joined[same] = one
     return list(joined.values())
 
 
-def badges_by_method(certificate: object) -> dict[str, tuple[tuple[Badge, ...], str]]:
-    """Return each method's badges and what its certificate says, from what certificate.json holds."""
-    found = _by_method(certificate, "verdict")
-    return {method: (badges(one), str(one.get("sentence") or "")) for method, one in found}
+def badges_by_method(certificates: Mapping[str, RunCertificate]) -> dict[str, tuple[tuple[Badge, ...], str]]:
+    """Return each method's badges and what its certificate says."""
+    return {
+        _called(name, one.certificate.protocol): (badges(one.certificate), one.sentence)
+        for name, one in certificates.items()
+    }
 
 
 def remarks(run: Run) -> list[str]:
     """Return what holds for several certificates, each sentence once: over rounds, and about this run."""
-    found = _by_method(run.certificate or run.summary.get("certificate"), "verdict")
-    told = [str(certificate[key]) for key in _REMARKS for _, certificate in found if certificate.get(key)]
-    return list(dict.fromkeys(told))
+    told = [getattr(one, key) for key in _REMARKS for one in run.certificates.values()]
+    return list(dict.fromkeys(filter(None, told)))
 
 
 def ledger_table(run: Run) -> Table:
-    """Return what all averages together gave away, one column per method; without rows if the ledger does not say."""
-    known = _by_method(run.ledger, "averages")
-    columns = [_told(ledger) for _, ledger in known]
-    names = dict.fromkeys(name for column in columns for name in column)
-    rows = [[name, *(column.get(name, NONE) for column in columns)] for name in names]
-    return Table(["So far", *(method for method, _ in known)], rows)
+    """Return what all averages together gave away, one column per method."""
+    columns = {_called(name, account.protocol): _told(account) for name, account in run.ledgers.items()}
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    return Table(
+        ["So far", *columns], [[name, *(column.get(name, NONE) for column in columns.values())] for name in names]
+    )
 
 
-def ledger_facts(run: Run) -> Mapping[str, str]:
-    """Return all that the ledger holds, as words."""
-    return _facts(run.ledger or {})
+def _called(method: str, protocol: str) -> str:
+    """Return the name that people read; that of the only private method, which has none here, is its protocol's."""
+    return label(method) if method else BUILT_IN[protocol].label if protocol in BUILT_IN else protocol
 
 
-def _by_method(data: object, sign: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return (label, entry) pairs of what holds either one entry, which the sign tells, or one per method."""
-    if not isinstance(data, Mapping):
-        return []
-    if sign in data:
-        protocol = str(data.get("protocol", ""))
-        return [(BUILT_IN[protocol].label if protocol in BUILT_IN else protocol, data)]
-    return [(label(str(k)), v) for k, v in data.items() if isinstance(v, Mapping) and sign in v]
-
-
-def _assurance(method: str, certificate: Mapping[str, Any]) -> Assurance:
-    told = ("verdict", "sentence", "kind", *_REMARKS)
-    rest = {key: value for key, value in certificate.items() if key not in told}
-    if isinstance(promised := rest.pop("differential_privacy", None), Mapping):
-        rest |= {f"privacy_{key}": value for key, value in promised.items() if key != "sentence"}
+def _assurance(method: str, one: RunCertificate) -> Assurance:
+    told = ("verdict", "sentence", "kind", "differential_privacy", *_REMARKS)
+    rest = {key: value for key, value in one.to_dict().items() if key not in told}
+    if one.promise is not None:
+        promised = one.promise.to_dict("sentence", "epsilon_by_round")
+        rest |= {f"privacy_{key}": value for key, value in promised.items()}
     # what holds over rounds is told once for all
-    sentence = str(certificate.get("sentence") or "").replace(str(certificate.get("over_rounds") or ""), "").strip()
-    return Assurance(method, badges(certificate), sentence, _essence(certificate), {method: _facts(rest)})
+    sentence = one.sentence.removesuffix(one.over_rounds).strip()
+    return Assurance(method, badges(one.certificate), sentence, _essence(one), {method: _facts(rest)})
 
 
-def badges(certificate: Mapping[str, Any]) -> tuple[Badge, ...]:
+def badges(certificate: Certificate) -> tuple[Badge, ...]:
     """Return a certificate in two badges: what can be computed, and what the messages themselves tell."""
-    verdict, masks = str(certificate["verdict"]), str(certificate.get("kind") or "")
-    first = _VERDICTS.get(verdict, Badge(verdict, "warn"))
-    if masks == "bounded" and verdict == "only the total":
-        first = _BOUNDED
-    return (first, _MASKS[masks][0]) if masks in _MASKS else (first,)
+    bounded = certificate.kind == "bounded" and certificate.verdict == "only the total"
+    return (_BOUNDED if bounded else _VERDICTS[certificate.verdict], _MASKS[certificate.kind][0])
 
 
-def _essence(certificate: Mapping[str, Any]) -> dict[str, str]:
-    told = {}
-    collusion, examined = certificate.get("collusion"), certificate.get("examined")
-    if isinstance(collusion, int):
-        told["Against"] = "one curious peer" if collusion == 1 else f"any {collusion} peers together"
-    if "kind" in certificate:
-        masks = str(certificate["kind"])
-        told["Masks"] = _MASKS[masks][1] if masks in _MASKS else masks
-    if isinstance(promised := certificate.get("differential_privacy"), Mapping):
-        told["Differential privacy"] = _promise(promised)
-    if isinstance(examined, int):
-        whole = certificate.get("exhaustive") is True
-        told["Examined"] = f"all {examined} cases" if whole else f"{examined} cases, not all"
-    return told
-
-
-def _promise(promised: Mapping[str, Any]) -> str:
-    """Say epsilon now and at the end, and of what."""
-    now, end, delta = (promised.get(key) for key in ("epsilon", "epsilon_at_the_end", "delta"))
-    shown = " of ".join(f"{value:.3g}" for value in (now, end) if isinstance(value, int | float))
-    return f"epsilon {shown or NONE} spent at delta {delta}, for each {promised.get('unit', 'record')}"
-
-
-def _told(ledger: Mapping[str, Any]) -> dict[str, str]:
-    averages, attempts = ledger.get("averages"), ledger.get("attempts")
-    counted = str(averages) if attempts in (None, averages) else f"{averages} in {attempts} attempts"
-    exposed = _peers(ledger.get("exposed_so_far"))
-    computed = f"parameters of {exposed}" if exposed else "nobody's parameters"
-    promised, rounds = ledger.get("differential_privacy"), ledger.get("rounds_with_messages")
+def _essence(one: RunCertificate) -> dict[str, str]:
+    collusion, examined = one.certificate.collusion, one.certificate.examined
     return {
-        "Averages": counted if isinstance(averages, int) else NONE,
-        "Any two peers met": _meetings(ledger.get("pairs_by_meetings")),
-        "Worst coalition": _peers(ledger.get("coalition")) or NONE,
-        "It has computed": computed if isinstance(ledger.get("exposed_so_far"), list) else NONE,
-        "Smallest sum over all rounds": _smallest(
-            ledger.get("smallest_sum_over_rounds"), ledger.get("coalition_over_rounds")
-        ),
-        "Narrowest interval of a value, on average": _interval(ledger),
-        **({"Epsilon": _promise(promised)} if isinstance(promised, Mapping) else {}),
-        # of a simulation that does not pass the messages of all rounds
-        **({"Rounds whose messages were passed": _listed(rounds) or NONE} if isinstance(rounds, list) else {}),
+        "Against": "one curious peer" if collusion == 1 else f"any {collusion} peers together",
+        "Masks": _MASKS[one.certificate.kind][1],
+        **({} if one.promise is None else {"Differential privacy": _promise(one.promise)}),
+        "Examined": f"all {examined} cases" if one.certificate.exhaustive else f"{examined} cases, not all",
     }
 
 
-def _smallest(peers: object, coalition: object) -> str:
+def _promise(promise: Promise) -> str:
+    """Say epsilon now and at the end, and of what."""
+    known = [value for value in (promise.epsilon, promise.epsilon_at_the_end) if value is not None]
+    shown = " of ".join(f"{value:.3g}" for value in known)
+    return f"epsilon {shown or NONE} spent at delta {promise.delta}, for each {promise.unit}"
+
+
+def _told(account: Account) -> dict[str, str]:
+    averages, attempts, rounds = account.averages, account.attempts, account.rounds_with_messages
+    exposed, promise = _peers(account.exposed_so_far), account.differential_privacy
+    return {
+        "Averages": str(averages) if attempts == averages else f"{averages} in {attempts} attempts",
+        "Any two peers met": _meetings(account.pairs_by_meetings),
+        "Worst coalition": _peers(account.coalition) or NONE,
+        "It has computed": f"parameters of {exposed}" if exposed else "nobody's parameters",
+        "Smallest sum over all rounds": _smallest(account.smallest_sum_over_rounds, account.coalition_over_rounds),
+        "Narrowest interval of a value, on average": _interval(account),
+        **({} if promise is None else {"Epsilon": _promise(promise)}),
+        # of a simulation that does not pass the messages of all rounds
+        **({} if rounds is None else {"Rounds whose messages were passed": _listed(rounds) or NONE}),
+    }
+
+
+def _smallest(peers: Sequence[int], coalition: Sequence[int]) -> str:
     """Say of how few peers a sum can be computed from all rounds together, and by whom."""
-    if not isinstance(peers, list) or not peers:
-        return NONE
-    by = _peers(coalition)
-    return f"of {_peers(peers)}" + (f", computed by {by}" if by else "")
+    return f"of {_peers(peers)}, computed by {_peers(coalition)}" if peers else NONE
 
 
-def _meetings(pairs: object) -> str:
+def _meetings(pairs: Mapping[str, int]) -> str:
     """Say how often pairs met, from how many pairs met how often."""
-    times = [int(key) for key in pairs if str(key).isdecimal()] if isinstance(pairs, Mapping) else []
+    times = list(map(int, pairs))
     if not times:
         return NONE
     low, high = min(times), max(times)
     return (f"{low} to {high}" if low < high else str(high)) + (" time" if high == 1 else " times")
 
 
-def _interval(ledger: Mapping[str, Any]) -> str:
+def _interval(account: Account) -> str:
     """Say how far messages narrow a value that never changes down, on average."""
-    if ledger.get("kind") == "perfect":
+    if account.kind == "perfect":
         return "none: messages are uniformly random"
-    width, mask = ledger.get("interval_after_all_meetings"), ledger.get("mask_width")
-    if not isinstance(width, int | float):
+    width, mask = account.interval_after_all_meetings, account.mask_width
+    if width is None:
         return NONE
-    return f"{width:.3g} wide" + (f" (masks: {mask:.3g})" if isinstance(mask, int | float) else "")
+    return f"{width:.3g} wide" + ("" if mask is None else f" (masks: {mask:.3g})")
 
 
-def _peers(peers: object) -> str:
-    if not isinstance(peers, list) or not peers:
+def _peers(peers: Sequence[int]) -> str:
+    if not peers:
         return ""
     return f"peer {peers[0]}" if len(peers) == 1 else f"peers {_listed(peers)}"
 
 
-def _listed(numbers: list[Any], most: int = 12) -> str:
+def _listed(numbers: Sequence[int], most: int = 12) -> str:
     return ", ".join(map(str, numbers[:most])) + (", …" if len(numbers) > most else "")
 
 
@@ -222,14 +196,14 @@ def _title(key: object) -> str:
 
 def _words(value: object, most: int = 300) -> str:
     """Return a value in words; a long one is cut, because the file itself is at hand."""
-    if value is None or value in ({}, []):
+    if value is None or value in ({}, [], ()):
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
         words = "; ".join(f"{_title(k).lower()} {_words(v) or 'none'}" for k, v in value.items())
-    elif isinstance(value, list):
-        between = " | " if any(isinstance(v, list | Mapping) for v in value) else ", "
+    elif isinstance(value, list | tuple):
+        between = " | " if any(isinstance(v, list | tuple | Mapping) for v in value) else ", "
         words = between.join(_words(v) or "none" for v in value)
     else:
         words = f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -5,18 +5,14 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-from securedfl.designs import Design
 from securedfl.errors import ConfigError, SecuredFLError
 from securedfl.federation.budget.planning import check_privacy
-from securedfl.federation.gate import pass_gate
-from securedfl.federation.methods import choose_design
+from securedfl.federation.checking.opening import WITHIN, Finding, opening
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.federation.peers.membership import check_keys
-from securedfl.federation.peers.opening import WITHIN, Opening
+from securedfl.federation.peers.site import check_keys, pass_federation
 from securedfl.network.journal import in_use, look_into
 from securedfl.network.letters import Hello, Ways, differences, pack, unpack
 from securedfl.network.operator import Wish, want
@@ -32,15 +28,6 @@ COURTESY = 1.0
 """Seconds that this site stays when it knows all, so that the others hear it too."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line of the table: what was looked at, whether it is fine, and what was found."""
-
-    subject: str
-    ok: bool
-    text: str
-
-
 def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Finding]:
     """Look at everything that a peer needs before it starts; no parameter is sent.
 
@@ -51,7 +38,7 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Find
     wait
         Seconds to wait for the others, who may run the same check: meanwhile this site answers them.
     within
-        Seconds that the app may take to be made and to open this site's data (see `Opening`); 0 leaves that out.
+        Seconds that the app may take to be made and to open this site's data (see `opening`); 0 leaves that out.
     """
     config = PeerConfig.load(path)
     findings = [
@@ -67,26 +54,25 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Find
     shared = {key: value for key, value in federation.told.items() if not (federation.entry and ".common_" in key)}
     about = [Finding("federation.toml", True, f"{len(federation.peers)} peers, hash {federation.hash}")]
     try:
-        design = choose_design(federation.training)
+        design = federation.design
     except SecuredFLError as error:
         about.append(Finding("design", False, str(error)))
     else:
         shared["design"] = design.hash
         about.append(Finding("design", True, f"gap {design.gap}, hash {design.hash}"))
-        about.append(_look("privacy", lambda: _promise(federation, design)))
+        about.append(_look("privacy", lambda: _promise(federation)))
     findings = [*about, *findings]
     running = in_use(config.state)
     with ExitStack() as stack:
         # while the others are waited for; a peer that runs has opened it itself
-        opening = stack.enter_context(Opening(path, federation, within)) if within and not running else None
+        answer = stack.enter_context(opening(path, federation, within)) if within and not running else None
         others: list[Finding] = []
         if running:
             others = [_look("running peer", lambda: want(config.state, Wish("look"), PATIENCE))]
         elif all(finding.ok for finding in findings[-2:]):
             others = _others(config, federation, shared, wait)
-        if opening is not None:
-            answer = opening.answer()
-            findings.append(Finding("app and data", answer.ok, answer.text))
+        if answer is not None:
+            findings.append(answer())
     return [*findings, *others]
 
 
@@ -94,25 +80,19 @@ def _others(config: PeerConfig, federation: FederationConfig, shared: dict[str, 
     """Return who is reached, or why this site cannot listen."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     try:
-        links = _links(config, federation, events)
+        links = Links(
+            config.name,
+            config.files(),
+            federation.roster,
+            on_event=events.put,
+            listen=config.listens_at(federation),
+            relays=federation.relay_roster,
+            proxy=config.proxy,
+        )
     except ConfigError as error:
         return [Finding("listening", False, str(error))]
-    try:
+    with closing(links):
         return _meet(links, events, shared, max(wait, PATIENCE), stay=bool(wait))
-    finally:
-        links.close()
-
-
-def _links(config: PeerConfig, federation: FederationConfig, events: queue.SimpleQueue[Event]) -> Links:
-    return Links(
-        config.name,
-        config.files(),
-        federation.members,
-        on_event=events.put,
-        listen=config.listens_at(federation),
-        relays=federation.relay_members,
-        proxy=config.proxy,
-    )
 
 
 def _meet(
@@ -175,6 +155,6 @@ def _look(subject: str, work: Callable[[], str]) -> Finding:
         return Finding(subject, False, str(error))
 
 
-def _promise(federation: FederationConfig, design: Design) -> str:
+def _promise(federation: FederationConfig) -> str:
     check_privacy(federation.training, real=True)
-    return told(pass_gate(federation.training, design, federation.missing)) or "certified"
+    return told(pass_federation(federation)) or "certified"

@@ -1,0 +1,1 @@
+"""Before a run: whether everything is in place at a site."""

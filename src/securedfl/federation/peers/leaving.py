@@ -1,0 +1,85 @@
+"""What a real peer leaves in its folder: the model, and what the run gave and told; also when the run ends early."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import replace
+
+from securedfl.errors import MissingDependencyError, SecuredFLError
+from securedfl.federation.gate import save_account
+from securedfl.federation.methods import SECURED
+from securedfl.federation.peers.config import NOT_SHARED
+from securedfl.federation.peers.learner import Learner
+from securedfl.federation.peers.membership import Membership
+from securedfl.federation.peers.update import AGAIN
+from securedfl.federation.run_folder.files import DESIGN
+from securedfl.federation.run_folder.metrics import PeerRow, Row, read_rows
+from securedfl.federation.run_folder.model import MODEL, About, save_model
+from securedfl.federation.run_folder.summary import Data, Samples, Summary, write_data, write_summary
+from securedfl.storage import replacing, write_arrays
+
+log = logging.getLogger("securedfl.peer")
+
+
+def leave_model(member: Membership, learner: Learner) -> None:
+    """Leave the model that all peers hold, if there is one, with what this peer has at home."""
+    model, out = member.model(), member.site.config.out
+    if model is not None:
+        whole = learner.whole(model)
+        write_arrays(out / "model.npz", whole, AGAIN)
+        with suppress(MissingDependencyError):  # peers without torch need not have it
+            round = member.peer.progress.state.model.round
+            save_model(out / MODEL, whole, About.of(method=SECURED, round=round, recipe=learner.recipe))
+
+
+def leave_account(member: Membership, learner: Learner | None = None) -> None:
+    """Leave certificate, ledger of all attempts that the log tells of, and summary.
+
+    Without a learner nothing is known of the site's data.
+    """
+    try:
+        _leave_account(member, learner)
+    except SecuredFLError as error:  # must not hide why the run ended
+        log.warning("cannot write what the run gave: %s", error)
+
+
+def _leave_account(member: Membership, learner: Learner | None) -> None:
+    site, state, attempts = member.site, member.peer.progress.state, member.peer.attempts
+    config, design, out = site.federation.training, site.federation.design, site.config.out
+    most = 1 + max((peer for tried in attempts.values() for one in tried for peer in one.members), default=0)
+    if most > config.peers:
+        # the ledger is of all peers that ever took part
+        design = member.bringing(0).averaging.among(most).design
+        config = config.model_copy(update={"peers": most})
+    rows = [Row(method=SECURED, round=round, tried=tried) for round, tried in attempts.items()]
+    # an operator may have changed the last round
+    now = config.model_copy(update={"rounds": state.settings.rounds - 1})
+    certificates = save_account(out, now, design, rows, site.federation.missing, site.plans)
+    last = next(reversed(read_rows(out, PeerRow)), None)
+    samples = Samples()
+    if learner is not None:
+        test = learner.samples.test if last is None else last.count
+        samples = Samples(train=learner.samples.train, test=test or 0)
+        write_data(out, _data_of(learner, site.config.name, last))
+    with replacing(out / DESIGN) as temporary:
+        design.save(temporary)
+    finished = state.round >= state.settings.rounds
+    summary = replace(
+        Summary.of(out, now, design, read_rows(out, Row), certificates, samples=samples, finished=finished),
+        dataset=site.federation.entry or config.dataset,
+        peers=len(state.roster),
+        config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},
+        site=site.config.name,
+        roster={str(peer.number): peer.name for peer in state.roster},
+    )
+    write_summary(out, summary)
+
+
+def _data_of(learner: Learner, name: str, last: PeerRow | None) -> Data:
+    """Return what a site holds, in numbers; how many samples an app tests on is known when it has scored."""
+    samples = replace(learner.samples, name=name)
+    if last is not None and samples.test is None:
+        samples = replace(samples, test=last.count)
+    common = None if last is None or last.common is None else last.common.count
+    return Data(peers=(samples,), common=common, averaged=learner.trainer.schema.size)
