@@ -19,8 +19,8 @@ from functools import cache
 from securedfl.network import letters
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import End, Peer, Settings
-from securedfl.network.core.messages import Gossip, decode_record, encode
+from securedfl.network.core.entries import End, Peer, Settings, Try
+from securedfl.network.core.messages import Gossip, Result, Stored, decode_record, encode
 from securedfl.network.core.state import Rules, State
 from securedfl.network.data import parcels
 from securedfl.network.wire import frames
@@ -141,7 +141,7 @@ def _core(me: int) -> Core:
     roster = tuple(Peer(k, f"p{k}", f"h{k}:1", b"key") for k in range(3))
     genesis = State("run", roster, Settings(rounds=3))
     return Core.restore(
-        (), me=me, genesis=genesis, rules=Rules(), signer=_Trusting(), incarnation=f"folder {me}", now=0.0
+        Stored(), me=me, genesis=genesis, rules=Rules(), signer=_Trusting(), incarnation=f"folder {me}", now=0.0
     )
 
 
@@ -149,11 +149,11 @@ def _core(me: int) -> Core:
 def _said() -> tuple[bytes, ...]:
     """Return what three peers send and write down in two rounds, and what else travels on links."""
     cores, said = [_core(k) for k in range(3)], dict[bytes, None]()
-    happened = [(k, ev.LinkUp(other)) for k in range(3) for other in range(3) if k != other]
+    happened = [(k, ev.Link(other)) for k in range(3) for other in range(3) if k != other]
     todo: list[tuple[int, ev.Event]] = [*happened, (0, ev.Command(Settings(rounds=4)))]
     for round in range(2):
-        todo += [(k, event) for event in (ev.Ready(round), ev.Shared(round, 0)) for k in range(3)]
-        todo += [(k, ev.Holds(round, 0, b"digest")) for k in range(3)]
+        todo += [(k, event) for event in (ev.Ready(round), ev.Shared(Try(round, 0))) for k in range(3)]
+        todo += [(k, Result(round, 0, b"digest")) for k in range(3)]
     for k, event in [*todo, (1, ev.Command(End("enough")))]:
         inbox = [(k, event)]
         while inbox:

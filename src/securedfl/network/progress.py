@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from securedfl.network.core.entries import Peer
-from securedfl.network.core.messages import Result
+from securedfl.network.core.messages import NO_RESULT, Result
 from securedfl.network.core.state import Rules, State
 from securedfl.network.data.averages import Averages
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.values import Member, split_address
 from securedfl.protocols.steps import Draw
-
-NOTHING = Result()
-"""The model before the first one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +78,7 @@ class Progress:
 
     state: State
     task: Task | None = None
-    applied: Result = NOTHING
+    applied: Result = NO_RESULT
     ready: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()

@@ -72,7 +72,7 @@ class Shell:
         averages = settings.averages
         self.results = Results(settings.folder / "results", averages.result_size, averages.dtype)
         self._core = Core.restore(
-            self._journal.records,
+            self._journal.hand_over(),
             me=settings.number,
             genesis=self._journal.genesis,
             rules=settings.rules,
@@ -112,7 +112,7 @@ class Shell:
         )
         self._handing = Handing(self.links, self.results, averages.dtype, self.events.put, self.fail)
         for result in self.results.held:
-            self.events.put(ev.Holds(result.round, result.attempt, result.digest))
+            self.events.put(result)
         self._thread = threading.Thread(target=self._run, name="securedfl-peer", daemon=True)
         self._thread.start()
 
@@ -165,13 +165,13 @@ class Shell:
                 self.links.send(name, pack(hello))
                 self.links.send(name, pack(Ways.of(self.links.reaches())))
                 self.links.send(name, pack(Cards(tuple(self._keyring.certificates))))
-                return [ev.LinkUp(number) for number in self._numbers(name)]
+                return [ev.Link(number) for number in self._numbers(name)]
             case wire.LinkDown(name, reason):
                 log.warning("the link to %s is lost: %s", name, reason)
                 for number in self._numbers(name):
                     if self._trial is not None:
                         self._trial.link_lost(number, f"the link to {name} is lost: {reason}")
-                return [ev.LinkDown(number) for number in self._numbers(name)]
+                return [ev.Link(number, up=False) for number in self._numbers(name)]
             case wire.Unreachable(name, reason):
                 log.warning("%s cannot be reached: %s", name, reason)
             case wire.Refused(reason):
@@ -258,10 +258,7 @@ class Shell:
                 self._advance(state=self._core.state, task=Task(round, again))
             case ev.Share():
                 self._share(action)
-            case ev.Open():
-                if self._trial is not None:
-                    self._trial.finish()
-            case ev.Finish(_, _, lost):
+            case ev.Open(lost):
                 if self._trial is not None:
                     self._trial.finish(lost)
             case ev.Stop():
@@ -271,10 +268,10 @@ class Shell:
             case ev.Fetch():
                 names = {peer.number: peer.name for peer in self._core.state.roster}
                 self._handing.fetch(action, names, self._core.state.settings.average)
-            case ev.Apply(round, _):
-                self.results.keep_from(round)
-                self.computed = {result for result in self.computed if result.round >= round}
-                self._advance(state=self._core.state, applied=self._core.state.model)
+            case ev.Apply(applied):
+                self.results.keep_from(applied.round)
+                self.computed = {result for result in self.computed if result.round >= applied.round}
+                self._advance(state=self._core.state, applied=applied)
             case ev.Wake(at):
                 self._wake = at
             case ev.Tell():
@@ -282,26 +279,26 @@ class Shell:
 
     def _share(self, share: ev.Share) -> None:
         state, averages, draws = self._core.state, self.settings.averages, self.settings.draws
-        me, before, now = self.settings.number, state.model, (share.round, share.attempt)
-        turn = share.round if before.round >= 0 else 0
+        me, before, now = self.settings.number, state.model, share.attempt
+        turn = now.round if before.round >= 0 else 0
         names = dict(zip(share.members, names_of(share.members, state.roster), strict=True))
 
         def base() -> Array | None:
             return None if before.round < 0 else self.results.load(before.round, before.digest)
 
-        def store(mean: Array) -> bytes:
-            result = self.results.store(*now, averages.model(mean, turn, base))
+        def store(mean: Array) -> Result:
+            result = self.results.store(now.round, now.attempt, averages.model(mean, turn, base))
             self.computed.add(result)
-            return result.digest
+            return result
 
         work = Work(
-            place=Place(hashlib.sha256(state.run.encode()).digest()[:16], *now, 0, 0),
+            place=Place(hashlib.sha256(state.run.encode()).digest()[:16], now.round, now.attempt, 0, 0),
             members=names,
             me=me,
             plan=averages.plan(share.members.index(me), len(share.members), turn),
             two_parts=self.settings.rules.can_lose,
-            vector=self.updates[share.round],
-            draws=None if draws is None else lambda offset: draws(share.round, offset),
+            vector=self.updates[now.round],
+            draws=None if draws is None else lambda offset: draws(now.round, offset),
             patience=state.settings.average,
             grace=(SILENCE + GRACE + 1) * state.settings.heartbeat,
             ready=lambda: self.progress.ready,
@@ -314,14 +311,14 @@ class Shell:
         """Take note of where the log is now, and follow changes of the roster."""
         core, since = self._core, self.progress.since
         state, views = core.state, core.views
-        ready = views.ready(state)
+        ready = views.ready()
         if state.phase != "idle" and since[0] != state.round and set(state.members) <= set(ready):
             since = (state.round, time.monotonic())
         self._advance(
             state=state,
             ready=ready,
-            present=tuple(peer.number for peer in state.roster if views.present(peer.number, state)),
-            finished=views.finished(state),
+            present=tuple(peer.number for peer in state.roster if views.present(peer.number)),
+            finished=views.finished(),
             since=since,
         )
         if state.roster != self._roster:

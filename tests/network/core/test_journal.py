@@ -13,7 +13,8 @@ ROSTER = tuple(Peer(number, f"p{number}", f"host{number}:1", b"key") for number 
 
 def opened(folder, run="run"):
     journal = Journal(folder, State(run, ROSTER, Settings(1)))
-    count = max((record.count for record in journal.records), default=0)
+    boot = journal.hand_over().boot
+    count = boot.count if boot else 0
     journal.append([Boot(run, journal.incarnation, count + 1)], [])
     journal.close()
     return journal.incarnation, count
@@ -38,7 +39,8 @@ def test_a_long_journal_is_written_anew_with_the_log_as_it_is_kept(tmp_path, mon
     journal.close()
     again = Journal(tmp_path, State("run", ROSTER, Settings(1)))
     again.close()
-    entries = [record for record in again.records if isinstance(record, Decided)]
-    assert [entry.index for entry in entries] == list(range(29))
-    assert not any(entry.votes for entry in entries[:11])
-    assert [record for record in again.records if isinstance(record, Promise)] == [Promise(28, 0)]
+    stored = again.hand_over()
+    assert [entry.index for entry in stored.log] == list(range(29))
+    assert not any(entry.votes for entry in stored.log[:11])
+    assert stored.promise == Promise(28, 0)
+    assert not again.hand_over().entries, "a long log is not kept twice"

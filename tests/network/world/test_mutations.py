@@ -10,6 +10,7 @@ from securedfl.network.core.conduct import Conduct
 from securedfl.network.core.consensus import Consensus
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Abandon, Commit
+from securedfl.network.core.messages import NO_TRY
 from securedfl.network.core.proofs import Proofs
 from securedfl.network.core.sense import Sense
 from tests.network.world.runs import run
@@ -45,7 +46,7 @@ def new_folder_votes(patch):
 
     def index(core):
         made(core)
-        core.consensus._may_vote = core.state.peer(core.me) is not None
+        core.proofs.may_vote = core.state.peer(core.me) is not None
 
     patch.setattr(Core, "_index", index)
 
@@ -53,10 +54,12 @@ def new_folder_votes(patch):
 def new_folder_shares(patch):
     made = Conduct.next
 
-    def next_actions(conduct, state, views):
-        peer = state.peer(conduct.me)
-        conduct._incarnation = peer.incarnation if peer else ""
-        return made(conduct, state, views)
+    def next_actions(conduct, views):
+        own, peer = conduct.status, views.state.peer(conduct.status.peer)
+        conduct.status = replace(own, incarnation=peer.incarnation if peer else "")
+        done = made(conduct, views)
+        conduct.status = replace(conduct.status, incarnation=own.incarnation)
+        return done
 
     patch.setattr(Conduct, "next", next_actions)
 
@@ -66,7 +69,7 @@ def attempts_begun_again(patch):
 
     def restore(cls, *args, **options):
         core = made(cls, *args, **options)
-        core.conduct.started = (-1, -1)
+        core.conduct.started = NO_TRY
         return core
 
     patch.setattr(Core, "restore", classmethod(restore))
@@ -92,15 +95,15 @@ def never_abandoned(patch):
 
 
 def ballots_never_end(patch):
-    patch.setattr("securedfl.network.core.core.timeout", lambda views, state, ballot, peer: 1e9)
+    patch.setattr(Sense, "timeout", lambda sense, ballot, peer: 1e9)
 
 
 def nobody_fetches(patch):
     made = Conduct._result
 
-    def result(conduct, state, views, done):
+    def result(conduct, views, done):
         found = []
-        made(conduct, state, views, found)
+        made(conduct, views, found)
         done += [action for action in found if type(action).__name__ != "Fetch"]
 
     patch.setattr(Conduct, "_result", result)

@@ -32,10 +32,11 @@ from securedfl.network.core.entries import (
     Since,
     Start,
     Text,
+    Try,
     Void,
     Without,
 )
-from securedfl.network.core.messages import Result, digest
+from securedfl.network.core.messages import NO_RESULT, Result, digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +113,16 @@ class State(Struct, frozen=True, array_like=True):
     members: Numbers = ()
     lost: Numbers = ()
     bound: Numbers = ()
-    model: Result = Result()
+    model: Result = NO_RESULT
     ended: Text = ""
     opened: tuple[tuple[Number, Numbers], ...] = ()
     left: Since = -1
     weights: tuple[tuple[Number, Number], ...] = ()
+
+    @property
+    def now(self) -> Try:
+        """The running attempt, or the next one."""
+        return Try(self.round, self.attempt)
 
     @property
     def next_number(self) -> int:
@@ -231,18 +237,18 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
     match entry:
         case Start(incarnations):
             return "" if len(incarnations) == len(state.roster) and all(incarnations) else "not everybody is in it"
-        case Begin(round, attempt, members):
-            return _refused_begin(state, round, attempt, members, rules)
-        case Commit(round, attempt):
-            return _running(state, round, attempt, "begun")
-        case Without(round, attempt, lost):
+        case Begin():
+            return _refused_begin(state, entry, rules)
+        case Commit():
+            return _running(state, entry, "begun")
+        case Without(_, _, lost):
             grown = set(state.lost) < set(lost) < set(state.members) and list(lost) == sorted(set(lost))
             possible = rules.can_lose and grown and rules.recoverable(state, lost)
-            return _running(state, round, attempt, "committed") or ("" if possible else "the total would be lost")
-        case Done(round, attempt, result):
-            return _running(state, round, attempt, "committed") or ("" if result else "a result has a digest")
-        case Abandon(round, attempt):
-            return _running(state, round, attempt, "begun", "committed")
+            return _running(state, entry, "committed") or ("" if possible else "the total would be lost")
+        case Done(_, _, result):
+            return _running(state, entry, "committed") or ("" if result else "a result has a digest")
+        case Abandon():
+            return _running(state, entry, "begun", "committed")
         case Void(round):
             fits = round == state.round and state.phase == "idle" and not state.over
             return "" if fits else "the round does not wait for an attempt"
@@ -260,16 +266,15 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
             return _refused_roster(state, entry, rules)
 
 
-def _running(state: State, round: int, attempt: int, *phases: str) -> str:
-    now = (state.round, state.attempt) == (round, attempt) and state.phase in phases
-    return "" if now else "no such attempt is in that phase"
+def _running(state: State, entry: Try, *phases: str) -> str:
+    return "" if entry.which == state.now and state.phase in phases else "no such attempt is in that phase"
 
 
-def _refused_begin(state: State, round: int, attempt: int, members: tuple[int, ...], rules: Rules) -> str:
-    admitted = voters(state)
-    if (round, attempt) != (state.round, state.attempt) or state.phase != "idle" or state.over:
+def _refused_begin(state: State, begin: Begin, rules: Rules) -> str:
+    members = begin.members
+    if begin.which != state.now or state.phase != "idle" or state.over:
         return "it is not the next attempt"
-    if list(members) != sorted(set(members)) or not set(members) <= set(admitted):
+    if list(members) != sorted(set(members)) or not set(members) <= set(voters(state)):
         return "members are peers of the roster, each once, in order"
     if state.bound:
         return "" if members == state.bound else "sums of the round may have been seen: only the same may average it"

@@ -51,7 +51,7 @@ class Results:
     def held(self) -> list[Result]:
         """All results that are stored, in order."""
         with self._lock:
-            return sorted(self._files, key=lambda result: (result.round, result.attempt))
+            return sorted(self._files)
 
     def store(self, round: int, attempt: int, vector: Array) -> Result:
         """Keep a result safe; it is on disk when this returns."""

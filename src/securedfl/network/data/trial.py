@@ -19,6 +19,8 @@ import numpy as np
 
 from securedfl.errors import PeerLostError
 from securedfl.network.core import events as ev
+from securedfl.network.core.entries import Try
+from securedfl.network.core.messages import Failure, Result
 from securedfl.network.data.averages import check_finite
 from securedfl.network.data.driver import Attempt, Plan
 from securedfl.network.data.mailbox import Mailbox, StalledError
@@ -47,7 +49,7 @@ class Work:
         Seconds without progress; seconds in which the core notices by itself who is lost; and who is ready now, so that
         its messages can be waited for.
     store
-        Makes a result of a mean and keeps it; returns its digest.
+        Makes a result of a mean and keeps it.
     """
 
     place: Place
@@ -60,7 +62,7 @@ class Work:
     patience: float
     grace: float
     ready: Callable[[], Collection[int]]
-    store: Callable[[Array], bytes]
+    store: Callable[[Array], Result]
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Trial(threading.Thread):
     work
         What it is about.
     tell
-        Told `Shared`, `Holds` and `Failed`.
+        Told `Shared`, the `Result` and `Failure`.
     broke
         Told an error of this peer's own, after which it cannot go on.
     """
@@ -97,7 +99,7 @@ class Trial(threading.Thread):
         self._lock = threading.Lock()
         self._streams: _Streams | None = None
         self._done = self._stopped = False
-        self._failed: ev.Failed | None = None
+        self._failed: Failure | None = None
         self._job = Attempt(work.plan, work.vector, draws=work.draws, patience=work.patience, excused=self._too_early)
 
     def finish(self, lost: tuple[int, ...] = ()) -> None:
@@ -163,7 +165,7 @@ class Trial(threading.Thread):
                 self._keep(frozenset(self._numbers.index(peer) for peer in lost or ()))
                 self._see_off()
             else:
-                self._tell(ev.Shared(place.round, place.attempt))
+                self._tell(ev.Shared(Try(place.round, place.attempt)))
         except PeerLostError as error:
             if self._orders.empty():
                 self._failed = self._blame(error, lost)
@@ -174,11 +176,11 @@ class Trial(threading.Thread):
         """Finish, and keep the result."""
         mean = self._job.finish(lost)
         check_finite(mean)
-        digest = self._work.store(mean)
+        result = self._work.store(mean)
         self._done = True
-        self._tell(ev.Holds(self._work.place.round, self._work.place.attempt, digest))
+        self._tell(result)
 
-    def _blame(self, error: PeerLostError, lost: tuple[int, ...] | None) -> ev.Failed:
+    def _blame(self, error: PeerLostError, lost: tuple[int, ...] | None) -> Failure:
         work, place = self._work, self._work.place
         peers = tuple(sorted(self._numbers[k] for k in error.peers)) if isinstance(error, StalledError) else ()
         if lost is None:
@@ -186,7 +188,7 @@ class Trial(threading.Thread):
             peers = tuple(peer for peer in peers if peer in ready) or peers
         names = ", ".join(work.members[peer] for peer in peers)
         log.warning("round %d: attempt %d makes no progress: %s: %s", place.round, place.attempt, names, error)
-        return ev.Failed(place.round, place.attempt, lost or (), peers)
+        return Failure(place.round, place.attempt, lost or (), peers)
 
     def _too_early(self, missing: frozenset[int]) -> bool:
         ready = self._work.ready()
