@@ -140,7 +140,7 @@ class _Trusting:
 def _core(me: int) -> Core:
     roster = tuple(Peer(k, f"p{k}", f"h{k}:1", b"key") for k in range(3))
     genesis = State("run", roster, Settings(rounds=3))
-    return Core.restore(
+    return Core(
         Stored(), me=me, genesis=genesis, rules=Rules(), signer=_Trusting(), incarnation=f"folder {me}", now=0.0
     )
 

@@ -71,7 +71,7 @@ class Shell:
         self._keyring = Keyring(settings.files, settings.folder / "certificates")
         averages = settings.averages
         self.results = Results(settings.folder / "results", averages.result_size, averages.dtype)
-        self._core = Core.restore(
+        self._core = Core(
             self._journal.hand_over(),
             me=settings.number,
             genesis=self._journal.genesis,

@@ -37,7 +37,7 @@ class Signer:
 
 
 def core(me: int, records=(), incarnation: str = "") -> Core:
-    return Core.restore(
+    return Core(
         Stored().add(*records),
         me=me,
         genesis=GENESIS,

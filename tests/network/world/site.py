@@ -92,7 +92,7 @@ class Site:
         world, disk = self.world, self.disk
         if world.schedule.encoded:
             disk.records = [record for r in disk.records if (record := decode_record(encode(r))) is not None]
-        self.core = world.core.restore(
+        self.core = world.core(
             Stored().add(*disk.records),
             me=self.number,
             genesis=world.genesis,

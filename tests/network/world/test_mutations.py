@@ -10,7 +10,6 @@ from securedfl.network.core.conduct import Conduct
 from securedfl.network.core.consensus import Consensus
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Abandon, Commit
-from securedfl.network.core.messages import NO_TRY
 from securedfl.network.core.proofs import Proofs
 from securedfl.network.core.sense import Sense
 from tests.network.world.runs import run
@@ -65,14 +64,8 @@ def new_folder_shares(patch):
 
 
 def attempts_begun_again(patch):
-    made = Core.restore.__func__
-
-    def restore(cls, *args, **options):
-        core = made(cls, *args, **options)
-        core.conduct.started = NO_TRY
-        return core
-
-    patch.setattr(Core, "restore", classmethod(restore))
+    made = Conduct.__init__
+    patch.setattr(Conduct, "__init__", lambda conduct, status, rules, started: made(conduct, status, rules, None))
 
 
 def not_bound(patch):

@@ -24,9 +24,9 @@ class Conduct:
         The attempt that it began last, in this process or before.
     """
 
-    def __init__(self, me: int, incarnation: str, rules: Rules) -> None:
-        self.status, self._rules = Status(me, incarnation, 0, 0), rules
-        self.started = NO_TRY
+    def __init__(self, status: Status, rules: Rules, started: Started | None) -> None:
+        self.status, self._rules = status, rules
+        self.started = started.which if started else NO_TRY
         self._trained = -1
         self._stored: dict[int, Result] = {}
         self._running: Try | None = None

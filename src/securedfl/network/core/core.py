@@ -16,7 +16,6 @@ from securedfl.network.core.messages import (
     Boot,
     Decided,
     Gossip,
-    Promise,
     Proposal,
     Signer,
     Status,
@@ -35,7 +34,18 @@ NEVER = -1e12
 
 
 class Core:
-    """One peer's part in the log. Make it with `restore`, then feed `step`.
+    """One peer's part in the log: make it of what is stored, then feed `step`.
+
+    Parameters
+    ----------
+    stored
+        What counts of the records on disk; what others stored, or a damaged log, is an error.
+    me, incarnation, signer
+        This peer's number, the random name of its state folder, and its key.
+    genesis, rules
+        The state before the first entry, and what the federation's files fix for good.
+    now
+        The time, by any clock that never goes back.
 
     Attributes
     ----------
@@ -53,55 +63,35 @@ class Core:
 
     stretch = MOST_ENTRIES
 
-    def __init__(self, me: int, genesis: State, rules: Rules, signer: Signer, incarnation: str, now: float) -> None:
-        self.me, self.rules, self._signer, self._incarnation = me, rules, signer, incarnation
+    def __init__(
+        self, stored: Stored, *, me: int, genesis: State, rules: Rules, signer: Signer, incarnation: str, now: float
+    ) -> None:
+        before = stored.boot or Boot(genesis.run, incarnation, 0)
+        if (before.run, before.incarnation) != (genesis.run, incarnation):
+            raise RunFolderError("the state folder belongs to another run or peer; name the right folder")
+        boot = replace(before, count=before.count + 1)
+        self.me, self.rules, self._signer = me, rules, signer
         self.views, self.log, self.refused = Views(me, genesis, rules.lying, now), Log(self.stretch), dict[int, int]()
-        self.conduct = Conduct(me, incarnation, rules)
+        self.conduct = Conduct(Status(me, incarnation, boot.count, 0), rules, stored.started)
         self._supply, self._telling = Supply(), Telling()
         # when each linked peer was heard last on its own link
         self._links: dict[int, float] = {}
-        self._promise: Promise | None = None
-        self._beat = now
-        self._todo, self._outbox = list[ev.Action](), list[Vote | Proposal]()
+        self._beat, self._promise = now, stored.promise
+        self._todo: list[ev.Action] = [ev.Write(boot)]
+        self._outbox: list[Vote | Proposal] = []
         self._early: list[tuple[int, Gossip]] = []
         # whether others should hear of this at once, and whether anything follows from what was heard
         self._news, self._stirred = False, True
         self._index()
+        self._take_entries(stored.log, self._append)
+        # those without votes at the end, which a crash left alone, will come again
+        if any(record.votes for index, record in stored.entries.items() if index >= self.state.length):
+            raise RunFolderError(f"entry {self.state.length} of the stored log is damaged; remove it and what follows")
 
     @property
     def state(self) -> State:
         """What the log says."""
         return self.views.state
-
-    @classmethod
-    def restore(
-        cls,
-        stored: Stored,
-        *,
-        me: int,
-        genesis: State,
-        rules: Rules,
-        signer: Signer,
-        incarnation: str,
-        now: float,
-    ) -> Core:
-        """Return the core as it was when this was stored; what others stored is an error."""
-        core = cls(me, genesis, rules, signer, incarnation, now)
-        before = stored.boot or Boot(genesis.run, incarnation, 0)
-        if (before.run, before.incarnation) != (genesis.run, incarnation):
-            raise RunFolderError("the state folder belongs to another run or peer; name the right folder")
-        core._promise = stored.promise
-        if stored.started is not None:
-            core.conduct.started = stored.started.which
-        core._take_entries(stored.log, core._append)
-        # those without votes at the end, which a crash left alone, will come again
-        if any(record.votes for index, record in stored.entries.items() if index >= core.state.length):
-            raise RunFolderError(f"entry {core.state.length} of the stored log is damaged; remove it and what follows")
-        boot = replace(before, count=before.count + 1)
-        core.conduct.status = replace(core.conduct.status, boot=boot.count)
-        core._todo = [ev.Write(boot)]
-        core._index()
-        return core
 
     def step(self, event: ev.Event, now: float) -> list[ev.Action]:
         """Take in what happened; return what to do, in this order."""
@@ -230,7 +220,7 @@ class Core:
 
     def _index(self) -> None:
         """Get ready for the next index, of which some messages may be here already."""
-        self.proofs = Proofs(self.state, self.rules, self._signer, self.me, self._incarnation)
+        self.proofs = Proofs(self.state, self.rules, self._signer, self.me, self.conduct.status.incarnation)
         self.sense = Sense(self.rules, self.views)
         self.consensus = Consensus(self.proofs, self.sense)
         if self._promise is not None and self._promise.index == self.state.length:

@@ -61,7 +61,7 @@ Event = Received | Link | Tick | Ready | Forgot | Shared | Result | Failure | Co
 
 
 class Write(Struct, frozen=True):
-    """Append a record and sync it before the next action; if that fails, stop, and restore a new core from disk."""
+    """Append a record and sync it before the next action; if that fails, stop, and make a new core from disk."""
 
     record: Record
 
