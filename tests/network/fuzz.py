@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 
@@ -57,9 +58,6 @@ class _Anything:
         """Accept every second stream."""
         return self if self._source.random() < 0.5 else None
 
-    def count(self, what: str) -> None:
-        """Take it."""
-
     def begin(self, _head: bytes, nbytes: int) -> memoryview | None:
         """Want short messages only."""
         return memoryview(bytearray(nbytes)) if nbytes < 1 << 16 else None
@@ -98,7 +96,7 @@ def conversation(source: random.Random) -> tuple[bytes, int]:
 def feed(data: bytes, source: random.Random) -> bool:
     """Let an exchange read bytes in pieces, while it is used from this side as well; return whether it took all."""
     owner = _Anything(source)
-    exchange = Exchange(owner, Limits(), lambda: 0.0)
+    exchange = Exchange(owner, Limits(), Counter(), lambda: 0.0)
     exchange.linked = True
     view, at = memoryview(data), 0
 

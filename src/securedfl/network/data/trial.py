@@ -71,6 +71,7 @@ class _Streams:
 
     key: bytes
     mailbox: Mailbox
+    peers: Collection[str]
     outlets: dict[int, _Outlet] = field(default_factory=dict)
 
 
@@ -201,12 +202,12 @@ class Trial(threading.Thread):
         routes = work.plan.routes_without(gone) if gone else work.plan.routes
         place = work.place
         name = repr((place.run, place.round, place.attempt, lost)).encode()
-        streams = _Streams(blake2b(name, digest_size=24).digest(), Mailbox(place, routes))
+        others = {k: work.members[peer] for k, peer in enumerate(self._numbers) if peer not in (work.me, *lost)}
+        streams = _Streams(blake2b(name, digest_size=24).digest(), Mailbox(place, routes), others.values())
         with self._lock:
             self._streams = streams
         if not self._orders.empty():
             raise PeerLostError("there are new orders")
-        others = {k: self._work.members[peer] for k, peer in enumerate(self._numbers) if peer not in (work.me, *lost)}
         for k, peer in others.items():
             self._links.accept(peer, streams.key, _Delivery(streams.mailbox, k))
         for k, peer in others.items():
@@ -236,10 +237,11 @@ class Trial(threading.Thread):
             streams, self._streams = self._streams, None
         if streams is None:
             return
-        for k, outlet in streams.outlets.items():
+        for outlet in streams.outlets.values():
             if not outlet.stream.over:
                 outlet.stream.cancel()
-            self._links.forget(self._work.members[self._numbers[k]], streams.key)
+        for peer in streams.peers:
+            self._links.forget(peer, streams.key)
 
 
 class _Outlet:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from securedfl.network.wire import frames
@@ -50,29 +49,25 @@ class Hub(Handler):
         The link of each linked peer.
     reasons
         Why others are not linked.
-    counters
-        What was refused or dropped, by kind.
     """
 
-    def __init__(self, site: Site, listen: str | None, idle: float, tell: Callable[[Event], None]) -> None:
-        self.site, self.tell, self._idle = site, tell, idle
+    def __init__(self, site: Site, door: Door | None, idle: float, tell: Callable[[Event], None]) -> None:
+        self.site, self.door, self.tell, self._idle = site, door, tell, idle
         site.handler, site.linked = self, lambda peer: peer in self.links
         self.links: dict[str, Connection] = {}
         self.reasons: dict[str, str] = {}
-        self.counters: Counter[str] = Counter()
         self._candidates: dict[str, Connection] = {}
         self._pursuits: dict[str, Pursuit] = {}
         self._inlets: dict[tuple[str, bytes], Inlet] = {}
         self._forgotten: dict[tuple[str, bytes], None] = {}
         self._said: set[tuple[str, str]] = set()
         self._relay = Relay(site.loop, site.limits.joined)
-        self.door = Door(site.loop, listen, site.limits, self._welcome) if listen else None
         self._swept = time.monotonic()
 
     def begin(self) -> None:
         """Listen, dial and keep watch."""
         if self.door is not None:
-            self.door.open()
+            self.door.open(self.site.loop, self._welcome)
         self._pursue()
         self._sweep()
 
@@ -82,7 +77,7 @@ class Hub(Handler):
             pursuit.stop()
         self._pursuits.clear()
         if self.door is not None:
-            self.door.close()
+            self.door.close(self.site.loop)
         self._relay.close()
         for connection in list(self.site.connections):
             connection.close("the peer is stopping", tell=True)
@@ -128,7 +123,7 @@ class Hub(Handler):
                 connection.reply(Kind.PING)
         self._swept = now
         self._relay.sweep()
-        self.site.loop.later(pause, self._sweep)
+        self.site.loop.call_later(pause, self._sweep)
 
     def send_stream(self, link: Connection, stream: Outgoing) -> None:
         """Send what a stream has to say."""
@@ -149,10 +144,11 @@ class Hub(Handler):
 
     def forget(self, peer: str, key: bytes) -> None:
         """Take a stream no more, nor when it is opened later."""
-        self._forgotten[peer, key] = None
-        if len(self._forgotten) > _MOST_FORGOTTEN:
-            del self._forgotten[next(iter(self._forgotten))]
-        self._inlets.pop((peer, key), None)
+        if self._inlets.pop((peer, key), None) is not None:
+            # it has not been opened yet
+            self._forgotten[peer, key] = None
+            if len(self._forgotten) > _MOST_FORGOTTEN:
+                del self._forgotten[next(iter(self._forgotten))]
         if peer in self.links:
             self.links[peer].exchange.stop(key, "the receiver has stopped it")
             self.links[peer].flush()
@@ -219,6 +215,7 @@ class Hub(Handler):
     def inlet(self, connection: Connection, key: bytes) -> Inlet | None:
         """Return the inlet that waits for a stream; one that was forgotten is stopped as soon as it is open."""
         if (connection.peer, key) in self._forgotten:
+            del self._forgotten[connection.peer, key]
             self.site.loop.call(self.forget, connection.peer, key)
         return self._inlets.pop((connection.peer, key), None)
 
@@ -243,12 +240,8 @@ class Hub(Handler):
             if connection.dialled:
                 self._try_failed(peer, reason)
             else:
-                self.count("refused: stranger")
+                self.site.loop.counters["refused: stranger"] += 1
                 self._say(Refused(reason))
-
-    def count(self, what: str) -> None:
-        """Count what was refused or dropped."""
-        self.counters[what] += 1
 
     # -- which connection is the link -------------------------------------------------------------------------
 
@@ -273,7 +266,7 @@ class Hub(Handler):
                 else:
                     link.close("it does not answer, and the peer has dialled again")
 
-            self.site.loop.later(PROBE, decide)
+            self.site.loop.call_later(PROBE, decide)
 
     def _choose(self, connection: Connection) -> None:
         connection.reply(Kind.LINK)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from securedfl.errors import ConfigError, PeerLostError
+from securedfl.network.wire.contact.door import Door
 from securedfl.network.wire.contact.pursuit import Site
 from securedfl.network.wire.hub import Hub, by_name
 from securedfl.network.wire.identity import Identity
@@ -61,14 +62,15 @@ class Links:
         idle: float = 10.0,
         limits: Limits | None = None,
     ) -> None:
-        limits, loop = limits or Limits(), Loop(me)
-        site = Site(me, loop, limits, _identity(me, files), by_name(roster), by_name(relays), proxy)
-        if me not in site.roster:
-            raise ConfigError(f"{me!r} is not in the roster; it lists {', '.join(site.roster)}")
-        self._hub, self._loop, self._queue = Hub(site, listen, idle, on_event), loop, limits.queue
-        self.counters = self._hub.counters
-        loop.start()
-        loop.call(self._hub.begin)
+        limits, members, identity = limits or Limits(), by_name(roster), _identity(me, files)
+        if me not in members:
+            raise ConfigError(f"{me!r} is not in the roster; it lists {', '.join(members)}")
+        door = Door(listen, limits) if listen else None
+        self._loop, self._queue = Loop(me), limits.queue
+        self.counters = self._loop.counters
+        site = Site(me, self._loop, limits, identity, members, by_name(relays), proxy)
+        self._hub = Hub(site, door, idle, on_event)
+        self._loop.call(self._hub.begin)
 
     @property
     def address(self) -> str | None:
@@ -138,7 +140,7 @@ class Links:
         """Hang up on everybody and stop; no more events."""
         self._hub.tell = lambda _event: None
         self._loop.call(self._hub.end)
-        self._loop.stop()
+        self._loop.end()
 
 
 def _identity(me: str, files: KeyFiles) -> Identity:

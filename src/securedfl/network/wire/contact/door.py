@@ -6,16 +6,18 @@ more closes the oldest of the address that has the most, so that a crowd of idle
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from securedfl.errors import ConfigError
 from securedfl.network.wire.connection import Connection
-from securedfl.network.wire.loop import READ, Loop, Timer
+from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.values import Limits, join_address, split_address
 
 _ACCEPTED_AT_ONCE = 32
@@ -29,15 +31,13 @@ class Door:
     ----------
     address
         ``HOST:PORT`` to listen at; port 0 takes any free one.
-    welcome
-        Makes the connection of a socket and starts it.
+    limits
+        How many may stand before it.
     """
 
-    def __init__(
-        self, loop: Loop, address: str, limits: Limits, welcome: Callable[[socket.socket], Connection]
-    ) -> None:
-        self._loop, self._limits, self._welcome = loop, limits, welcome
-        self._unfinished: dict[Connection, tuple[str, Timer]] = {}
+    def __init__(self, address: str, limits: Limits) -> None:
+        self._limits = limits
+        self._unfinished: dict[Connection, tuple[str, asyncio.TimerHandle]] = {}
         host, port = split_address(address)
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -52,13 +52,13 @@ class Door:
         # closed for a moment when descriptors run out, so that whoever knocks can be sent away
         self._spare = os.open(os.devnull, os.O_RDONLY)
 
-    def open(self) -> None:
-        """Begin to accept; for the I/O thread."""
-        self._loop.watch(self._sock, READ, self._accept)
+    def open(self, loop: Loop, welcome: Callable[[socket.socket], Connection]) -> None:
+        """Begin to accept; ``welcome`` makes the connection of a socket. For the I/O thread."""
+        loop.add_reader(self._sock, self._accept, loop, welcome)
 
-    def close(self) -> None:
+    def close(self, loop: Loop) -> None:
         """Stop accepting, and hang up on those who are not finished; for the I/O thread."""
-        self._loop.watch(self._sock, 0, self._accept)
+        loop.unwatch(self._sock)
         self._sock.close()
         with suppress(OSError):
             os.close(self._spare)
@@ -71,7 +71,7 @@ class Door:
         if found is not None:
             found[1].cancel()
 
-    def _accept(self, _events: int) -> None:
+    def _accept(self, loop: Loop, welcome: Callable[[socket.socket], Connection]) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 sock, address = self._sock.accept()
@@ -83,11 +83,9 @@ class Door:
                 return
             sock.setblocking(False)
             self._make_room(str(address[0]))
-            connection = self._welcome(sock)
-            timer = self._loop.later(
-                self._limits.handshake,
-                lambda connection=connection: connection.close("it did not say who it is in time", tell=True),  # type: ignore[misc]
-            )
+            connection = welcome(sock)
+            late = partial(connection.close, "it did not say who it is in time", tell=True)
+            timer = loop.call_later(self._limits.handshake, late)
             self._unfinished[connection] = (str(address[0]), timer)
             connection.start()
 

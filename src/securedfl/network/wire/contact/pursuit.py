@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from securedfl.errors import SecuredFLError
 from securedfl.network.wire.connection import Connection, Handler
-from securedfl.network.wire.contact.dial import Dial
+from securedfl.network.wire.contact.dial import dial
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, require
-from securedfl.network.wire.loop import Loop, Timer
+from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.values import FrameError, IdentityError, Limits, Member
 
 FIRST_PAUSE, LONGEST_PAUSE, RELAYED_PAUSE = 0.2, 5.0, 60.0
@@ -54,18 +55,18 @@ class Pursuit(Handler):
 
     def __init__(self, site: Site, peer: str, failed: Callable[[str, str], None]) -> None:
         self._site, self._peer, self._report = site, peer, failed
-        self._tries: dict[str, Dial | Connection] = {}
+        self._tries: dict[str, asyncio.Task[None] | Connection] = {}
         self._put_off: dict[str, float] = {}
         self._turns = 0
         self._relayed = False
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         """Begin, or begin again after a link was lost."""
         self.stop()
         self._turns, self._relayed = 0, False
         polite = self._peer < self._site.me and self._site.roster[self._peer].listens
-        self._timer = self._site.loop.later(POLITENESS * polite, self._turn)
+        self._timer = self._site.loop.call_later(POLITENESS * polite, self._turn)
 
     def stop(self) -> None:
         """Give up all tries."""
@@ -79,16 +80,16 @@ class Pursuit(Handler):
         self.stop()
         self._relayed = through is not None
         if self._relayed and self._site.roster[self._peer].listens:
-            self._timer = self._site.loop.later(RELAYED_PAUSE * random.uniform(0.5, 1.5), self._turn)
+            self._timer = self._site.loop.call_later(RELAYED_PAUSE * random.uniform(0.5, 1.5), self._turn)
 
     def _turn(self) -> None:
         site, member = self._site, self._site.roster[self._peer]
         pause = RELAYED_PAUSE if self._relayed else min(FIRST_PAUSE * 2**self._turns, LONGEST_PAUSE)
         self._turns = min(self._turns + 1, 16)
-        self._timer = site.loop.later(pause * random.uniform(0.5, 1.5), self._turn)
+        self._timer = site.loop.call_later(pause * random.uniform(0.5, 1.5), self._turn)
         direct = self._tries.get("")
         if member.listens and (direct is None or (isinstance(direct, Connection) and direct.closed)):
-            self._dial("", member)
+            self._begin_to_dial("", member)
         if not self._relayed and (not member.listens or self._turns > TURNS_BEFORE_RELAYS):
             self._wait_at_relays()
 
@@ -101,7 +102,7 @@ class Pursuit(Handler):
                 self._drop(key)
         for relay in self._candidates():
             if len(self._tries.keys() - {""}) < RELAYS_AT_ONCE and relay.name not in self._tries:
-                self._dial(relay.name, relay)
+                self._begin_to_dial(relay.name, relay)
 
     def _candidates(self) -> Sequence[Member]:
         """Return who may join the two: both ends order them alike, those that failed here lately come last."""
@@ -118,21 +119,27 @@ class Pursuit(Handler):
 
         return sorted([*site.relays.values(), *thirds], key=order)
 
-    def _dial(self, key: str, member: Member) -> None:
-        self._tries[key] = Dial(
-            self._site.loop,
-            member.host,
-            member.port,
-            proxy=self._site.proxy,
-            timeout=self._site.limits.handshake,
-            connected=lambda sock, rest: self._connected(key, member, sock, rest),
-            failed=lambda reason: self._failed(key, reason),
-        )
+    def _begin_to_dial(self, key: str, member: Member) -> None:
+        self._tries[key] = self._site.loop.create_task(self._dial(key, member))
+
+    async def _dial(self, key: str, member: Member) -> None:
+        """Dial the peer itself (an empty key), or a relay."""
+        site = self._site
+        try:
+            sock, rest = await dial(member.host, member.port, proxy=site.proxy, timeout=site.limits.handshake)
+        except SecuredFLError as error:
+            self._failed(key, str(error))
+            return
+        tls, handler = site.identity.dialling(member.name), self if key else site.handler
+        connection = Connection(site.loop, sock, tls, site.limits, handler, peer=member.name, dialled=not key)
+        self._tries[key] = connection
+        self._hurry(connection)
+        connection.start(rest)
 
     def _drop(self, key: str) -> None:
         found = self._tries.pop(key)
-        if isinstance(found, Dial):
-            found.give_up()
+        if isinstance(found, asyncio.Task):
+            found.cancel()
         elif key:
             found.close("no longer needed")
 
@@ -146,15 +153,6 @@ class Pursuit(Handler):
             # of a peer that can be dialled, what is wrong with that is what people should mend
             self._report(self._peer, f"it only dials out, and relay {key} does not join the two: {reason}")
 
-    def _connected(self, key: str, member: Member, sock: socket.socket, rest: bytes) -> None:
-        site = self._site
-        tls = site.identity.dialling(member.name)
-        handler = self if key else site.handler
-        connection = Connection(site.loop, sock, tls, site.limits, handler, peer=member.name, dialled=not key)
-        self._tries[key] = connection
-        self._hurry(connection)
-        connection.start(rest)
-
     def _hurry(self, connection: Connection) -> None:
         self._site.connections.add(connection)
 
@@ -163,7 +161,7 @@ class Pursuit(Handler):
             if not connection.exchange.linked and not waits_at_relay:
                 connection.close("it did not greet in time", tell=True)
 
-        self._site.loop.later(self._site.limits.handshake, check)
+        self._site.loop.call_later(self._site.limits.handshake, check)
 
     # -- connections to relays --------------------------------------------------------------------------------
 
@@ -201,7 +199,3 @@ class Pursuit(Handler):
         """Learn that a relay is gone, or does not want to join the two."""
         if self._tries.get(connection.peer) is connection:
             self._failed(connection.peer, reason)
-
-    def count(self, what: str) -> None:
-        """Let the links count."""
-        self._site.handler.count(what)

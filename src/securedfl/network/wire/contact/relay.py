@@ -17,11 +17,12 @@ from securedfl.network.wire.contact.door import Door
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, name_of
 from securedfl.network.wire.keys import KeyFiles
-from securedfl.network.wire.loop import READ, WRITE, Loop
+from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.values import FrameError, Limits
 
 SILENCE = 120.0
 """Seconds without a byte after which a relay hangs up; links speak more often than that."""
+_BUFFER = 1 << 17
 
 
 class Relay:
@@ -101,65 +102,30 @@ class Pair:
     """Two sockets, each of which is sent what the other one says; at most one buffer waits in each direction."""
 
     def __init__(self, loop: Loop, first: socket.socket, second: socket.socket, ended: Callable[[Pair], None]) -> None:
-        self._loop, self._ended = loop, ended
-        self.heard, self.bytes, self._closed = time.monotonic(), 0, False
-        self._ways = (Way(first, second, loop.buffer), Way(second, first, loop.buffer))
-        self._watch()
+        self._loop, self._sockets, self._ended = loop, (first, second), ended
+        self.heard, self.bytes = time.monotonic(), 0
+        self._tasks = [loop.create_task(self._move(*way)) for way in ((first, second), (second, first))]
 
     def close(self) -> None:
         """Hang up on both."""
-        if self._closed:
+        if not self._tasks:
             return
-        self._closed = True
-        for way in self._ways:
-            self._loop.watch(way.source, 0, self._ready)
-            way.source.close()
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+        for sock in self._sockets:
+            self._loop.unwatch(sock)
+            sock.close()
         self._ended(self)
 
-    def _watch(self) -> None:
-        there, back = self._ways
-        for way, other in ((there, back), (back, there)):
-            events = (0 if way.waiting or way.ended else READ) | (WRITE if other.waiting else 0)
-            self._loop.watch(way.source, events, self._ready)
-
-    def _ready(self, _events: int) -> None:
-        if self._closed:
-            return
-        try:
-            moved = sum(way.move() for way in self._ways)
-        except OSError:
-            self.close()
-            return
-        if moved:
-            self.bytes += moved
-            self.heard = time.monotonic()
-        if any(way.ended and not way.waiting for way in self._ways):
-            self.close()
-        else:
-            self._watch()
-
-
-class Way:
-    """One direction between two sockets; what the target does not take at once waits here, and nothing is read then."""
-
-    def __init__(self, source: socket.socket, target: socket.socket, buffer: memoryview) -> None:
-        self.source, self._target, self._buffer = source, target, buffer
-        self.waiting = memoryview(b"")
-        self.ended = False
-
-    def move(self) -> int:
-        """Move what can be moved now; return how many bytes arrived."""
-        arrived, fresh = 0, self.waiting
-        with suppress(BlockingIOError):
-            if not fresh:
-                arrived = self.source.recv_into(self._buffer)
-                self.ended, fresh = not arrived, self._buffer[:arrived]
-        with suppress(BlockingIOError):
-            if fresh:
-                fresh = fresh[self._target.send(fresh) :]
-        # the buffer is everybody's: what is left of it must be copied
-        self.waiting = memoryview(bytes(fresh)) if arrived else fresh
-        return arrived
+    async def _move(self, source: socket.socket, target: socket.socket) -> None:
+        """Move bytes in one direction, until there are no more."""
+        buffer = memoryview(bytearray(_BUFFER))
+        with suppress(OSError):
+            while count := await self._loop.sock_recv_into(source, buffer):
+                self.heard, self.bytes = time.monotonic(), self.bytes + count
+                await self._loop.sock_sendall(target, buffer[:count])
+        self.close()
 
 
 class RelayServer(Handler):
@@ -178,24 +144,23 @@ class RelayServer(Handler):
     def __init__(self, files: KeyFiles, listen: str, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self._identity = Identity(files)
-        self.counters: Counter[str] = Counter()
-        self._loop = Loop("relay")
-        self.relay = Relay(self._loop, self._limits.joined)
-        self._door = Door(self._loop, listen, self._limits, self._welcome)
+        self._door = Door(listen, self._limits)
         self.address = self._door.address
-        self._loop.start()
-        self._loop.call(self._door.open)
+        self._loop = Loop("relay")
+        self.counters = self._loop.counters
+        self.relay = Relay(self._loop, self._limits.joined)
+        self._loop.call(self._door.open, self._loop, self._welcome)
         self._loop.call(self._sweep)
 
     def close(self) -> None:
         """Stop; joined peers look for another way."""
-        self._loop.call(self._door.close)
+        self._loop.call(self._door.close, self._loop)
         self._loop.call(self.relay.close)
-        self._loop.stop()
+        self._loop.end()
 
     def _sweep(self) -> None:
         self.relay.sweep()
-        self._loop.later(SILENCE / 4, self._sweep)
+        self._loop.call_later(SILENCE / 4, self._sweep)
 
     def _welcome(self, sock: socket.socket) -> Connection:
         return Connection(self._loop, sock, self._identity.accepting(), self._limits, self)
@@ -214,10 +179,6 @@ class RelayServer(Handler):
     def on_closed(self, connection: Connection, _reason: str) -> None:
         """Forget a connection."""
         if not connection.peer:
-            self.count("refused: stranger")
+            self.counters["refused: stranger"] += 1
         self._door.finished(connection)
         self.relay.closed(connection)
-
-    def count(self, what: str) -> None:
-        """Count what was refused."""
-        self.counters[what] += 1
