@@ -150,7 +150,7 @@ def _said() -> tuple[bytes, ...]:
     happened = [(k, ev.Link(other)) for k in range(3) for other in range(3) if k != other]
     todo: list[tuple[int, ev.Event]] = [*happened, (0, ev.Command(Settings(rounds=4)))]
     for round in range(2):
-        todo += [(k, event) for event in (ev.Ready(round), ev.Shared(Try(round, 0))) for k in range(3)]
+        todo += [(k, event) for event in (ev.Update(round), ev.Shared(Try(round, 0))) for k in range(3)]
         todo += [(k, Result(round, 0, b"digest")) for k in range(3)]
     for k, event in [*todo, (1, ev.Command(End("enough")))]:
         inbox = [(k, event)]

@@ -89,12 +89,12 @@ class Peer:
                 f"all {state.settings.rounds} averages of this run are done; `securedfl extend` adds more"
             )
         self._shell.updates[round] = vector
-        self._shell.events.put(ev.Ready(round))
+        self._shell.events.put(ev.Update(round))
         return self._outcome(round)
 
     def forget(self, round: int) -> Averaged:
         """Tell that the stored update of a round is lost, and wait for what the others make of it."""
-        self._shell.events.put(ev.Forgot(round))
+        self._shell.events.put(ev.Update(round, whole=False))
         return self._outcome(round)
 
     def ask(self, ask: Ask | None) -> None:

@@ -172,10 +172,8 @@ class Shell:
                     if self._trial is not None:
                         self._trial.link_lost(number, f"the link to {name} is lost: {reason}")
                 return [ev.Link(number, up=False) for number in self._numbers(name)]
-            case wire.Unreachable(name, reason):
-                log.warning("%s cannot be reached: %s", name, reason)
-            case wire.Refused(reason):
-                log.warning("somebody was refused: %s", reason)
+            case wire.Refused(name, reason):
+                log.warning("%s: %s", f"{name} cannot be reached" if name else "somebody was refused", reason)
             case wire.Message(name, data):
                 message = unpack(data)
                 if isinstance(message, Gossip):

@@ -83,7 +83,7 @@ def test_three_peers_begin_as_soon_as_they_hear_each_other():
 def test_a_round_among_three():
     three = Three()
     for k in range(3):
-        three.happen(k, ev.Ready(0))
+        three.happen(k, ev.Update(0))
         assert (k, ev.Share(Try(0, 0), (0, 1, 2))) in three.done
     for k in range(3):
         assert not any(isinstance(action, ev.Open) for _, action in three.done)
@@ -108,10 +108,10 @@ def test_a_restored_core_knows_what_it_wrote():
 
 def test_a_core_never_begins_an_attempt_twice():
     three = Three()
-    three.happen(1, ev.Ready(0))
+    three.happen(1, ev.Update(0))
     again = core(1, three.records[1])
     again.step(ev.Link(0), 0.0)
-    actions = again.step(ev.Ready(0), 0.0)
+    actions = again.step(ev.Update(0), 0.0)
     assert not any(isinstance(action, ev.Share) for action in actions)
     status = next(action.message.statuses[0] for action in actions if isinstance(action, ev.Send))
     assert (status.failed.round, status.failed.attempt, status.failed.peers) == (0, 0, ())

@@ -10,7 +10,7 @@ import pytest
 from securedfl.network.wire import keys as certificates
 from securedfl.network.wire.contact.relay import RelayServer
 from securedfl.network.wire.links import Links
-from securedfl.network.wire.values import LinkUp, Member, Message
+from securedfl.network.wire.values import LinkUp, Member, Message, Refused
 from tests.network.peer_processes import free_ports
 
 NAMES = [f"p{k}" for k in range(9)]
@@ -46,6 +46,14 @@ class Peer:
 
     def all_of(self, kind):
         return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def refused(self):
+        return [event for event in self.all_of(Refused) if event.peer]
+
+    @property
+    def strangers(self):
+        return [event for event in self.all_of(Refused) if not event.peer]
 
     def linked(self, *peers, through=None):
         for peer in peers:

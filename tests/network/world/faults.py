@@ -62,7 +62,7 @@ def begin(world: World, fault: Fault) -> None:
             if site.disk.update is not None:
                 round = site.disk.update[0][2]
                 site.disk.update = None
-                site.happen(ev.Forgot(round))
+                site.happen(ev.Update(round, whole=False))
         case "slow training":
             site.slow_training = True
             world.at(end + 5, setattr, site, "slow_training", False)

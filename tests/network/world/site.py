@@ -265,9 +265,9 @@ class Site:
     def _train(self, round: int, again: bool) -> None:
         stored = self.disk.update
         if stored is not None and stored[0][2] == round:
-            self._soon(ev.Ready(round))
+            self._soon(ev.Update(round))
         elif again:
-            self._soon(ev.Forgot(round))
+            self._soon(ev.Update(round, whole=False))
         else:
             self._trainings += 1
             seconds = self.rng.uniform(0.1, 2.0) + (30.0 if self.slow_training else 0.0)
@@ -278,7 +278,7 @@ class Site:
             return
         vector = np.array([self.rng.uniform(-1, 1) for _ in range(SIZE)])
         self.disk.update = ((self.number, self.disk.incarnation, round, self._trainings), vector)
-        self.happen(ev.Ready(round))
+        self.happen(ev.Update(round))
 
     def _pump(self) -> None:
         """Let the protocol go on as far as its messages are here."""

@@ -15,7 +15,7 @@ Nothing here has a clock, a thread, a socket, a file or a random number. A shell
 - ``now`` is any clock that never goes back while the process lives.
 - Signatures: `Signer`. Bytes from the wire go through `decode`, which gives None for what is malformed: count it.
 
-One round, as a member sees it: `Train` -> `Ready`; the log decides `Begin`; `Share` -> `Shared`; the log decides
+One round, as a member sees it: `Train` -> `Update`; the log decides `Begin`; `Share` -> `Shared`; the log decides
 `Commit`; `Open` -> `Result`; the log decides `Done`; `Apply`, and `Train` of the next round. A peer without the result
 is told to `Fetch` it. `Stop` gives an attempt up; another `Open` repeats the second part without the lost.
 

@@ -37,9 +37,9 @@ class Conduct:
     def take(self, event: ev.Event) -> None:
         """Take in what the data plane did, and what the operator wants."""
         match event:
-            case ev.Ready(round):
+            case ev.Update(round, True):
                 self._say(ready=round)
-            case ev.Forgot(round):
+            case ev.Update(round, False):
                 self._say(ready=-1, forgot=round)
             case ev.Shared(attempt) if attempt == self._running:
                 self._say(shared=attempt)

@@ -28,16 +28,11 @@ class Tick(Struct, frozen=True):
     """Time has passed; due at the latest when the last `Wake` said."""
 
 
-class Ready(Struct, frozen=True):
-    """The update of a round is stored here and will not change any more."""
+class Update(Struct, frozen=True):
+    """The update of a round is stored here for good; or, if it is not whole, damaged, and it can never be averaged."""
 
     round: int
-
-
-class Forgot(Struct, frozen=True):
-    """The stored update of a round is damaged, so it can never be averaged again."""
-
-    round: int
+    whole: bool = True
 
 
 class Shared(Struct, frozen=True):
@@ -56,7 +51,7 @@ class Leaving(Struct, frozen=True):
     """The process will stop now."""
 
 
-Event = Received | Link | Tick | Ready | Forgot | Shared | Result | Failure | Command | Leaving
+Event = Received | Link | Tick | Update | Shared | Result | Failure | Command | Leaving
 """A `Result` is stored here, computed or fetched; a `Failure` happened here."""
 
 
@@ -74,9 +69,9 @@ class Send(Struct, frozen=True):
 
 
 class Train(Struct, frozen=True):
-    """Make this peer's update of a round from the model applied last, store it, then tell `Ready`.
+    """Make this peer's update of a round from the model applied last, store it, then tell the `Update`.
 
-    ``again``: shares of the stored update may be out already, so it must be the same one; if it is gone, tell `Forgot`.
+    ``again``: shares of the stored update may be out already, so it must be the same one; if it is gone, tell that.
     """
 
     round: int

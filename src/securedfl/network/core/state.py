@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -39,8 +38,7 @@ from securedfl.network.core.entries import (
 from securedfl.network.core.messages import NO_RESULT, Result, digest
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True):
     """What the federation's files fix for good about attempts; the same on all peers.
 
     Attributes

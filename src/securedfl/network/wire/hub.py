@@ -29,7 +29,6 @@ from securedfl.network.wire.values import (
     Member,
     Message,
     Refused,
-    Unreachable,
 )
 
 PROBE = 3.0
@@ -157,17 +156,16 @@ class Hub(Handler):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Connection(self.site.loop, sock, self.site.identity.accepting(), self.site.limits, self)
 
-    def _say(self, event: Unreachable | Refused) -> None:
-        """Say something once."""
-        key = (getattr(event, "peer", ""), event.reason)
-        if key not in self._said and len(self._said) < _MOST_SAID:
-            self._said.add(key)
-            self.tell(event)
+    def _refused(self, peer: str, reason: str) -> None:
+        """Say once why somebody is not linked; strangers have no name."""
+        if (peer, reason) not in self._said and len(self._said) < _MOST_SAID:
+            self._said.add((peer, reason))
+            self.tell(Refused(peer, reason))
 
     def _try_failed(self, peer: str, reason: str) -> None:
         if _ALREADY not in reason and peer not in self.links and peer in self.site.roster:
             self.reasons[peer] = reason
-            self._say(Unreachable(peer, reason))
+            self._refused(peer, reason)
 
     # -- of connections ---------------------------------------------------------------------------------------
 
@@ -241,7 +239,7 @@ class Hub(Handler):
                 self._try_failed(peer, reason)
             else:
                 self.site.loop.counters["refused: stranger"] += 1
-                self._say(Refused(reason))
+                self._refused("", reason)
 
     # -- which connection is the link -------------------------------------------------------------------------
 
