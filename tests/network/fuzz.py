@@ -20,7 +20,7 @@ from functools import cache
 from securedfl.network import letters
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import End, Peer, Settings, Try
+from securedfl.network.core.entries import End, Line, Settings, Try
 from securedfl.network.core.messages import Gossip, Result, Stored, decode_record, encode
 from securedfl.network.core.state import Rules, State
 from securedfl.network.data import parcels
@@ -136,7 +136,7 @@ class _Trusting:
 
 
 def _core(me: int) -> Core:
-    roster = tuple(Peer(k, f"p{k}", f"h{k}:1", b"key") for k in range(3))
+    roster = tuple(Line(k, f"p{k}", f"h{k}:1", b"key") for k in range(3))
     genesis = State("run", roster, Settings(rounds=3))
     return Core(
         Stored(), me=me, genesis=genesis, rules=Rules(), signer=_Trusting(), incarnation=f"folder {me}", now=0.0

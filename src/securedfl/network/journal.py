@@ -66,9 +66,9 @@ class Journal:
                 f"{folder.parent} holds the state of another federation, design or model; choose another out in "
                 "peer.toml, or use the federation.toml that it began with"
             )
-        self._stored, records = stored, stored.records(stored.log)
-        self._file.replace(encode(record) for record in records)
-        self._last, self._written = Stored().add(*stored.records(())), len(records)
+        self._stored, self._last = stored, Stored().add(*stored.records(()))
+        self._written = len(stored.entries)
+        self._file.replace(encode(record) for record in stored.records(stored.log))
 
     def hand_over(self) -> Stored:
         """Return what was written before this start; it is not kept here any longer, because logs get long."""

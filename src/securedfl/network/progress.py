@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from securedfl.network.core.entries import Peer
+from securedfl.network.core.entries import Line
 from securedfl.network.core.messages import NO_RESULT, Result
 from securedfl.network.core.state import Rules, State
 from securedfl.network.data.averages import Averages
 from securedfl.network.wire.keys import KeyFiles
-from securedfl.network.wire.values import Member, split_address
+from securedfl.network.wire.values import Endpoint, split_address
 from securedfl.protocols.steps import Draw
 
 
@@ -46,7 +46,7 @@ class PeerSettings:
     averages: Averages
     shared: Mapping[str, str] = field(default_factory=dict)
     listen: str | None = None
-    relays: Sequence[Member] = ()
+    relays: Sequence[Endpoint] = ()
     proxy: str | None = None
     check: Callable[[State], None] = lambda _state: None
     draws: Callable[[int, int], Draw] | None = None
@@ -96,12 +96,10 @@ class Progress:
         return self.state.over and self.applied == self.state.model
 
 
-def members_of(roster: Sequence[Peer], settings: PeerSettings) -> list[Member]:
+def endpoints_of(roster: Sequence[Line], settings: PeerSettings) -> list[Endpoint]:
     """Return the roster as links take it; a peer that is not in it yet adds itself."""
-    found = []
+    found = {settings.name: Endpoint(settings.name)}
     for peer in roster:
         host, port = split_address(peer.address) if peer.address else ("", 0)
-        found.append(Member(peer.name, host, port, peer.key.hex()))
-    if settings.name not in [member.name for member in found]:
-        found.append(Member(settings.name))
-    return found
+        found[peer.name] = Endpoint(peer.name, host, port, peer.key.hex())
+    return list(found.values())

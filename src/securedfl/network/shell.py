@@ -29,7 +29,7 @@ from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, pack, unpack
 from securedfl.network.operator import Desk, ask_of
-from securedfl.network.progress import PeerSettings, Progress, Task, members_of
+from securedfl.network.progress import PeerSettings, Progress, Task, endpoints_of
 from securedfl.network.signing import Keyring
 from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
@@ -104,7 +104,7 @@ class Shell:
         self.links = Links(
             settings.name,
             settings.files,
-            members_of(self._roster, settings),
+            endpoints_of(self._roster, settings),
             on_event=self.events.put,
             listen=settings.listen,
             relays=settings.relays,
@@ -332,7 +332,7 @@ class Shell:
             # its files hold the renewed key by now, if it was renewed at this site
             self._keyring.use(settings.files)
             self.links.update(files=settings.files)
-        self.links.update(roster=members_of(self._roster, settings))
+        self.links.update(roster=endpoints_of(self._roster, settings))
 
     def _advance(self, **changes: Any) -> None:
         now = replace(self.progress, **changes)

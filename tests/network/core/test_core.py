@@ -9,7 +9,7 @@ import pytest
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import End, Move, Peer, Remove, Settings, Try
+from securedfl.network.core.entries import End, Line, Move, Remove, Settings, Try
 from securedfl.network.core.messages import (
     Boot,
     Decided,
@@ -25,7 +25,7 @@ from securedfl.network.core.messages import (
 )
 from securedfl.network.core.state import Rules, State
 
-GENESIS = State("run", tuple(Peer(k, f"p{k}", f"h{k}:1", b"key%d" % k) for k in range(3)), Settings(rounds=2))
+GENESIS = State("run", tuple(Line(k, f"p{k}", f"h{k}:1", b"key%d" % k) for k in range(3)), Settings(rounds=2))
 
 
 class Signer:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from securedfl.network import journal as journals
-from securedfl.network.core.entries import End, Peer, Settings
+from securedfl.network.core.entries import End, Line, Settings
 from securedfl.network.core.messages import Boot, Decided, Promise, Vote
 from securedfl.network.core.state import State
 from securedfl.network.journal import Journal
 
-ROSTER = tuple(Peer(number, f"p{number}", f"host{number}:1", b"key") for number in range(3))
+ROSTER = tuple(Line(number, f"p{number}", f"host{number}:1", b"key") for number in range(3))
 
 
 def opened(folder, run="run"):

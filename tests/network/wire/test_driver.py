@@ -10,7 +10,7 @@ import pytest
 
 from securedfl.designs import best
 from securedfl.errors import PeerLostError
-from securedfl.network.data.driver import Attempt, Plan
+from securedfl.network.data.driver import Attempt, Recipe
 from securedfl.network.data.mailbox import Mailbox
 from securedfl.network.data.parcels import Place, pack
 from securedfl.protocols import InsecureSeededDraw, by_name
@@ -63,7 +63,7 @@ def test_same_bits_as_the_memory_driver(world, protocol, chunk):
     results = {}
 
     def work(me):
-        plan = Plan.make(generator, me, n, size, "float32", commit_step=int(protocol == "shares"), chunk=chunk)
+        plan = Recipe.make(generator, me, n, size, "float32", commit_step=int(protocol == "shares"), chunk=chunk)
         mailbox, links = Mailbox(PLACE, plan.routes), peers[me].links
         others = [k for k in range(n) if k != me]
         for k in others:

@@ -100,4 +100,4 @@ def test_nothing_is_left_behind_after_many_links(world):
             before = (threading.active_count(), len(os.listdir("/proc/self/fd")))
     first.until(lambda: threading.active_count() <= before[0], "end of threads")
     first.until(lambda: len(os.listdir("/proc/self/fd")) <= before[1] + 1, "closed descriptors")
-    first.until(lambda: not first.links._hub.site.connections, "end of connections")
+    first.until(lambda: not first.links._hub.connections, "end of connections")

@@ -19,7 +19,7 @@ Bytes = Annotated[bytes, Meta(max_length=1024)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-class Peer(Struct, frozen=True, array_like=True):
+class Line(Struct, frozen=True, array_like=True):
     """One line of the roster.
 
     Attributes
@@ -119,7 +119,7 @@ class Void(Struct, frozen=True, array_like=True, tag=True):
 class Add(Struct, frozen=True, array_like=True, tag=True):
     """A peer joins the roster; it votes once its state folder is admitted."""
 
-    peer: Peer
+    peer: Line
 
 
 class Remove(OfPeer, frozen=True):

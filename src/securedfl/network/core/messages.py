@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Annotated, Protocol, TypeVar
@@ -203,9 +203,10 @@ class Stored:
         """The entries in their order."""
         return [self.entries[index] for index in sorted(self.entries)]
 
-    def records(self, log: Iterable[Decided]) -> list[Record]:
-        """Return all records, with this log."""
-        return [*log, *(record for record in (self.boot, self.promise, self.started) if record is not None)]
+    def records(self, log: Iterable[Decided]) -> Iterator[Record]:
+        """Return all records, with this log, one after the other: a log may be long."""
+        yield from log
+        yield from (record for record in (self.boot, self.promise, self.started) if record is not None)
 
 
 class Signer(Protocol):

@@ -21,10 +21,10 @@ from securedfl.network.core.entries import (
     Done,
     End,
     Entry,
+    Line,
     Move,
     Number,
     Numbers,
-    Peer,
     Remove,
     Renew,
     Settings,
@@ -68,7 +68,7 @@ class Rules(Struct, frozen=True, kw_only=True):
     allows: Callable[[State, tuple[int, ...]], bool] = lambda _state, _members: True
     weigh: Callable[[int, Sequence[tuple[int, ...]]], int] = lambda _round, _members: 0
     recoverable: Callable[[State, tuple[int, ...]], bool] = lambda _state, _lost: False
-    accepts: Callable[[Sequence[Peer]], str] = lambda _roster: ""
+    accepts: Callable[[Sequence[Line]], str] = lambda _roster: ""
 
 
 class State(Struct, frozen=True, array_like=True):
@@ -101,7 +101,7 @@ class State(Struct, frozen=True, array_like=True):
     """
 
     run: Text
-    roster: Annotated[tuple[Peer, ...], Meta(max_length=MOST_PEERS)]
+    roster: Annotated[tuple[Line, ...], Meta(max_length=MOST_PEERS)]
     settings: Settings
     length: Number = 0
     past: Bytes = b""
@@ -132,7 +132,7 @@ class State(Struct, frozen=True, array_like=True):
         """Whether no further attempt begins, unless rounds are added."""
         return bool(self.ended) or self.round >= self.settings.rounds
 
-    def peer(self, number: int) -> Peer | None:
+    def peer(self, number: int) -> Line | None:
         """Return a line of the roster."""
         for peer in self.roster:
             if peer.number == number:

@@ -9,7 +9,7 @@ import numpy as np
 
 from securedfl.errors import InvalidInputError, PeerLostError
 from securedfl.network.core.entries import Abandon, Begin, Commit, Done, Entry
-from securedfl.network.data.driver import CHUNK, Plan
+from securedfl.network.data.driver import CHUNK, Recipe
 from securedfl.privacy.ledger import Tried
 from securedfl.protocols.steps import Array, PeerProtocol
 
@@ -48,9 +48,9 @@ class Averages:
     commit_step: int = 0
     chunk: int = CHUNK
 
-    def plan(self, me: int, n: int, turn: int) -> Plan:
+    def plan(self, me: int, n: int, turn: int) -> Recipe:
         """Return how one of n members runs an average."""
-        return Plan.make(
+        return Recipe.make(
             self.protocol(n, turn), me, n, self.size, self.dtype, commit_step=self.commit_step, chunk=self.chunk
         )
 

@@ -41,7 +41,7 @@ class Outlet(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Recipe:
     """How one peer runs one average: the protocol, its chunks and routes. The same for all peers but for ``me``."""
 
     protocol: PeerProtocol
@@ -68,7 +68,7 @@ class Plan:
         commit_step: int = 0,
         chunk: int = CHUNK,
         depth: int = DEPTH,
-    ) -> Plan:
+    ) -> Recipe:
         """Find the routes of every chunk; kept, because rounds come back to the same protocol."""
         plan = cls(protocol, me, n, size, dtype, commit_step, chunk, depth)
         repeatable = bool(commit_step) and any(recoverable(protocol, n, frozenset({lost})) for lost in range(n))
@@ -120,7 +120,7 @@ class Attempt:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Recipe,
         vector: Array,
         *,
         draws: Callable[[int], Draw] | None = None,
@@ -241,4 +241,4 @@ class Attempt:
         return self._mailbox
 
 
-__all__ = ["CHUNK", "DEPTH", "SLICED_CHUNK", "Attempt", "Outlet", "Plan"]
+__all__ = ["CHUNK", "DEPTH", "SLICED_CHUNK", "Attempt", "Outlet", "Recipe"]

@@ -6,6 +6,7 @@ import ctypes
 import threading
 import weakref
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
@@ -63,6 +64,7 @@ ROOMS = Rooms()
 """Of this process."""
 
 
+@cache
 def _found(name: str) -> Callable[..., object]:
     """Return a function of the C library; one that does nothing if it is another library, which has its own ways."""
     try:

@@ -22,7 +22,7 @@ from securedfl.network.core import events as ev
 from securedfl.network.core.entries import Try
 from securedfl.network.core.messages import Failure, Result
 from securedfl.network.data.averages import check_finite
-from securedfl.network.data.driver import Attempt, Plan
+from securedfl.network.data.driver import Attempt, Recipe
 from securedfl.network.data.mailbox import Mailbox, StalledError
 from securedfl.network.data.memory import give_back
 from securedfl.network.data.parcels import Place, pack
@@ -55,7 +55,7 @@ class Work:
     place: Place
     members: Mapping[int, str]
     me: int
-    plan: Plan
+    plan: Recipe
     two_parts: bool
     vector: Array
     draws: Callable[[int], Draw] | None

@@ -14,19 +14,21 @@ from collections.abc import Callable, Mapping, Sequence
 from securedfl.network.wire import frames
 from securedfl.network.wire.connection import Connection, Handler
 from securedfl.network.wire.contact.door import Door
-from securedfl.network.wire.contact.pursuit import Pursuit, Site
+from securedfl.network.wire.contact.pursuit import Pursuit
 from securedfl.network.wire.contact.relay import Relay
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, identify, require
+from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.streams import Outgoing
 from securedfl.network.wire.values import (
+    Endpoint,
     Event,
     FrameError,
     IdentityError,
     Inlet,
+    Limits,
     LinkDown,
     LinkUp,
-    Member,
     Message,
     Refused,
 )
@@ -40,19 +42,45 @@ _MOST_SAID, _MOST_FORGOTTEN = 256, 1024
 class Hub(Handler):
     """All connections of one peer; everything but the attributes is for the I/O thread.
 
+    Parameters
+    ----------
+    me, roster, relays
+        This peer's name, and whom it may be linked with.
+    identity, door, proxy, limits
+        Its keys; where it listens, if it does; how it dials; how much others may ask for.
+    idle
+        Seconds of silence after which a link is lost.
+    tell
+        Told every event.
+
     Attributes
     ----------
-    site
-        This peer, the roster and the relays.
     links
         The link of each linked peer.
     reasons
         Why others are not linked.
+    connections
+        All that are secured, or should soon be.
     """
 
-    def __init__(self, site: Site, door: Door | None, idle: float, tell: Callable[[Event], None]) -> None:
-        self.site, self.door, self.tell, self._idle = site, door, tell, idle
-        site.handler, site.linked = self, lambda peer: peer in self.links
+    def __init__(
+        self,
+        loop: Loop,
+        me: str,
+        identity: Identity,
+        roster: Sequence[Endpoint],
+        relays: Sequence[Endpoint],
+        *,
+        door: Door | None,
+        proxy: str | None,
+        limits: Limits,
+        idle: float,
+        tell: Callable[[Event], None],
+    ) -> None:
+        self.loop, self.me, self.identity, self.door, self.proxy = loop, me, identity, door, proxy
+        self.roster, self.relays, self.limits = by_name(roster), by_name(relays), limits
+        self._idle, self.tell = idle, tell
+        self.connections: set[Connection] = set()
         self.links: dict[str, Connection] = {}
         self.reasons: dict[str, str] = {}
         self._candidates: dict[str, Connection] = {}
@@ -60,13 +88,13 @@ class Hub(Handler):
         self._inlets: dict[tuple[str, bytes], Inlet] = {}
         self._forgotten: dict[tuple[str, bytes], None] = {}
         self._said: set[tuple[str, str]] = set()
-        self._relay = Relay(site.loop, site.limits.joined)
+        self._relay = Relay(loop, limits.joined)
         self._swept = time.monotonic()
 
     def begin(self) -> None:
         """Listen, dial and keep watch."""
         if self.door is not None:
-            self.door.open(self.site.loop, self._welcome)
+            self.door.open(self.loop, self._welcome)
         self._pursue()
         self._sweep()
 
@@ -76,33 +104,33 @@ class Hub(Handler):
             pursuit.stop()
         self._pursuits.clear()
         if self.door is not None:
-            self.door.close(self.site.loop)
+            self.door.close(self.loop)
         self._relay.close()
-        for connection in list(self.site.connections):
+        for connection in list(self.connections):
             connection.close("the peer is stopping", tell=True)
 
     def _pursue(self) -> None:
         """Pursue exactly the peers of the roster."""
-        others = self.site.roster.keys() - {self.site.me}
+        others = self.roster.keys() - {self.me}
         for peer in self._pursuits.keys() - others:
             self._pursuits.pop(peer).stop()
         for peer in sorted(others - self._pursuits.keys()):
-            self._pursuits[peer] = Pursuit(self.site, peer, self._try_failed)
+            self._pursuits[peer] = Pursuit(self, peer)
             self._pursuits[peer].begin()
 
     def update(
-        self, roster: Sequence[Member] | None, relays: Sequence[Member] | None, identity: Identity | None
+        self, roster: Sequence[Endpoint] | None, relays: Sequence[Endpoint] | None, identity: Identity | None
     ) -> None:
         """Take another roster, other relays or another key; drop the links that do not fit."""
-        self.site.relays = self.site.relays if relays is None else by_name(relays)
-        self.site.identity = identity or self.site.identity
+        self.relays = self.relays if relays is None else by_name(relays)
+        self.identity = identity or self.identity
         if roster is None:
             return
-        self.site.roster = by_name(roster)
+        self.roster = by_name(roster)
         self._pursue()
-        for connection in [one for one in self.site.connections if one.secured and one.handler is self]:
+        for connection in [one for one in self.connections if one.secured and one.handler is self]:
             try:
-                identify(connection.certificate, self.site.roster)
+                identify(connection.certificate, self.roster)
             except IdentityError:
                 connection.close("the roster has changed and this certificate is no longer in it", tell=True)
 
@@ -112,8 +140,8 @@ class Hub(Handler):
         # if this process itself has slept, silence says nothing about the others
         slept = now - self._swept > self._idle / 2
         # relays give sockets away without a word
-        self.site.connections -= {connection for connection in self.site.connections if connection.closed}
-        for connection in list(self.site.connections):
+        self.connections -= {connection for connection in self.connections if connection.closed}
+        for connection in list(self.connections):
             if slept:
                 connection.heard = now
             elif now - connection.heard > self._idle:
@@ -122,7 +150,7 @@ class Hub(Handler):
                 connection.reply(Kind.PING)
         self._swept = now
         self._relay.sweep()
-        self.site.loop.call_later(pause, self._sweep)
+        self.loop.call_later(pause, self._sweep)
 
     def send_stream(self, link: Connection, stream: Outgoing) -> None:
         """Send what a stream has to say."""
@@ -154,7 +182,7 @@ class Hub(Handler):
 
     def _welcome(self, sock: socket.socket) -> Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Connection(self.site.loop, sock, self.site.identity.accepting(), self.site.limits, self)
+        return Connection(self.loop, sock, self.identity.accepting(), self.limits, self)
 
     def _refused(self, peer: str, reason: str) -> None:
         """Say once why somebody is not linked; strangers have no name."""
@@ -162,8 +190,9 @@ class Hub(Handler):
             self._said.add((peer, reason))
             self.tell(Refused(peer, reason))
 
-    def _try_failed(self, peer: str, reason: str) -> None:
-        if _ALREADY not in reason and peer not in self.links and peer in self.site.roster:
+    def try_failed(self, peer: str, reason: str) -> None:
+        """Learn why a peer could not be linked this time."""
+        if _ALREADY not in reason and peer not in self.links and peer in self.roster:
             self.reasons[peer] = reason
             self._refused(peer, reason)
 
@@ -171,20 +200,20 @@ class Hub(Handler):
 
     def on_secured(self, connection: Connection) -> None:
         """Find out who is there, and greet if this side dialled."""
-        self.site.connections.add(connection)
+        self.connections.add(connection)
         if connection.peer:
-            if connection.peer not in self.site.roster:
+            if connection.peer not in self.roster:
                 raise IdentityError(f"{connection.peer} is not in the roster any more")
-            require(connection.certificate, self.site.roster[connection.peer])
+            require(connection.certificate, self.roster[connection.peer])
         else:
-            connection.peer = identify(connection.certificate, self.site.roster)
+            connection.peer = identify(connection.certificate, self.roster)
         if connection.dialled:
             connection.reply(Kind.HELLO, bytes([frames.VERSION]))
 
     def on_frame(self, connection: Connection, kind: Kind, payload: bytes) -> None:
         """Take a greeting, the choice of a link, or the wish to be joined with another peer."""
         inbound = not connection.dialled and connection.through is None
-        first = self.site.me < connection.peer
+        first = self.me < connection.peer
         if kind is Kind.HELLO and not connection.greeted:
             if payload != bytes([frames.VERSION]):
                 raise FrameError(f"{connection.peer} speaks another version; install the same one at all sites")
@@ -197,7 +226,7 @@ class Hub(Handler):
             self._link(connection)
         elif kind is Kind.JOIN and inbound and not connection.greeted:
             target = payload.decode("ascii", "replace")
-            if target not in self.site.roster:
+            if target not in self.roster:
                 raise FrameError("the other peer is not in the roster")
             connection.greeted = True
             if self.door is not None:
@@ -214,13 +243,13 @@ class Hub(Handler):
         """Return the inlet that waits for a stream; one that was forgotten is stopped as soon as it is open."""
         if (connection.peer, key) in self._forgotten:
             del self._forgotten[connection.peer, key]
-            self.site.loop.call(self.forget, connection.peer, key)
+            self.loop.call(self.forget, connection.peer, key)
         return self._inlets.pop((connection.peer, key), None)
 
     def on_closed(self, connection: Connection, reason: str) -> None:
         """Take note of a lost link, or of somebody who was refused."""
         peer = connection.peer
-        self.site.connections.discard(connection)
+        self.connections.discard(connection)
         if self.door is not None:
             self.door.finished(connection)
         self._relay.closed(connection)
@@ -236,9 +265,9 @@ class Hub(Handler):
                 self._pursuits[peer].begin()
         elif not connection.greeted:
             if connection.dialled:
-                self._try_failed(peer, reason)
+                self.try_failed(peer, reason)
             else:
-                self.site.loop.counters["refused: stranger"] += 1
+                self.loop.counters["refused: stranger"] += 1
                 self._refused("", reason)
 
     # -- which connection is the link -------------------------------------------------------------------------
@@ -264,7 +293,7 @@ class Hub(Handler):
                 else:
                     link.close("it does not answer, and the peer has dialled again")
 
-            self.site.loop.call_later(PROBE, decide)
+            self.loop.call_later(PROBE, decide)
 
     def _choose(self, connection: Connection) -> None:
         connection.reply(Kind.LINK)
@@ -288,6 +317,6 @@ class Hub(Handler):
         self.tell(LinkUp(peer, connection.through))
 
 
-def by_name(members: Sequence[Member]) -> Mapping[str, Member]:
-    """Return members by their names."""
-    return {member.name: member for member in members}
+def by_name(endpoints: Sequence[Endpoint]) -> Mapping[str, Endpoint]:
+    """Return endpoints by their names."""
+    return {endpoint.name: endpoint for endpoint in endpoints}

@@ -13,7 +13,7 @@ from typing import Any
 
 from securedfl.errors import ConfigError
 from securedfl.network.wire.keys import KeyFiles, check_pair, describe_pem
-from securedfl.network.wire.values import IdentityError, Member
+from securedfl.network.wire.values import Endpoint, IdentityError
 
 
 class Identity:
@@ -112,8 +112,8 @@ def explain(error: ssl.SSLError) -> str:
     return f"it does not speak TLS 1.3 of this federation ({reason})"
 
 
-def identify(certificate: bytes, roster: Mapping[str, Member]) -> str:
-    """Return the name of the member that a certificate (DER) belongs to; `IdentityError` for everybody else.
+def identify(certificate: bytes, roster: Mapping[str, Endpoint]) -> str:
+    """Return the name of the peer that a certificate (DER) belongs to; `IdentityError` for everybody else.
 
     The authority was checked by TLS; here the roster must have the name *and* the fingerprint.
     """
@@ -124,14 +124,14 @@ def identify(certificate: bytes, roster: Mapping[str, Member]) -> str:
     return name
 
 
-def require(certificate: bytes, member: Member) -> None:
-    """Raise `IdentityError` unless a certificate (DER) has the name and the fingerprint of a member."""
+def require(certificate: bytes, endpoint: Endpoint) -> None:
+    """Raise `IdentityError` unless a certificate (DER) has the name and the fingerprint of an endpoint."""
     name, fingerprint = name_of(certificate), hashlib.sha256(certificate).hexdigest()
-    if name != member.name:
-        raise IdentityError(f"{member.address} should be {member.name} but is {name!r}")
-    if fingerprint != member.fingerprint:
+    if name != endpoint.name:
+        raise IdentityError(f"{endpoint.address} should be {endpoint.name} but is {name!r}")
+    if fingerprint != endpoint.fingerprint:
         raise IdentityError(
-            f"{name} shows a certificate with fingerprint {fingerprint}, but the roster says {member.fingerprint}; "
+            f"{name} shows a certificate with fingerprint {fingerprint}, but the roster says {endpoint.fingerprint}; "
             "update the roster if it was renewed"
         )
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.wire.contact.door import Door
-from securedfl.network.wire.contact.pursuit import Site
-from securedfl.network.wire.hub import Hub, by_name
+from securedfl.network.wire.hub import Hub
 from securedfl.network.wire.identity import Identity
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.streams import Outgoing
-from securedfl.network.wire.values import Event, Inlet, Limits, Member, Reach
+from securedfl.network.wire.values import Endpoint, Event, Inlet, Limits, Reach
 
 
 class Links:
@@ -29,7 +28,7 @@ class Links:
     files
         Its key, its certificate, and the federation's authority.
     roster
-        All peers, this one included. A `Member` without a host cannot be dialled.
+        All peers, this one included. A `Endpoint` without a host cannot be dialled.
     on_event
         Told every event, in the I/O thread: it must be quick, for instance the ``put`` of a queue.
     listen
@@ -53,23 +52,33 @@ class Links:
         self,
         me: str,
         files: KeyFiles,
-        roster: Sequence[Member],
+        roster: Sequence[Endpoint],
         *,
         on_event: Callable[[Event], None],
         listen: str | None = None,
-        relays: Sequence[Member] = (),
+        relays: Sequence[Endpoint] = (),
         proxy: str | None = None,
         idle: float = 10.0,
         limits: Limits | None = None,
     ) -> None:
-        limits, members, identity = limits or Limits(), by_name(roster), _identity(me, files)
-        if me not in members:
-            raise ConfigError(f"{me!r} is not in the roster; it lists {', '.join(members)}")
+        names, identity, limits = [peer.name for peer in roster], _identity(me, files), limits or Limits()
+        if me not in names:
+            raise ConfigError(f"{me!r} is not in the roster; it lists {', '.join(names)}")
         door = Door(listen, limits) if listen else None
-        self._loop, self._queue = Loop(me), limits.queue
+        self._loop = Loop(me)
         self.counters = self._loop.counters
-        site = Site(me, self._loop, limits, identity, members, by_name(relays), proxy)
-        self._hub = Hub(site, door, idle, on_event)
+        self._hub = Hub(
+            self._loop,
+            me,
+            identity,
+            roster,
+            relays,
+            door=door,
+            proxy=proxy,
+            limits=limits,
+            idle=idle,
+            tell=on_event,
+        )
         self._loop.call(self._hub.begin)
 
     @property
@@ -99,7 +108,7 @@ class Links:
         def wake(stream: Outgoing) -> None:
             self._loop.call(self._hub.send_stream, link, stream)
 
-        stream = Outgoing(peer, key, self._queue, wake)
+        stream = Outgoing(peer, key, self._hub.limits.queue, wake)
         wake(stream)
         return stream
 
@@ -117,23 +126,23 @@ class Links:
     def reaches(self) -> dict[str, Reach]:
         """Return for every other peer whether it is linked, and how, or why not."""
         found = {}
-        for peer in self._hub.site.roster:
+        for peer in self._hub.roster:
             link = self._hub.links.get(peer)
             if link is not None:
                 found[peer] = Reach(True, link.through)
-            elif peer != self._hub.site.me:
+            elif peer != self._hub.me:
                 found[peer] = Reach(False, None, self._hub.reasons.get(peer, "not yet"))
         return found
 
     def update(
         self,
         *,
-        roster: Sequence[Member] | None = None,
-        relays: Sequence[Member] | None = None,
+        roster: Sequence[Endpoint] | None = None,
+        relays: Sequence[Endpoint] | None = None,
         files: KeyFiles | None = None,
     ) -> None:
         """Take another roster, other relays or a renewed key while running; links that do not fit are dropped."""
-        identity = _identity(self._hub.site.me, files) if files else None
+        identity = _identity(self._hub.me, files) if files else None
         self._loop.call(self._hub.update, roster, relays, identity)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What crosses the door of this room: members, limits, events, and who reaches whom."""
+"""What crosses the door of this room: endpoints, limits, events, and who reaches whom."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FrameError(SecuredFLError):
 
 
 @dataclass(frozen=True)
-class Member:
+class Endpoint:
     """One line of the roster, or a relay: its name, address and certificate fingerprint.
 
     A peer that only dials out (``listen = false``) has no host and port 0.
