@@ -21,7 +21,7 @@ import numpy as np
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.entries import Ask
-from securedfl.network.data.averages import Averaged, RunEndedError, attempts_of, check_own, members_of
+from securedfl.network.data.averages import Averaged, RunEndedError, attempts_of, check_own
 from securedfl.network.progress import PeerSettings, Progress, Task
 from securedfl.network.shell import Shell, Told
 from securedfl.network.wire.links import Links
@@ -142,16 +142,16 @@ class Peer:
         now = self._until(over)
         self._shell.updates.pop(round, None)
         last = now.state.round - 1 if now.task is None or now.task.round <= round else now.task.round - 1
-        model, entries, vector = now.applied, self._shell.entries(last), self.model()
-        tried = attempts_of(entries, self.settings.rules.can_lose).get(last, ())
+        vector, void = self.model(), now.applied.round != last
+        tried = attempts_of(self._shell.entries(last), self.settings.rules.can_lose).get(last, ())
         return Averaged(
             last,
             np.empty(0) if vector is None else vector,
-            members=members_of(entries, last),
+            members=() if void else tried[-1].members,
             attempts=max(1, sum(one.opened for one in tried)),
             tried=tried,
-            fetched=model.round == last and model not in self._shell.computed,
-            void=model.round != last,
+            fetched=not void and now.applied not in self._shell.computed,
+            void=void,
             seconds=time.monotonic() - began,
             waited=max(0.0, now.since[1] - began) if now.since[0] == last else 0.0,
         )

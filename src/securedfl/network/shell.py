@@ -110,7 +110,7 @@ class Shell:
             relays=settings.relays,
             proxy=settings.proxy,
         )
-        self._handing = Handing(self.links, self.results, averages.dtype, self.events.put, self.fail)
+        self._handing = Handing(self.links, self.results, self.events.put, self.fail)
         for result in self.results.held:
             self.events.put(result)
         self._thread = threading.Thread(target=self._run, name="securedfl-peer", daemon=True)
@@ -277,9 +277,8 @@ class Shell:
 
     def _share(self, share: ev.Share) -> None:
         state, averages, draws = self._core.state, self.settings.averages, self.settings.draws
-        me, before, now = self.settings.number, state.model, share.attempt
+        before, now, members = state.model, share.attempt, share.members
         turn = now.round if before.round >= 0 else 0
-        names = dict(zip(share.members, names_of(share.members, state.roster), strict=True))
 
         def base() -> Array | None:
             return None if before.round < 0 else self.results.load(before.round, before.digest)
@@ -291,10 +290,8 @@ class Shell:
 
         work = Work(
             place=Place(hashlib.sha256(state.run.encode()).digest()[:16], now.round, now.attempt, 0, 0),
-            members=names,
-            me=me,
-            plan=averages.plan(share.members.index(me), len(share.members), turn),
-            two_parts=self.settings.rules.can_lose,
+            members=dict(zip(members, names_of(members, state.roster), strict=True)),
+            recipe=averages.recipe(members.index(self.settings.number), len(members), turn),
             vector=self.updates[now.round],
             draws=None if draws is None else lambda offset: draws(now.round, offset),
             patience=state.settings.average,

@@ -63,13 +63,13 @@ def test_same_bits_as_the_memory_driver(world, protocol, chunk):
     results = {}
 
     def work(me):
-        plan = Recipe.make(generator, me, n, size, "float32", commit_step=int(protocol == "shares"), chunk=chunk)
-        mailbox, links = Mailbox(PLACE, plan.routes), peers[me].links
+        recipe = Recipe(generator, me, n, size, "float32", commit_step=int(protocol == "shares"), chunk=chunk)
+        mailbox, links = Mailbox(PLACE, recipe.routes()), peers[me].links
         others = [k for k in range(n) if k != me]
         for k in others:
             links.accept(peers[k].name, KEY, Delivery(mailbox, k))
         outlets = {k: Outlet(links.open(peers[k].name, KEY)) for k in others}
-        attempt = Attempt(plan, vectors[me], draws=partial(draws, me), patience=120)
+        attempt = Attempt(recipe, vectors[me], draws=partial(draws, me), patience=120)
         attempt.connect(mailbox, outlets)
         attempt.share()
         results[me] = attempt.finish()

@@ -11,7 +11,7 @@ from contextlib import suppress
 from securedfl.errors import PeerLostError, SecuredFLError
 from securedfl.network.core.events import Event, Fetch
 from securedfl.network.core.messages import Result
-from securedfl.network.data.results import Results, vector_from
+from securedfl.network.data.results import Results
 from securedfl.network.letters import Want, pack
 from securedfl.network.wire.links import Links
 
@@ -28,8 +28,6 @@ class Handing:
     ----------
     links, results
         Of this peer.
-    dtype
-        Of results.
     tell
         Told the `Result`.
     broke
@@ -37,14 +35,9 @@ class Handing:
     """
 
     def __init__(
-        self,
-        links: Links,
-        results: Results,
-        dtype: str,
-        tell: Callable[[Event], None],
-        broke: Callable[[BaseException], None],
+        self, links: Links, results: Results, tell: Callable[[Event], None], broke: Callable[[BaseException], None]
     ) -> None:
-        self._links, self._results, self._dtype, self._tell, self._broke = links, results, dtype, tell, broke
+        self._links, self._results, self._tell, self._broke = links, results, tell, broke
         self._giving: set[str] = set()
         self._lock = threading.Lock()
         self._stopped: threading.Event | None = None
@@ -92,7 +85,7 @@ class Handing:
                     data = self._ask(names[holder], wanted, patience, stopped) if holder in names else None
                     if data is None:
                         continue
-                    found = self._results.store(wanted.round, wanted.attempt, vector_from(data, self._dtype))
+                    found = self._results.store(wanted.round, wanted.attempt, self._results.vector_of(data))
                     if found == wanted:
                         log.info("round %d: took the result from %s", wanted.round, names[holder])
                         self._tell(found)

@@ -17,7 +17,7 @@ Excused = Callable[[frozenset[int]], bool]
 
 
 class StalledError(PeerLostError):
-    """An attempt makes no progress; ``peers`` are those that were waited for, numbered as in the plan."""
+    """An attempt makes no progress; ``peers`` are those that were waited for, numbered as in the recipe."""
 
     def __init__(self, peers: frozenset[int], text: str) -> None:
         self.peers = peers

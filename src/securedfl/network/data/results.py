@@ -72,6 +72,10 @@ class Results:
             self._kept, self._last = vector, (result, weakref.ref(vector))
         return result
 
+    def vector_of(self, data: memoryview) -> Array:
+        """Return the vector that bytes from another peer hold."""
+        return np.frombuffer(data, dtype=self._dtype)
+
     def keep_from(self, round: int) -> None:
         """Forget results of earlier rounds."""
         for result in self.held:
@@ -140,11 +144,6 @@ class Results:
             return None
         vector.flags.writeable = False
         return vector
-
-
-def vector_from(data: memoryview, dtype: str) -> Array:
-    """Return the vector that bytes from another peer hold."""
-    return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<"))
 
 
 def _bytes(vector: Array) -> memoryview:

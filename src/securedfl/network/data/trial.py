@@ -39,10 +39,10 @@ class Work:
 
     Attributes
     ----------
-    place, members, me
-        Run, round and attempt; the names of the members by number, in order; and this peer's number.
-    plan, two_parts
-        What to run, and whether it stops at its commit step.
+    place, members
+        Run, round and attempt; and the names of the members by number, in order.
+    recipe
+        What to run.
     vector, draws
         This peer's parameters, and where masks come from; None for cryptographic ones.
     patience, grace, ready
@@ -54,9 +54,7 @@ class Work:
 
     place: Place
     members: Mapping[int, str]
-    me: int
-    plan: Recipe
-    two_parts: bool
+    recipe: Recipe
     vector: Array
     draws: Callable[[int], Draw] | None
     patience: float
@@ -97,11 +95,10 @@ class Trial(threading.Thread):
         self._links, self._work, self._tell, self._broke = links, work, tell, broke
         self._numbers = tuple(work.members)
         self._orders: queue.SimpleQueue[tuple[int, ...] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
         self._streams: _Streams | None = None
         self._done = self._stopped = False
         self._failed: Failure | None = None
-        self._job = Attempt(work.plan, work.vector, draws=work.draws, patience=work.patience, excused=self._too_early)
+        self._job = Attempt(work.recipe, work.vector, draws=work.draws, patience=work.patience, excused=self._too_early)
 
     def finish(self, lost: tuple[int, ...] = ()) -> None:
         """Open the sums; again, without those that were lost, if need be."""
@@ -120,8 +117,7 @@ class Trial(threading.Thread):
 
     def link_lost(self, peer: int, reason: str) -> None:
         """Learn that the streams to and from a peer broke off."""
-        with self._lock:
-            streams = self._streams
+        streams = self._streams
         if streams is not None and peer in self._numbers and not self._done:
             streams.mailbox.fail(StalledError(frozenset({self._numbers.index(peer)}), reason))
 
@@ -162,8 +158,8 @@ class Trial(threading.Thread):
                 self._connect(lost or ())
             if lost is None:
                 self._job.share()
-            if lost is not None or not work.two_parts:
-                self._keep(frozenset(self._numbers.index(peer) for peer in lost or ()))
+            if lost is not None or not work.recipe.commit_step:
+                self._keep(self._places(lost or ()))
                 self._see_off()
             else:
                 self._tell(ev.Shared(Try(place.round, place.attempt)))
@@ -195,32 +191,29 @@ class Trial(threading.Thread):
         ready = self._work.ready()
         return not self._job.holds and not any(self._numbers[k] in ready for k in missing)
 
+    def _places(self, peers: Collection[int]) -> frozenset[int]:
+        return frozenset(self._numbers.index(peer) for peer in peers)
+
     def _connect(self, lost: tuple[int, ...]) -> None:
         """Open a mailbox, and streams to everybody who takes part."""
-        work = self._work
-        gone = frozenset(self._numbers.index(peer) for peer in lost)
-        routes = work.plan.routes_without(gone) if gone else work.plan.routes
-        place = work.place
-        name = repr((place.run, place.round, place.attempt, lost)).encode()
-        others = {k: work.members[peer] for k, peer in enumerate(self._numbers) if peer not in (work.me, *lost)}
-        streams = _Streams(blake2b(name, digest_size=24).digest(), Mailbox(place, routes), others.values())
-        with self._lock:
-            self._streams = streams
+        work, place, gone = self._work, self._work.place, self._places(lost)
+        key = blake2b(repr((place.run, place.round, place.attempt, lost)).encode(), digest_size=24).digest()
+        others = {k: name for k, name in enumerate(work.members.values()) if k not in (work.recipe.me, *gone)}
+        mailbox = Mailbox(place, work.recipe.routes(gone))
+        self._streams = streams = _Streams(key, mailbox, others.values())
         if not self._orders.empty():
             raise PeerLostError("there are new orders")
         for k, peer in others.items():
-            self._links.accept(peer, streams.key, _Delivery(streams.mailbox, k))
+            self._links.accept(peer, streams.key, _Delivery(mailbox, k))
         for k, peer in others.items():
             try:
                 streams.outlets[k] = _Outlet(k, self._links.open(peer, streams.key), work.patience)
             except PeerLostError as error:
                 raise StalledError(frozenset({k}), str(error)) from None
-        self._job.connect(streams.mailbox, streams.outlets)
+        self._job.connect(mailbox, streams.outlets)
 
     def _interrupt(self) -> None:
-        with self._lock:
-            streams = self._streams
-        if streams is not None:
+        if (streams := self._streams) is not None:
             streams.mailbox.fail(PeerLostError("there are new orders"))
             for outlet in list(streams.outlets.values()):
                 outlet.stream.cancel()
@@ -233,8 +226,7 @@ class Trial(threading.Thread):
                 outlet.stream.finish(self._work.patience)
 
     def _hang_up(self) -> None:
-        with self._lock:
-            streams, self._streams = self._streams, None
+        streams, self._streams = self._streams, None
         if streams is None:
             return
         for outlet in streams.outlets.values():
