@@ -67,7 +67,7 @@ def test_when_both_dial_at_once_one_connection_survives_on_both_sides(world, mon
         first, second = world.start(2)
         first.linked("p1")
         second.linked("p0")
-        ends = [peer.links._hub.links[other] for peer, other in ((first, "p1"), (second, "p0"))]
+        ends = [peer.links.links[other] for peer, other in ((first, "p1"), (second, "p0"))]
         names = [(end._sock.getsockname(), end._sock.getpeername()) for end in ends]
         assert names[0] == names[1][::-1]
         assert first.links.send("p1", b"hello")
@@ -100,4 +100,4 @@ def test_nothing_is_left_behind_after_many_links(world):
             before = (threading.active_count(), len(os.listdir("/proc/self/fd")))
     first.until(lambda: threading.active_count() <= before[0], "end of threads")
     first.until(lambda: len(os.listdir("/proc/self/fd")) <= before[1] + 1, "closed descriptors")
-    first.until(lambda: not first.links._hub.connections, "end of connections")
+    first.until(lambda: not first.links.connections, "end of connections")

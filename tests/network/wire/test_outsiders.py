@@ -154,7 +154,7 @@ def test_idle_connections_keep_nobody_out(world):
         first.linked("p1")
         assert second.links.send("p0", b"hello")
         first.heard("p1", b"hello")
-        assert len(first.links._hub.door._unfinished) <= 20
+        assert len(first.links.door._unfinished) <= 20
     finally:
         for sock in idle:
             sock.close()

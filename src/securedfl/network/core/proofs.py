@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar, overload
 
 import msgspec
@@ -120,7 +120,7 @@ class Proofs:
 
 
 class Log(Sequence[Decided]):
-    """The decided entries, which grow for ever: small, and read one stretch at a time.
+    """The decided entries, which grow for ever: small, and read one stretch at a time. May be read by any thread.
 
     The votes of the last entry of a stretch prove all of it, so that the others lose theirs. Whoever lacks entries is
     sent as many as a stretch has, so that there are votes among them.
@@ -132,19 +132,23 @@ class Log(Sequence[Decided]):
     """
 
     def __init__(self, stretch: int) -> None:
-        self._stretch, self._packed, self._newest = stretch, list[bytes](), list[Decided]()
+        self._stretch = stretch
+        # the stretches so far, and the entries that follow; replaced together, because others may read them
+        self._kept: tuple[list[bytes], list[Decided]] = ([], [])
+        self._unpacked: tuple[int, tuple[Decided, ...]] = (-1, ())
 
     def append(self, decided: Decided) -> None:
         """Add the next entry; at the end of a stretch, one that has votes."""
-        self._newest.append(decided)
-        if len(self._newest) == self._stretch:
-            *old, last = self._newest
-            bare = (one if isinstance(one.entry, Voting) else Decided(one.index, one.entry, ()) for one in old)
-            self._packed.append(encode((*bare, last)))
-            self._newest = []
+        packed, newest = self._kept
+        if len(newest) + 1 < self._stretch:
+            newest.append(decided)
+            return
+        bare = (one if isinstance(one.entry, Voting) else Decided(one.index, one.entry, ()) for one in newest)
+        self._kept = ([*packed, encode((*bare, decided))], [])
 
     def __len__(self) -> int:
-        return len(self._packed) * self._stretch + len(self._newest)
+        packed, newest = self._kept
+        return len(packed) * self._stretch + len(newest)
 
     @overload
     def __getitem__(self, at: int) -> Decided: ...
@@ -153,26 +157,12 @@ class Log(Sequence[Decided]):
     def __getitem__(self, at: slice) -> Sequence[Decided]: ...
 
     def __getitem__(self, at: int | slice) -> Decided | Sequence[Decided]:
-        if isinstance(at, int):
-            place = range(len(self))[at]
-            return self[place : place + 1][0]
-        start, stop, step = at.indices(len(self))
-        if step != 1:
-            raise ValueError("a log is read in its order")
-        first = start // self._stretch
-        packed = self._packed[first : -(-stop // self._stretch)]
-        found = [decided for one in packed for decided in _entries.decode(one)]
-        if stop > len(self._packed) * self._stretch:
-            found += self._newest
-        skipped = first * self._stretch
-        return found[start - skipped : max(0, stop - skipped)]
-
-    def __iter__(self) -> Iterator[Decided]:
-        for one in self._packed:
-            yield from _entries.decode(one)
-        yield from self._newest
-
-    def __reversed__(self) -> Iterator[Decided]:
-        yield from reversed(self._newest)
-        for one in reversed(self._packed):
-            yield from reversed(_entries.decode(one))
+        if isinstance(at, slice):
+            return [self[index] for index in range(len(self))[at]]
+        place, rest = divmod(range(len(self))[at], self._stretch)
+        (packed, newest), unpacked = self._kept, self._unpacked
+        if place == len(packed):
+            return newest[rest]
+        if unpacked[0] != place:
+            unpacked = self._unpacked = (place, _entries.decode(packed[place]))
+        return unpacked[1][rest]

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from securedfl.errors import ConfigError
 from securedfl.network.wire import frames
 from securedfl.network.wire.connection import Connection, Handler
 from securedfl.network.wire.contact.door import Door
@@ -18,6 +19,7 @@ from securedfl.network.wire.contact.pursuit import Pursuit
 from securedfl.network.wire.contact.relay import Relay
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, identify, require
+from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.streams import Outgoing
 from securedfl.network.wire.values import (
@@ -40,18 +42,7 @@ _MOST_SAID, _MOST_FORGOTTEN = 256, 1024
 
 
 class Hub(Handler):
-    """All connections of one peer; everything but the attributes is for the I/O thread.
-
-    Parameters
-    ----------
-    me, roster, relays
-        This peer's name, and whom it may be linked with.
-    identity, door, proxy, limits
-        Its keys; where it listens, if it does; how it dials; how much others may ask for.
-    idle
-        Seconds of silence after which a link is lost.
-    tell
-        Told every event.
+    """All connections of one peer. What is here is for the I/O thread; `Links` adds what others may call.
 
     Attributes
     ----------
@@ -65,21 +56,23 @@ class Hub(Handler):
 
     def __init__(
         self,
-        loop: Loop,
         me: str,
-        identity: Identity,
+        files: KeyFiles,
         roster: Sequence[Endpoint],
-        relays: Sequence[Endpoint],
         *,
-        door: Door | None,
-        proxy: str | None,
-        limits: Limits,
-        idle: float,
-        tell: Callable[[Event], None],
+        on_event: Callable[[Event], None],
+        listen: str | None = None,
+        relays: Sequence[Endpoint] = (),
+        proxy: str | None = None,
+        idle: float = 10.0,
+        limits: Limits | None = None,
     ) -> None:
-        self.loop, self.me, self.identity, self.door, self.proxy = loop, me, identity, door, proxy
-        self.roster, self.relays, self.limits = by_name(roster), by_name(relays), limits
-        self._idle, self.tell = idle, tell
+        self.me, self.roster, self.relays, self.proxy = me, by_name(roster), by_name(relays), proxy
+        if me not in self.roster:
+            raise ConfigError(f"{me!r} is not in the roster; it lists {', '.join(self.roster)}")
+        self.identity, self.limits = Identity(files, me), limits or Limits()
+        self.door = Door(listen, self.limits) if listen else None
+        self.loop, self._idle, self._tell = Loop(me), idle, on_event
         self.connections: set[Connection] = set()
         self.links: dict[str, Connection] = {}
         self.reasons: dict[str, str] = {}
@@ -88,17 +81,18 @@ class Hub(Handler):
         self._inlets: dict[tuple[str, bytes], Inlet] = {}
         self._forgotten: dict[tuple[str, bytes], None] = {}
         self._said: set[tuple[str, str]] = set()
-        self._relay = Relay(loop, limits.joined)
+        self._relay = Relay(self.loop, self.limits.joined)
         self._swept = time.monotonic()
+        self.loop.call(self._begin)
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Listen, dial and keep watch."""
         if self.door is not None:
             self.door.open(self.loop, self._welcome)
         self._pursue()
         self._sweep()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Hang up on everybody."""
         for pursuit in self._pursuits.values():
             pursuit.stop()
@@ -118,11 +112,8 @@ class Hub(Handler):
             self._pursuits[peer] = Pursuit(self, peer)
             self._pursuits[peer].begin()
 
-    def update(
-        self, roster: Sequence[Endpoint] | None, relays: Sequence[Endpoint] | None, identity: Identity | None
-    ) -> None:
-        """Take another roster, other relays or another key; drop the links that do not fit."""
-        self.relays = self.relays if relays is None else by_name(relays)
+    def _update(self, roster: Sequence[Endpoint] | None, identity: Identity | None) -> None:
+        """Take another roster or key; drop the links that do not fit."""
         self.identity = identity or self.identity
         if roster is None:
             return
@@ -152,7 +143,7 @@ class Hub(Handler):
         self._relay.sweep()
         self.loop.call_later(pause, self._sweep)
 
-    def send_stream(self, link: Connection, stream: Outgoing) -> None:
+    def _send_stream(self, link: Connection, stream: Outgoing) -> None:
         """Send what a stream has to say."""
         if link.closed:
             stream.fail("the link was lost")
@@ -160,7 +151,7 @@ class Hub(Handler):
             link.exchange.ready(stream)
             link.flush()
 
-    def accept(self, peer: str, key: bytes, inlet: Inlet) -> None:
+    def _accept(self, peer: str, key: bytes, inlet: Inlet) -> None:
         """Take a stream, now or when it is opened."""
         self._forgotten.pop((peer, key), None)
         link = self.links.get(peer)
@@ -169,7 +160,7 @@ class Hub(Handler):
         else:
             self._inlets[peer, key] = inlet
 
-    def forget(self, peer: str, key: bytes) -> None:
+    def _forget(self, peer: str, key: bytes) -> None:
         """Take a stream no more, nor when it is opened later."""
         if self._inlets.pop((peer, key), None) is not None:
             # it has not been opened yet
@@ -188,7 +179,7 @@ class Hub(Handler):
         """Say once why somebody is not linked; strangers have no name."""
         if (peer, reason) not in self._said and len(self._said) < _MOST_SAID:
             self._said.add((peer, reason))
-            self.tell(Refused(peer, reason))
+            self._tell(Refused(peer, reason))
 
     def try_failed(self, peer: str, reason: str) -> None:
         """Learn why a peer could not be linked this time."""
@@ -237,13 +228,13 @@ class Hub(Handler):
 
     def on_control(self, connection: Connection, data: bytes) -> None:
         """Hand a control message on."""
-        self.tell(Message(connection.peer, data))
+        self._tell(Message(connection.peer, data))
 
     def inlet(self, connection: Connection, key: bytes) -> Inlet | None:
         """Return the inlet that waits for a stream; one that was forgotten is stopped as soon as it is open."""
         if (connection.peer, key) in self._forgotten:
             del self._forgotten[connection.peer, key]
-            self.loop.call(self.forget, connection.peer, key)
+            self.loop.call(self._forget, connection.peer, key)
         return self._inlets.pop((connection.peer, key), None)
 
     def on_closed(self, connection: Connection, reason: str) -> None:
@@ -258,7 +249,7 @@ class Hub(Handler):
         if self.links.get(peer) is connection:
             del self.links[peer]
             self.reasons[peer] = reason
-            self.tell(LinkDown(peer, reason))
+            self._tell(LinkDown(peer, reason))
             if peer in self._candidates:
                 self._choose(self._candidates.pop(peer))
             elif peer in self._pursuits:
@@ -314,7 +305,7 @@ class Hub(Handler):
         self._said = {(who, why) for who, why in self._said if who != peer}
         if peer in self._pursuits:
             self._pursuits[peer].linked(connection.through)
-        self.tell(LinkUp(peer, connection.through))
+        self._tell(LinkUp(peer, connection.through))
 
 
 def by_name(endpoints: Sequence[Endpoint]) -> Mapping[str, Endpoint]:

@@ -23,10 +23,14 @@ class Identity:
     ----------
     files
         Key, certificate and the federation's authority.
+    name
+        Whose it must be; None for anybody's.
     """
 
-    def __init__(self, files: KeyFiles) -> None:
-        self.name = check_pair(files).name
+    def __init__(self, files: KeyFiles, name: str | None = None) -> None:
+        found = check_pair(files).name
+        if name not in (None, found):
+            raise ConfigError(f"{files.certificate} is the certificate of {found!r} and not of {name!r}")
         self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         for context in (self._server, self._client):
