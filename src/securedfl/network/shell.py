@@ -19,7 +19,7 @@ from securedfl.errors import ConfigError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Ask, Entry
-from securedfl.network.core.messages import Gossip, Record, Result
+from securedfl.network.core.messages import Gossip, Result
 from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.data.averages import RunEndedError
 from securedfl.network.data.handing import Handing
@@ -233,17 +233,12 @@ class Shell:
                 self._handing.give(name, letter, self._core.state.settings.average)
 
     def _carry_out(self, actions: Sequence[ev.Action]) -> None:
-        writes: list[Record] = []
-        for action in actions:
-            if isinstance(action, ev.Write):
-                writes.append(action.record)
-                continue
-            if writes:
-                self._journal.append(writes, self._core.log)
-                writes = []
-            self._do(action)
+        # they come first
+        writes = [action.record for action in actions if isinstance(action, ev.Write)]
         if writes:
             self._journal.append(writes, self._core.log)
+        for action in actions[len(writes) :]:
+            self._do(action)
 
     def _do(self, action: ev.Action) -> None:
         match action:

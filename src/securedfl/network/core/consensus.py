@@ -8,8 +8,7 @@ gave up with nil ends at once.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -103,9 +102,7 @@ class Consensus:
 
     def due(self, beat: float) -> float:
         """Return when something happens by itself: a heartbeat, or a timer that ends before it."""
-        if self.timer is not None and self.timer < beat:
-            beat = self.timer
-        return beat if self.ending is None or beat < self.ending else self.ending
+        return min(beat, beat if self.timer is None else self.timer, beat if self.ending is None else self.ending)
 
     def _once(self, now: float) -> bool:
         """Do one thing; return whether there may be more."""
@@ -201,33 +198,32 @@ class Consensus:
                 self.valid = replace(proposal, valid=-1, polka=polka, signature=b"")
                 if cast is None:
                     self.locked = self.valid
-                    self.timer = None
                     return self._vote(PRECOMMIT, value)
                 return True
         if cast is not None:
             return False
-        if Counter(vote.value for vote in place.values())[NIL] >= self.quorum:
-            self.timer = None
+        if self._gave_up(place):
             return self._vote(PRECOMMIT, NIL)
         if self.timer is None:
             self.timer = now + self._sense.timeout(self.ballot, self.me)
-        if now < self.timer:
-            return False
-        self.timer = None
-        return self._vote(PRECOMMIT, NIL)
+        return now >= self.timer and self._vote(PRECOMMIT, NIL)
 
     def _leave(self, now: float) -> bool:
         """Go on to the next ballot when a quorum precommitted, but no entry (lines 47 and 48, 65 to 67)."""
         place = self.votes.get((PRECOMMIT, self.ballot), {})
         if len(place) < self.quorum:
             return False
-        nil = Counter(vote.value for vote in place.values())[NIL] >= self.quorum
-        if not nil and self.ending is None:
-            self.ending = now + self._sense.timeout(self.ballot, self.me)
-        if nil or (self.ending is not None and now >= self.ending):
-            self._enter(self.ballot + 1, place.values())
-            return True
-        return False
+        if not self._gave_up(place):
+            if self.ending is None:
+                self.ending = now + self._sense.timeout(self.ballot, self.me)
+            if now < self.ending:
+                return False
+        self._enter(self.ballot + 1, place.values())
+        return True
+
+    def _gave_up(self, place: Mapping[int, Vote]) -> bool:
+        """Say whether a quorum of these votes is nil."""
+        return sum(vote.value == NIL for vote in place.values()) >= self.quorum
 
     def _cast(self, kind: int) -> Vote | None:
         return self.votes.get((kind, self.ballot), {}).get(self.me)
@@ -236,6 +232,5 @@ class Consensus:
         vote = self._proofs.signed(Vote(self.me, self.index, self.ballot, kind, value))
         self.add_vote(vote)
         self.news.append(vote)
-        if kind == PREVOTE:
-            self.timer = None
+        self.timer = None
         return True

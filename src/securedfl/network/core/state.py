@@ -10,31 +10,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from securedfl.errors import ConfigError
-from securedfl.network.core.entries import (
-    MOST_PEERS,
-    Abandon,
-    Add,
-    Admit,
-    Begin,
-    Bytes,
-    Commit,
-    Done,
-    End,
-    Entry,
-    Line,
-    Move,
-    Number,
-    Numbers,
-    Remove,
-    Renew,
-    Settings,
-    Since,
-    Start,
-    Text,
-    Try,
-    Void,
-    Without,
-)
+from securedfl.network.core import entries as en
+from securedfl.network.core.entries import MOST_PEERS, Bytes, Entry, Line, Number, Numbers, Settings, Since, Text, Try
 from securedfl.network.core.messages import NO_RESULT, Result, digest
 
 
@@ -163,37 +140,37 @@ def reduce(state: State, entry: Entry, rules: Rules) -> State:
     """Return the state after an entry that is allowed."""
     state = replace(state, length=state.length + 1, past=digest(state.past, entry))
     match entry:
-        case Start(incarnations):
+        case en.Start(incarnations):
             pairs = zip(state.roster, incarnations, strict=True)
             return replace(state, roster=tuple(replace(peer, incarnation=name) for peer, name in pairs))
-        case Begin(_, _, members):
+        case en.Begin(_, _, members):
             state = replace(state, phase="begun", members=members)
             return state if rules.can_lose else _opened(state, rules)
-        case Commit():
+        case en.Commit():
             return _opened(state, rules)
-        case Without(_, _, lost):
+        case en.Without(_, _, lost):
             return replace(state, lost=lost)
-        case Done(round, attempt, result):
+        case en.Done(round, attempt, result):
             return _next_round(replace(state, model=Result(round, attempt, result)), rules)
-        case Abandon(_, attempt):
+        case en.Abandon(_, attempt):
             bound = state.members if state.phase == "committed" else state.bound
             return replace(state, phase="idle", attempt=attempt + 1, members=(), lost=(), bound=bound)
-        case Void():
+        case en.Void():
             return _next_round(state, rules)
-        case Settings():
+        case en.Settings():
             return replace(state, settings=entry)
-        case End(reason):
+        case en.End(reason):
             return replace(state, ended=reason)
-        case Add(peer):
+        case en.Add(peer):
             return replace(state, roster=(*state.roster, replace(peer, incarnation="")))
-        case Remove(number):
+        case en.Remove(number):
             roster = tuple(peer for peer in state.roster if peer.number != number)
             return _gone(replace(state, roster=roster, left=max(state.left, number)), number, rules)
-        case Admit(number, incarnation):
+        case en.Admit(number, incarnation):
             return _gone(_changed(state, number, incarnation=incarnation), number, rules)
-        case Move(number, address):
+        case en.Move(number, address):
             return _changed(state, number, address=address)
-        case Renew(number, key):
+        case en.Renew(number, key):
             return _changed(state, number, key=key)
 
 
@@ -228,39 +205,39 @@ def _changed(state: State, number: int, **changes: str | bytes) -> State:
 
 def refusal(state: State, entry: Entry, rules: Rules) -> str:
     """Return why the log forbids an entry, the same on all honest peers; empty if it is allowed."""
-    if (state.length == 0) != isinstance(entry, Start):
+    if (state.length == 0) != isinstance(entry, en.Start):
         return "the log starts with the incarnations of all, and only then"
     if state.ended:
         return "an operator ended the run"
     match entry:
-        case Start(incarnations):
+        case en.Start(incarnations):
             return "" if len(incarnations) == len(state.roster) and all(incarnations) else "not everybody is in it"
-        case Begin():
+        case en.Begin():
             return _refused_begin(state, entry, rules)
-        case Commit():
+        case en.Commit():
             return _running(state, entry, "begun")
-        case Without(_, _, lost):
+        case en.Without(_, _, lost):
             grown = set(state.lost) < set(lost) < set(state.members) and list(lost) == sorted(set(lost))
             possible = rules.can_lose and grown and rules.recoverable(state, lost)
             return _running(state, entry, "committed") or ("" if possible else "the total would be lost")
-        case Done(_, _, result):
+        case en.Done(_, _, result):
             return _running(state, entry, "committed") or ("" if result else "a result has a digest")
-        case Abandon():
+        case en.Abandon():
             return _running(state, entry, "begun", "committed")
-        case Void(round):
+        case en.Void(round):
             fits = round == state.round and state.phase == "idle" and not state.over
             return "" if fits else "the round does not wait for an attempt"
-        case Settings():
+        case en.Settings():
             done = f"{state.round} rounds are done already" if entry.rounds < state.round else ""
             return done or ("it is so already" if entry == state.settings else "")
-        case End(reason):
+        case en.End(reason):
             return "" if reason else "an end has a reason"
-        case Add(peer):
+        case en.Add(peer):
             known = peer.number < state.next_number or any(peer.name == other.name for other in state.roster)
             full = len(state.roster) == MOST_PEERS
             taken = "the name or number is taken" if known else "the roster is full" if full else ""
             return taken or _refused_roster(state, entry, rules)
-        case Remove() | Move() | Renew() | Admit():
+        case en.Remove() | en.Move() | en.Renew() | en.Admit():
             return _refused_roster(state, entry, rules)
 
 
@@ -268,7 +245,7 @@ def _running(state: State, entry: Try, *phases: str) -> str:
     return "" if entry.which == state.now and state.phase in phases else "no such attempt is in that phase"
 
 
-def _refused_begin(state: State, begin: Begin, rules: Rules) -> str:
+def _refused_begin(state: State, begin: en.Begin, rules: Rules) -> str:
     members = begin.members
     if begin.which != state.now or state.phase != "idle" or state.over:
         return "it is not the next attempt"
@@ -283,23 +260,23 @@ def _refused_begin(state: State, begin: Begin, rules: Rules) -> str:
     return ""
 
 
-def _refused_roster(state: State, entry: Add | Remove | Move | Renew | Admit, rules: Rules) -> str:
+def _refused_roster(state: State, entry: en.Add | en.Remove | en.Move | en.Renew | en.Admit, rules: Rules) -> str:
     if state.phase != "idle":
         return "an attempt is running; the roster changes between attempts"
-    if not isinstance(entry, Add):
+    if not isinstance(entry, en.Add):
         peer = state.peer(entry.number)
         if peer is None:
             return "no such peer"
-        if isinstance(entry, Admit) and entry.incarnation in ("", peer.incarnation):
+        if isinstance(entry, en.Admit) and entry.incarnation in ("", peer.incarnation):
             return "it is admitted already"
     after = reduce(state, entry, rules)
     if after.roster == state.roster:
         return "it is so already"
-    if isinstance(entry, Remove):
+    if isinstance(entry, en.Remove):
         try:
             quorum(len(voters(after)), rules.lying)
         except ConfigError as error:
             return str(error)
         if len(after.roster) < rules.least:
             return f"fewer than {rules.least} peers would be left"
-    return "" if isinstance(entry, Admit) else rules.accepts(after.roster)
+    return "" if isinstance(entry, en.Admit) else rules.accepts(after.roster)

@@ -11,8 +11,10 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cryptography import x509
+
 from securedfl.errors import ConfigError
-from securedfl.network.wire.keys import KeyFiles, check_pair, describe_pem
+from securedfl.network.wire.keys import CertificateInfo, KeyFiles, check_pair
 from securedfl.network.wire.values import Endpoint, IdentityError
 
 
@@ -143,6 +145,6 @@ def require(certificate: bytes, endpoint: Endpoint) -> None:
 def name_of(certificate: bytes) -> str:
     """Return the name in a certificate (DER)."""
     try:
-        return describe_pem(ssl.DER_cert_to_PEM_cert(certificate).encode()).name
+        return CertificateInfo.of(x509.load_der_x509_certificate(certificate)).name
     except ValueError:
         raise IdentityError("no readable certificate") from None
