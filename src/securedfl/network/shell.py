@@ -12,14 +12,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any
 
 from securedfl.errors import ConfigError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Ask, Entry
-from securedfl.network.core.messages import Gossip, Result
+from securedfl.network.core.messages import NO_RESULT, Gossip, Result
 from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.data.averages import RunEndedError
 from securedfl.network.data.handing import Handing
@@ -95,6 +93,8 @@ class Shell:
         self.updates: dict[int, Array] = {}
         self.computed: set[Result] = set()
         self.events: queue.SimpleQueue[ev.Event | wire.Event | None] = queue.SimpleQueue()
+        self._task: Task | None = None
+        self._applied = NO_RESULT
         self._trial: Trial | None = None
         self._desk = Desk(settings.folder)
         self._asked: Ask | None = None
@@ -247,8 +247,7 @@ class Shell:
                 for name in names_of(peers, self._core.state.roster):
                     self.links.send(name, data)
             case ev.Train(round, again):
-                # with the state that it follows from: who trains looks at both
-                self._advance(state=self._core.state, task=Task(round, again))
+                self._task = Task(round, again)
             case ev.Share():
                 self._share(action)
             case ev.Open(lost):
@@ -264,7 +263,7 @@ class Shell:
             case ev.Apply(applied):
                 self.results.keep_from(applied.round)
                 self.computed = {result for result in self.computed if result.round >= applied.round}
-                self._advance(state=self._core.state, applied=applied)
+                self._applied = applied
             case ev.Wake(at):
                 self._wake = at
             case ev.Tell():
@@ -298,19 +297,17 @@ class Shell:
         self._trial.start()
 
     def _look(self) -> None:
-        """Take note of where the log is now, and follow changes of the roster."""
-        core, since = self._core, self.progress.since
-        state, views = core.state, core.views
-        ready = views.ready()
+        """Take note of where the log and this peer are now, and follow changes of the roster."""
+        state, views = self._core.state, self._core.views
+        ready, since = views.ready(), self.progress.since
         if state.phase != "idle" and since[0] != state.round and set(state.members) <= set(ready):
             since = (state.round, time.monotonic())
-        self._advance(
-            state=state,
-            ready=ready,
-            present=tuple(peer.number for peer in state.roster if views.present(peer.number)),
-            finished=views.finished(),
-            since=since,
-        )
+        present = tuple(peer.number for peer in state.roster if views.present(peer.number))
+        now = Progress(state, self._task, self._applied, ready, present, views.finished(), since)
+        if now != self.progress:
+            with self.changed:
+                self.progress = now
+                self.changed.notify_all()
         if state.roster != self._roster:
             names, self._roster = {peer.name for peer in self._roster}, state.roster
             self._follow(names)
@@ -325,13 +322,6 @@ class Shell:
             self._keyring.use(settings.files)
             self.links.update(files=settings.files)
         self.links.update(roster=endpoints_of(self._roster, settings))
-
-    def _advance(self, **changes: Any) -> None:
-        now = replace(self.progress, **changes)
-        if now != self.progress:
-            with self.changed:
-                self.progress = now
-                self.changed.notify_all()
 
     def _numbers(self, name: str) -> list[int]:
         return [peer.number for peer in self._core.state.roster if peer.name == name]

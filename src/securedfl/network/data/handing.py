@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -143,11 +144,9 @@ class _Pieces:
 
     def wait(self, patience: float, stopped: threading.Event) -> None:
         """Wait until it is over, or no piece came for so many seconds."""
+        deadline, before = time.monotonic() + patience, 0
         with self._changed:
-            while not self._over and not stopped.is_set():
-                before, waited = self._filled, 0.0
-                while self._filled == before and not self._over and not stopped.is_set():
-                    self._changed.wait(1.0)
-                    waited += 1.0
-                    if waited >= patience:
-                        return
+            while not self._over and not stopped.is_set() and time.monotonic() < deadline:
+                self._changed.wait(1.0)
+                if self._filled > before:
+                    deadline, before = time.monotonic() + patience, self._filled

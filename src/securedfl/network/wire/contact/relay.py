@@ -6,10 +6,10 @@ somebody else's place. Then TLS with the relay ends and the two speak TLS with e
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 
 from securedfl.network.wire.connection import Connection, Handler
@@ -37,7 +37,7 @@ class Relay:
     def __init__(self, loop: Loop, joined: int) -> None:
         self._loop, self._most = loop, joined
         self._waiting: dict[tuple[str, str], Connection] = {}
-        self._pairs: dict[Pair, tuple[str, str]] = {}
+        self._pairs: dict[asyncio.Task[None], tuple[str, str]] = {}
         self.bytes = 0
 
     def join(self, connection: Connection, target: str) -> None:
@@ -61,11 +61,14 @@ class Relay:
                 end.close("the other peer is gone", tell=True)
             return
         (first, early), (second, late) = other.detach(), connection.detach()
-        pair = Pair(self._loop, first, second, self._ended)
-        self._pairs[pair] = (name, target)
         if early or late:
             # nobody may speak before both know that they are joined
-            pair.close()
+            first.close()
+            second.close()
+            return
+        pair = self._loop.create_task(self._carry(first, second))
+        self._pairs[pair] = (name, target)
+        pair.add_done_callback(self._pairs.pop)
 
     def closed(self, connection: Connection) -> None:
         """Learn that a connection that waited is gone."""
@@ -74,17 +77,15 @@ class Relay:
                 del self._waiting[names]
 
     def sweep(self) -> None:
-        """Hang up where nothing has been heard for long."""
+        """Hang up on those that wait and from whom nothing has been heard for long."""
         now = time.monotonic()
-        for pair in [pair for pair in self._pairs if now - pair.heard > SILENCE]:
-            pair.close()
         for connection in [one for one in self._waiting.values() if now - one.heard > SILENCE]:
             connection.close("nothing was heard for too long", tell=True)
 
     def close(self) -> None:
         """Hang up on everybody."""
-        for pair in list(self._pairs):
-            pair.close()
+        for pair in self._pairs:
+            pair.cancel()
         for connection in list(self._waiting.values()):
             connection.close("the relay is stopping", tell=True)
 
@@ -93,39 +94,27 @@ class Relay:
         """How many pairs are joined now."""
         return len(self._pairs)
 
-    def _ended(self, pair: Pair) -> None:
-        self.bytes += pair.bytes
-        del self._pairs[pair]
-
-
-class Pair:
-    """Two sockets, each of which is sent what the other one says; at most one buffer waits in each direction."""
-
-    def __init__(self, loop: Loop, first: socket.socket, second: socket.socket, ended: Callable[[Pair], None]) -> None:
-        self._loop, self._sockets, self._ended = loop, (first, second), ended
-        self.heard, self.bytes = time.monotonic(), 0
-        self._tasks = [loop.create_task(self._move(*way)) for way in ((first, second), (second, first))]
-
-    def close(self) -> None:
-        """Hang up on both."""
-        if not self._tasks:
-            return
-        for task in self._tasks:
-            task.cancel()
-        self._tasks = []
-        for sock in self._sockets:
-            self._loop.unwatch(sock)
-            sock.close()
-        self._ended(self)
+    async def _carry(self, first: socket.socket, second: socket.socket) -> None:
+        """Send each of two sockets what the other one says, until one of them ends."""
+        ways = [self._loop.create_task(self._move(*way)) for way in ((first, second), (second, first))]
+        try:
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            for sock in (first, second):
+                self._loop.unwatch(sock)
+                sock.close()
 
     async def _move(self, source: socket.socket, target: socket.socket) -> None:
-        """Move bytes in one direction, until there are no more."""
+        """Move bytes in one direction, a buffer at a time, until there are no more or none come for long."""
         buffer = memoryview(bytearray(_BUFFER))
         with suppress(OSError):
-            while count := await self._loop.sock_recv_into(source, buffer):
-                self.heard, self.bytes = time.monotonic(), self.bytes + count
-                await self._loop.sock_sendall(target, buffer[:count])
-        self.close()
+            async with asyncio.timeout(SILENCE) as patience:
+                while count := await self._loop.sock_recv_into(source, buffer):
+                    self.bytes += count
+                    await self._loop.sock_sendall(target, buffer[:count])
+                    patience.reschedule(self._loop.time() + SILENCE)
 
 
 class RelayServer(Handler):
