@@ -20,7 +20,6 @@ import numpy as np
 
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
-from securedfl.network.core.entries import Ask
 from securedfl.network.data.averages import Averaged, RunEndedError, attempts_of, check_own
 from securedfl.network.progress import PeerSettings, Progress, Task
 from securedfl.network.shell import Shell, Told
@@ -96,10 +95,6 @@ class Peer:
         """Tell that the stored update of a round is lost, and wait for what the others make of it."""
         self._shell.events.put(ev.Update(round, whole=False))
         return self._outcome(round)
-
-    def ask(self, ask: Ask | None) -> None:
-        """Ask for a change on behalf of the operator; the log decides."""
-        self._shell.events.put(ev.Command(ask))
 
     def linger(self, absent: float, unless: Callable[[Progress], bool] = lambda _now: False) -> None:
         """Stay until all others know log and model too; those that are gone get ``absent`` seconds to come back.

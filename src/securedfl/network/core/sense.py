@@ -25,15 +25,23 @@ class Sense:
 
     def __init__(self, rules: Rules, views: Views) -> None:
         self.state, self.rules, self.views = views.state, rules, views
-        self.waiting: tuple[str, tuple[int, ...]] = ("", ())
 
     def want(self) -> Entry | None:
         """Return what should be decided next, if anything."""
-        self.waiting = ("", ())
-        for entry in self._candidates():
-            if entry is not None and not refusal(self.state, entry, self.rules):
-                return entry
-        return None
+        candidates = (entry for entry in self._candidates() if entry is not None)
+        return next((entry for entry in candidates if not refusal(self.state, entry, self.rules)), None)
+
+    def waiting(self) -> tuple[str, tuple[int, ...]]:
+        """Return why no attempt can begin, and for whom that waits; an empty text if it is not so."""
+        state, views = self.state, self.views
+        if state.phase != "idle" or state.over or self.want() is not None:
+            return "", ()
+        everybody = state.bound or tuple(peer.number for peer in state.roster)
+        missing = tuple(peer for peer in everybody if not views.present(peer))
+        if not state.length:
+            return "the first start needs every peer once", missing
+        apart = tuple(peer for pair in views.apart(everybody, grace=False) for peer in pair)
+        return ("peers that are missing", missing) if missing else ("peers that are apart" if apart else "", apart)
 
     def _candidates(self) -> Iterator[Entry | None]:
         state = self.state
@@ -76,24 +84,15 @@ class Sense:
                     for peer, name in zip(self.state.roster, entry.incarnations, strict=True)
                     if peer.number != self.views.me
                 )
-            case en.Commit():
-                return self._commit() is not None
-            case en.Abandon():
-                return self._abandon(self._trouble()) is not None
-            case en.Void():
-                return self._void() is not None
-            case en.Admit():
-                return entry in self._strangers()
             case _:
-                return entry in self.views.asked()
+                return entry in self._candidates()
 
     def _start(self) -> en.Start | None:
         """Return the state folders of all; liars may be gone again, or name one folder here and another there."""
         views, roster = self.views, self.state.roster
-        missing = tuple(peer.number for peer in roster if not views.present(peer.number))
         known = all(peer.number in views.statuses for peer in roster)
-        if not known or len(missing) > self.rules.lying:
-            self.waiting = ("the first start needs every peer once", missing)
+        missing = sum(not views.present(peer.number) for peer in roster)
+        if not known or missing > self.rules.lying:
             return None
         return en.Start(tuple(views.statuses[peer.number].incarnation for peer in roster))
 
@@ -132,8 +131,7 @@ class Sense:
         state, views = self.state, self.views
         if state.over:
             return None
-        everybody = state.bound or tuple(peer.number for peer in state.roster)
-        choices = [everybody]
+        choices = [state.bound or tuple(peer.number for peer in state.roster)]
         if self.rules.can_lose and not state.bound:
             left = tuple(peer for peer in voters(state) if not self._out(peer))
             choices = [self._together(peer for peer in left if not self._excused(peer)), self._together(left)]
@@ -142,9 +140,6 @@ class Sense:
             begin = en.Begin(state.round, state.attempt, members)
             if views.now >= views.not_before and not refusal(state, begin, self.rules) and self._fine(members):
                 return begin
-        missing = tuple(peer for peer in everybody if not views.present(peer))
-        apart = tuple(peer for pair in views.apart(everybody, grace=False) for peer in pair)
-        self.waiting = ("peers that are missing", missing) if missing else ("peers that are apart", apart)
         return None
 
     def _together(self, peers: Iterable[int]) -> tuple[int, ...]:

@@ -35,10 +35,7 @@ class Telling:
         present = [peer for peer in roster if views.present(peer)]
         apart = tuple(peer for pair in views.apart(present, grace=True) for peer in pair)
         (self.say if apart else self._change)("apart", Tell("apart", apart))
-        if not state.length:
-            # the first entry may be on the table already, and wait for somebody's vote
-            sense.want()
-        why, missing = sense.waiting
+        why, missing = sense.waiting()
         enough, absent = needed(state, sense.rules), tuple(p for p in voters(state) if not views.present(p))
         if state.length and len(voters(state)) - len(absent) < enough:
             why, missing = f"{enough} of {len(voters(state))} peers must be there to decide anything", absent

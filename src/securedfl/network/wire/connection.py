@@ -52,6 +52,8 @@ class Connection:
         Whether this side greets first.
     secured, greeted
         Whether TLS is done, and whether the other side has said what the connection is for.
+    settled
+        Whether it is a link, or waits at a relay; that must be so in time.
     began, heard, spoke
         When it was made, and when bytes last arrived and left.
     """
@@ -68,17 +70,18 @@ class Connection:
         through: str | None = None,
         dialled: bool = False,
     ) -> None:
-        self._loop, self._sock, self._tls = loop, sock, tls
+        self._loop, self._sock, self._tls, self._handshake = loop, sock, tls, limits.handshake
         self.handler = handler
         self.peer, self.through, self.dialled = peer, through, dialled
         self.exchange = Exchange(self, limits, loop.counters, time.monotonic)
-        self.closed = self.secured = self.greeted = self._writing = False
+        self.closed = self.secured = self.greeted = self.settled = self._writing = False
         self._pending = memoryview(b"")
         self.began = self.heard = self.spoke = time.monotonic()
 
     def start(self, received: bytes = b"") -> None:
         """Begin; with bytes that came before, if there are any."""
         self._loop.add_reader(self._sock, self._attempt, self._read)
+        self._loop.call_later(self._handshake, self._hurry)
         self._attempt(self._take, memoryview(received))
 
     @property
@@ -119,6 +122,10 @@ class Connection:
         self.closed = True
         self._loop.unwatch(self._sock)
         return self._sock, self._tls.rest()
+
+    def _hurry(self) -> None:
+        if not self.settled:
+            self.close("it did not say who it is in time", tell=True)
 
     # -- of the socket ----------------------------------------------------------------------------------------
 

@@ -296,7 +296,7 @@ class Hub(Handler):
         peer = connection.peer
         old = self.links.get(peer)
         self.links[peer] = connection
-        connection.exchange.linked = True
+        connection.exchange.linked = connection.settled = True
         if self.door is not None:
             self.door.finished(connection)
         if old is not None:

@@ -6,14 +6,12 @@ more closes the oldest of the address that has the most, so that a crowd of idle
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from securedfl.errors import ConfigError
 from securedfl.network.wire.connection import Connection
@@ -37,7 +35,7 @@ class Door:
 
     def __init__(self, address: str, limits: Limits) -> None:
         self._limits = limits
-        self._unfinished: dict[Connection, tuple[str, asyncio.TimerHandle]] = {}
+        self._unfinished: dict[Connection, str] = {}
         host, port = split_address(address)
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -54,7 +52,7 @@ class Door:
 
     def open(self, loop: Loop, welcome: Callable[[socket.socket], Connection]) -> None:
         """Begin to accept; ``welcome`` makes the connection of a socket. For the I/O thread."""
-        loop.add_reader(self._sock, self._accept, loop, welcome)
+        loop.add_reader(self._sock, self._accept, welcome)
 
     def close(self, loop: Loop) -> None:
         """Stop accepting, and hang up on those who are not finished; for the I/O thread."""
@@ -67,11 +65,9 @@ class Door:
 
     def finished(self, connection: Connection) -> None:
         """Learn that a connection is somebody's, or closed."""
-        found = self._unfinished.pop(connection, None)
-        if found is not None:
-            found[1].cancel()
+        self._unfinished.pop(connection, None)
 
-    def _accept(self, loop: Loop, welcome: Callable[[socket.socket], Connection]) -> None:
+    def _accept(self, welcome: Callable[[socket.socket], Connection]) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 sock, address = self._sock.accept()
@@ -84,21 +80,19 @@ class Door:
             sock.setblocking(False)
             self._make_room(str(address[0]))
             connection = welcome(sock)
-            late = partial(connection.close, "it did not say who it is in time", tell=True)
-            timer = loop.call_later(self._limits.handshake, late)
-            self._unfinished[connection] = (str(address[0]), timer)
+            self._unfinished[connection] = str(address[0])
             connection.start()
 
     def _make_room(self, address: str) -> None:
         """Close the oldest unfinished connection of a busy address if there are too many."""
-        counts = Counter(where for where, _ in self._unfinished.values())
+        counts = Counter(self._unfinished.values())
         if counts[address] >= self._limits.unfinished_per_address:
             busiest = address
         elif len(self._unfinished) >= self._limits.unfinished:
             busiest = counts.most_common(1)[0][0]
         else:
             return
-        oldest = next(connection for connection, (where, _) in self._unfinished.items() if where == busiest)
+        oldest = next(connection for connection, where in self._unfinished.items() if where == busiest)
         oldest.close("too many connections that do not say who they are")
 
     def _turn_away(self) -> None:

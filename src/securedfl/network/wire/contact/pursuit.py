@@ -119,7 +119,7 @@ class Pursuit(Handler):
         tls, handler = hub.identity.dialling(endpoint.name), self if key else hub
         connection = Connection(hub.loop, sock, tls, hub.limits, handler, peer=endpoint.name, dialled=not key)
         self._tries[key] = connection
-        self._hurry(connection)
+        hub.connections.add(connection)
         connection.start(rest)
 
     def _drop(self, key: str) -> None:
@@ -139,16 +139,6 @@ class Pursuit(Handler):
             # of a peer that can be dialled, what is wrong with that is what people should mend
             self._hub.try_failed(self._peer, f"it only dials out, and relay {key} does not join the two: {reason}")
 
-    def _hurry(self, connection: Connection) -> None:
-        self._hub.connections.add(connection)
-
-        def check() -> None:
-            waits_at_relay = connection.handler is self and connection.secured
-            if not connection.exchange.linked and not waits_at_relay:
-                connection.close("it did not greet in time", tell=True)
-
-        self._hub.loop.call_later(self._hub.limits.handshake, check)
-
     # -- connections to relays --------------------------------------------------------------------------------
 
     def on_secured(self, connection: Connection) -> None:
@@ -157,6 +147,7 @@ class Pursuit(Handler):
         if relay is None:
             raise IdentityError(f"{connection.peer} is not a relay any more")
         require(connection.certificate, relay)
+        connection.settled = True
         connection.reply(Kind.JOIN, self._peer.encode())
 
     def on_frame(self, connection: Connection, kind: Kind, _payload: bytes) -> None:
@@ -178,7 +169,7 @@ class Pursuit(Handler):
             through=connection.peer,
             dialled=first,
         )
-        self._hurry(inner)
+        hub.connections.add(inner)
         inner.start(rest)
 
     def on_closed(self, connection: Connection, reason: str) -> None:

@@ -53,6 +53,7 @@ class Relay:
         other = self._waiting.pop((target, name), None)
         if other is None:
             self._waiting[name, target] = connection
+            connection.settled = True
             return
         for end in (other, connection):
             end.reply(Kind.JOINED)
