@@ -21,7 +21,7 @@ import numpy as np
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.data.averages import Averaged, RunEndedError, attempts_of, check_own
-from securedfl.network.progress import PeerSettings, Progress, Task
+from securedfl.network.progress import PeerSettings, Progress
 from securedfl.network.shell import Shell, Told
 from securedfl.network.wire.links import Links
 from securedfl.privacy.ledger import Tried
@@ -64,7 +64,7 @@ class Peer:
         """All attempts of every round, from the log."""
         return attempts_of(self._shell.entries(), self.settings.rules.can_lose)
 
-    def begin(self) -> Task | None:
+    def begin(self) -> ev.Train | None:
         """Wait until there is a round to train for, and return it; None if all rounds are done."""
         return self._until(lambda now: now.todo is not None or now.done).todo
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from securedfl.network.core.entries import Line
+from securedfl.network.core.events import Train
 from securedfl.network.core.messages import NO_RESULT, Result
 from securedfl.network.core.state import Rules, State
 from securedfl.network.data.averages import Averages
@@ -53,14 +54,6 @@ class PeerSettings:
 
 
 @dataclass(frozen=True)
-class Task:
-    """A round to train for; ``again`` if it must be the very update that was stored before."""
-
-    round: int
-    again: bool = False
-
-
-@dataclass(frozen=True)
 class Progress:
     """Where the log and this peer are.
 
@@ -77,7 +70,7 @@ class Progress:
     """
 
     state: State
-    task: Task | None = None
+    task: Train | None = None
     applied: Result = NO_RESULT
     ready: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
@@ -85,7 +78,7 @@ class Progress:
     since: tuple[int, float] = (-1, 0.0)
 
     @property
-    def todo(self) -> Task | None:
+    def todo(self) -> Train | None:
         """The round to train for now, if any."""
         task = self.task
         return None if task is None or self.state.over or task.round != self.state.round else task

@@ -27,7 +27,7 @@ from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, pack, unpack
 from securedfl.network.operator import Desk, ask_of
-from securedfl.network.progress import PeerSettings, Progress, Task, endpoints_of
+from securedfl.network.progress import PeerSettings, Progress, endpoints_of
 from securedfl.network.signing import Keyring
 from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
@@ -93,7 +93,7 @@ class Shell:
         self.updates: dict[int, Array] = {}
         self.computed: set[Result] = set()
         self.events: queue.SimpleQueue[ev.Event | wire.Event | None] = queue.SimpleQueue()
-        self._task: Task | None = None
+        self._task: ev.Train | None = None
         self._applied = NO_RESULT
         self._trial: Trial | None = None
         self._desk = Desk(settings.folder)
@@ -246,8 +246,8 @@ class Shell:
                 data = pack(message)
                 for name in names_of(peers, self._core.state.roster):
                     self.links.send(name, data)
-            case ev.Train(round, again):
-                self._task = Task(round, again)
+            case ev.Train():
+                self._task = action
             case ev.Share():
                 self._share(action)
             case ev.Open(lost):

@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from securedfl.errors import InvalidInputError
-from securedfl.network.data.mailbox import Excused, Mailbox
+from securedfl.errors import InvalidInputError, PeerLostError
+from securedfl.network.data.mailbox import Excused, Mailbox, StalledError
 from securedfl.network.data.memory import ROOMS
-from securedfl.network.data.parcels import Place, Spec
+from securedfl.network.data.parcels import Place, Spec, pack
 from securedfl.network.data.routes import Routes, find_routes, recoverable
+from securedfl.network.wire.streams import Outgoing
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Array, Draw, Held, Inbox, Outbox, PeerProtocol, Steps
@@ -31,13 +32,6 @@ SLICED_CHUNK = 1 << 19
 
 DEPTH = 3
 """Chunks in flight at a time: one that is computed while the messages of the others travel."""
-
-
-class Outlet(Protocol):
-    """Sends messages to one peer, in order; blocks while too many wait."""
-
-    def put(self, place: Place, message: Any) -> None:
-        """Send a message."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,7 @@ class Attempt:
     """
 
     _mailbox: Mailbox
-    _outlets: Mapping[int, Outlet]
+    _streams: Mapping[int, Outgoing]
 
     def __init__(
         self,
@@ -133,9 +127,9 @@ class Attempt:
         self._lost: frozenset[int] = frozenset()
         self._result: Array | None = None
 
-    def connect(self, mailbox: Mailbox, outlets: Mapping[int, Outlet]) -> None:
+    def connect(self, mailbox: Mailbox, streams: Mapping[int, Outgoing]) -> None:
         """Say where messages come from and go to; peers are numbered as in the recipe."""
-        self._mailbox, self._outlets = mailbox, outlets
+        self._mailbox, self._streams = mailbox, streams
 
     def share(self) -> None:
         """Do everything that comes before the commit step. Nothing that was sent is a sum of anybody's parameters."""
@@ -182,8 +176,15 @@ class Attempt:
         """Send what a chunk has to say."""
         at = self._mailbox.place
         for receiver, message in state.outbox.items():
-            self._outlets[receiver].put(Place(at.run, at.round, at.attempt, state.step, chunk), message)
+            self._put(receiver, Place(at.run, at.round, at.attempt, state.step, chunk), message)
         state.outbox.clear()
+
+    def _put(self, receiver: int, place: Place, message: Any) -> None:
+        """Send a message; blocks while too much waits."""
+        try:
+            self._streams[receiver].put(*pack(place, message), timeout=self._patience)
+        except PeerLostError as error:
+            raise StalledError(frozenset({receiver}), str(error)) from None
 
     def _begin(self, chunk: int) -> _Chunk | None:
         """Start a chunk: the protocol itself, or the finish of what it holds."""

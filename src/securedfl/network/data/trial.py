@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from securedfl.network.data.averages import check_finite
 from securedfl.network.data.driver import Attempt, Recipe
 from securedfl.network.data.mailbox import Mailbox, StalledError
 from securedfl.network.data.memory import give_back
-from securedfl.network.data.parcels import Place, pack
+from securedfl.network.data.parcels import Place
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.streams import Outgoing
 from securedfl.protocols.steps import Array, Draw
@@ -70,7 +69,7 @@ class _Streams:
     key: bytes
     mailbox: Mailbox
     peers: Collection[str]
-    outlets: dict[int, _Outlet] = field(default_factory=dict)
+    outgoing: dict[int, Outgoing] = field(default_factory=dict)
 
 
 class Trial(threading.Thread):
@@ -204,50 +203,36 @@ class Trial(threading.Thread):
         if not self._orders.empty():
             raise PeerLostError("there are new orders")
         for k, peer in others.items():
-            self._links.accept(peer, streams.key, _Delivery(mailbox, k))
+            self._links.accept(peer, key, _Delivery(mailbox, k))
         for k, peer in others.items():
             try:
-                streams.outlets[k] = _Outlet(k, self._links.open(peer, streams.key), work.patience)
+                streams.outgoing[k] = self._links.open(peer, key)
             except PeerLostError as error:
                 raise StalledError(frozenset({k}), str(error)) from None
-        self._job.connect(mailbox, streams.outlets)
+        self._job.connect(mailbox, streams.outgoing)
 
     def _interrupt(self) -> None:
         if (streams := self._streams) is not None:
             streams.mailbox.fail(PeerLostError("there are new orders"))
-            for outlet in list(streams.outlets.values()):
-                outlet.stream.cancel()
+            for stream in list(streams.outgoing.values()):
+                stream.cancel()
 
     def _see_off(self) -> None:
         """Wait until the others have what they were sent, or want it no more."""
         streams = self._streams
-        for outlet in streams.outlets.values() if streams else ():
+        for stream in streams.outgoing.values() if streams else ():
             with suppress(PeerLostError):
-                outlet.stream.finish(self._work.patience)
+                stream.finish(self._work.patience)
 
     def _hang_up(self) -> None:
         streams, self._streams = self._streams, None
         if streams is None:
             return
-        for outlet in streams.outlets.values():
-            if not outlet.stream.over:
-                outlet.stream.cancel()
+        for stream in streams.outgoing.values():
+            if not stream.over:
+                stream.cancel()
         for peer in streams.peers:
             self._links.forget(peer, streams.key)
-
-
-class _Outlet:
-    """Where the driver puts messages for one member."""
-
-    def __init__(self, number: int, stream: Outgoing, patience: float) -> None:
-        self._number, self.stream, self._patience = number, stream, patience
-
-    def put(self, place: Place, message: Any) -> None:
-        """Send a message; blocks while too much waits."""
-        try:
-            self.stream.put(*pack(place, message), timeout=self._patience)
-        except PeerLostError as error:
-            raise StalledError(frozenset({self._number}), str(error)) from None
 
 
 class _Delivery:

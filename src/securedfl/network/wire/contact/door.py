@@ -12,6 +12,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from securedfl.errors import ConfigError
 from securedfl.network.wire.connection import Connection
@@ -20,6 +21,7 @@ from securedfl.network.wire.values import Limits, join_address, split_address
 
 _ACCEPTED_AT_ONCE = 32
 _BACKLOG = 512
+_NOTHING = Path(os.devnull)
 
 
 class Door:
@@ -48,7 +50,7 @@ class Door:
         self._sock.setblocking(False)
         self.address = join_address(host, self._sock.getsockname()[1])
         # closed for a moment when descriptors run out, so that whoever knocks can be sent away
-        self._spare = os.open(os.devnull, os.O_RDONLY)
+        self._spare = _NOTHING.open("rb")
 
     def open(self, loop: Loop, welcome: Callable[[socket.socket], Connection]) -> None:
         """Begin to accept; ``welcome`` makes the connection of a socket. For the I/O thread."""
@@ -58,8 +60,7 @@ class Door:
         """Stop accepting, and hang up on those who are not finished; for the I/O thread."""
         loop.unwatch(self._sock)
         self._sock.close()
-        with suppress(OSError):
-            os.close(self._spare)
+        self._spare.close()
         for connection in list(self._unfinished):
             connection.close("this side is stopping")
 
@@ -96,9 +97,8 @@ class Door:
         oldest.close("too many connections that do not say who they are")
 
     def _turn_away(self) -> None:
-        with suppress(OSError):
-            os.close(self._spare)
+        self._spare.close()
         with suppress(OSError):
             self._sock.accept()[0].close()
         with suppress(OSError):
-            self._spare = os.open(os.devnull, os.O_RDONLY)
+            self._spare = _NOTHING.open("rb")
