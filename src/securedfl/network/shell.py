@@ -54,7 +54,7 @@ class Shell:
     Attributes
     ----------
     events
-        What happened; anybody may put something in.
+        What happened; anybody may put something in, also an error that ends this peer.
     updates
         What this peer brings, by round.
     computed
@@ -92,7 +92,7 @@ class Shell:
         self.progress = Progress(self._core.state, present=(settings.number,))
         self.updates: dict[int, Array] = {}
         self.computed: set[Result] = set()
-        self.events: queue.SimpleQueue[ev.Event | wire.Event | None] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[ev.Event | wire.Event | BaseException | None] = queue.SimpleQueue()
         self._task: ev.Train | None = None
         self._applied = NO_RESULT
         self._trial: Trial | None = None
@@ -110,7 +110,7 @@ class Shell:
             relays=settings.relays,
             proxy=settings.proxy,
         )
-        self._handing = Handing(self.links, self.results, self.events.put, self.fail)
+        self._handing = Handing(self.links, self.results, self.events.put)
         for result in self.results.held:
             self.events.put(result)
         self._thread = threading.Thread(target=self._run, name="securedfl-peer", daemon=True)
@@ -121,8 +121,8 @@ class Shell:
         found = itertools.takewhile(lambda one: getattr(one.entry, "round", since) >= since, reversed(self._core.log))
         return [decided.entry for decided in found][::-1]
 
-    def fail(self, error: BaseException) -> None:
-        """End the shell because of an error of this peer's own."""
+    def _fail(self, error: BaseException) -> None:
+        """Take note of what ends this peer."""
         with self.changed:
             self.failure = self.failure or error
             self.changed.notify_all()
@@ -154,11 +154,13 @@ class Shell:
                 if why := self._strangers.trouble(time.monotonic(), begun=bool(self._core.state.length)):
                     raise ConfigError(why)
         except BaseException as error:
-            self.fail(error)
+            self._fail(error)
 
-    def _heard(self, event: ev.Event | wire.Event) -> Iterable[ev.Event]:
+    def _heard(self, event: ev.Event | wire.Event | BaseException) -> Iterable[ev.Event]:
         """Return what an event of the links means for the core; other events are for it anyway."""
         match event:
+            case BaseException():
+                self._fail(event)
             case wire.LinkUp(name, through):
                 log.info("%s is linked%s", name, f" through {through}" if through else "")
                 hello = Hello(dict(self.settings.shared), time.time())
@@ -293,7 +295,7 @@ class Shell:
             ready=lambda: self.progress.ready,
             store=store,
         )
-        self._trial = Trial(self.links, work, self.events.put, self.fail)
+        self._trial = Trial(self.links, work, self.events.put)
         self._trial.start()
 
     def _look(self) -> None:
@@ -316,7 +318,7 @@ class Shell:
         """Take the roster as it is now: addresses, keys, and this peer's own."""
         settings, mine = self.settings, self._core.state.peer(self.settings.number)
         if mine is None and settings.name in before:
-            self.fail(RunEndedError(f"{settings.name} was removed from the roster"))
+            self._fail(RunEndedError(f"{settings.name} was removed from the roster"))
         elif mine is not None and mine.key != self._keyring.own:
             # its files hold the renewed key by now, if it was renewed at this site
             self._keyring.use(settings.files)

@@ -8,6 +8,7 @@ from securedfl.network.core import entries as en
 from securedfl.network.core.entries import Entry, Line
 from securedfl.network.core.events import Tell
 from securedfl.network.core.messages import Status
+from securedfl.network.letters import Ways
 from securedfl.network.wire.values import Reach
 
 
@@ -94,7 +95,7 @@ def ways_in_words(ways: Mapping[str, str]) -> str:
 
 def looked_in_words(reaches: Mapping[str, Reach], statuses: Mapping[int, Status], roster: Sequence[Line]) -> str:
     """Return how a peer reaches the others, and whom those hear."""
-    text = [f"links to {ways_in_words({name: one.through or '' for name, one in reaches.items() if one.linked})}"]
+    text = [f"links to {ways_in_words(Ways.of(reaches).peers)}"]
     text += [f"no link to {name}: {one.reason}" for name, one in sorted(reaches.items()) if not one.linked]
     for peer in roster:
         if peer.name in reaches and peer.number in statuses:

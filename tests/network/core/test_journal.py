@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from securedfl.network import journal as journals
 from securedfl.network.core.entries import End, Line, Settings
 from securedfl.network.core.messages import Boot, Decided, Promise, Vote
+from securedfl.network.core.proofs import Log
 from securedfl.network.core.state import State
 from securedfl.network.journal import Journal
 
@@ -44,3 +47,19 @@ def test_a_long_journal_is_written_anew_with_the_log_as_it_is_kept(tmp_path, mon
     assert not any(entry.votes for entry in stored.log[:11])
     assert stored.promise == Promise(28, 0)
     assert not again.hand_over().entries, "a long log is not kept twice"
+
+
+def test_a_long_log_is_written_anew_without_being_unpacked_as_a_whole(tmp_path, monkeypatch):
+    """What is unpacked at once leaves holes in memory that grow with the log."""
+    log = Log(64)
+    for index in range(20_000):
+        log.append(Decided(index, End(f"reason {index}"), ()))
+    journal = Journal(tmp_path, State("run", ROSTER, Settings(1)))
+    monkeypatch.setattr(journals, "MOST_RECORDS", 0)
+    tracemalloc.start()
+    journal.append([Promise(20_000, 0)], log)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    journal.close()
+    assert (tmp_path / "journal").stat().st_size > 800_000
+    assert most < 200_000

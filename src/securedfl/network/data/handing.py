@@ -30,15 +30,11 @@ class Handing:
     links, results
         Of this peer.
     tell
-        Told the `Result`.
-    broke
-        Told an error of this peer's own, such as a full disk.
+        Told the `Result`, or an error of this peer's own, such as a full disk.
     """
 
-    def __init__(
-        self, links: Links, results: Results, tell: Callable[[Event], None], broke: Callable[[BaseException], None]
-    ) -> None:
-        self._links, self._results, self._tell, self._broke = links, results, tell, broke
+    def __init__(self, links: Links, results: Results, tell: Callable[[Event | BaseException], None]) -> None:
+        self._links, self._results, self._tell = links, results, tell
         self._giving: set[str] = set()
         self._lock = threading.Lock()
         self._stopped: threading.Event | None = None
@@ -95,7 +91,7 @@ class Handing:
                     log.warning("round %d: %s sent another result than was agreed", wanted.round, names[holder])
                 stopped.wait(PAUSE)
         except SecuredFLError as error:
-            self._broke(error)
+            self._tell(error)
 
     def _ask(self, holder: str, wanted: Result, patience: float, stopped: threading.Event) -> memoryview | None:
         """Return the bytes that a holder sends; None if they do not come."""

@@ -82,16 +82,12 @@ class Trial(threading.Thread):
     work
         What it is about.
     tell
-        Told `Shared`, the `Result` and `Failure`.
-    broke
-        Told an error of this peer's own, after which it cannot go on.
+        Told `Shared`, the `Result` and `Failure`, or an error of this peer's own, after which it cannot go on.
     """
 
-    def __init__(
-        self, links: Links, work: Work, tell: Callable[[ev.Event], None], broke: Callable[[BaseException], None]
-    ) -> None:
+    def __init__(self, links: Links, work: Work, tell: Callable[[ev.Event | BaseException], None]) -> None:
         super().__init__(name=f"securedfl-round-{work.place.round}", daemon=True)
-        self._links, self._work, self._tell, self._broke = links, work, tell, broke
+        self._links, self._work, self._tell = links, work, tell
         self._numbers = tuple(work.members)
         self._orders: queue.SimpleQueue[tuple[int, ...] | None] = queue.SimpleQueue()
         self._streams: _Streams | None = None
@@ -129,7 +125,7 @@ class Trial(threading.Thread):
                     self._part(lost)
         except BaseException as error:
             if not self._stopped:
-                self._broke(error)
+                self._tell(error)
         finally:
             self._hang_up()
             self._job.forget()
