@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 
 from securedfl.errors import PeerLostError
@@ -28,8 +31,9 @@ class Links:
         self.forgotten.append((peer, key))
 
 
-def test_an_attempt_that_reaches_nobody_takes_none_of_their_streams_either():
-    links, told = Links(), []
+def lost(links):
+    """Return an attempt that reaches nobody, when it is over, and what it told."""
+    told = []
     work = Work(
         place=Place(b"r" * 16, 3, 1, 0, 0),
         members={2: "p2", 5: "p5", 7: "p7"},
@@ -47,6 +51,22 @@ def test_an_attempt_that_reaches_nobody_takes_none_of_their_streams_either():
         trial.join(0.01)
     trial.stop()
     trial.join(60)
+    return trial, told
+
+
+def test_an_attempt_that_reaches_nobody_takes_none_of_their_streams_either():
+    links = Links()
+    _, told = lost(links)
     assert told == [Failure(3, 1, (), (2,))]
     assert {peer for peer, _ in links.accepted} == {"p2", "p7"}
     assert links.forgotten == links.accepted
+
+
+def test_an_attempt_that_is_over_needs_no_garbage_collector():
+    gc.collect()
+    gc.disable()
+    try:
+        seen = weakref.ref(lost(Links())[0])
+        assert seen() is None
+    finally:
+        gc.enable()

@@ -94,7 +94,8 @@ class Attempt:
     draws
         Gives the draw for the chunk that starts at an offset; by default fresh cryptographic masks.
     patience, excused
-        Seconds without progress after which a peer counts as lost, unless it is too early to miss these peers.
+        Seconds without progress after which a peer counts as lost; and whether it is too early to miss these peers, as
+        long as not everything before the commit step is done.
 
     Attributes
     ----------
@@ -170,7 +171,7 @@ class Attempt:
 
     def _wait(self, waiting: Mapping[int, int]) -> tuple[int, Inbox]:
         """Wait for a chunk that can go on, and its inbox."""
-        return self._mailbox.take(waiting, self._patience, self._excused)
+        return self._mailbox.take(waiting, self._patience, lambda peers: not self.holds and self._excused(peers))
 
     def _send(self, chunk: int, state: _Chunk) -> None:
         """Send what a chunk has to say."""

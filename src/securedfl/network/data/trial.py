@@ -88,12 +88,19 @@ class Trial(threading.Thread):
     def __init__(self, links: Links, work: Work, tell: Callable[[ev.Event | BaseException], None]) -> None:
         super().__init__(name=f"securedfl-round-{work.place.round}", daemon=True)
         self._links, self._work, self._tell = links, work, tell
-        self._numbers = tuple(work.members)
+        self._numbers = numbers = tuple(work.members)
         self._orders: queue.SimpleQueue[tuple[int, ...] | None] = queue.SimpleQueue()
         self._streams: _Streams | None = None
         self._done = self._stopped = False
         self._failed: Failure | None = None
-        self._job = Attempt(work.recipe, work.vector, draws=work.draws, patience=work.patience, excused=self._too_early)
+        # no method of this object: each would hold the other, and memory would wait for the garbage collector
+        self._job = Attempt(
+            work.recipe,
+            work.vector,
+            draws=work.draws,
+            patience=work.patience,
+            excused=lambda missing: not any(numbers[k] in work.ready() for k in missing),
+        )
 
     def finish(self, lost: tuple[int, ...] = ()) -> None:
         """Open the sums; again, without those that were lost, if need be."""
@@ -181,10 +188,6 @@ class Trial(threading.Thread):
         names = ", ".join(work.members[peer] for peer in peers)
         log.warning("round %d: attempt %d makes no progress: %s: %s", place.round, place.attempt, names, error)
         return Failure(place.round, place.attempt, lost or (), peers)
-
-    def _too_early(self, missing: frozenset[int]) -> bool:
-        ready = self._work.ready()
-        return not self._job.holds and not any(self._numbers[k] in ready for k in missing)
 
     def _places(self, peers: Collection[int]) -> frozenset[int]:
         return frozenset(self._numbers.index(peer) for peer in peers)
