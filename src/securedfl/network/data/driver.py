@@ -8,7 +8,7 @@ part, and only then does anything leave that is a sum (`Attempt.finish`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from securedfl.errors import InvalidInputError, PeerLostError
 from securedfl.network.data.mailbox import Excused, Mailbox, StalledError
 from securedfl.network.data.memory import ROOMS
-from securedfl.network.data.parcels import Place, Spec, pack
+from securedfl.network.data.parcels import Place, pack
 from securedfl.network.data.routes import Routes, find_routes, recoverable
 from securedfl.network.wire.streams import Outgoing
 from securedfl.protocols.masks import Mask
@@ -65,11 +65,8 @@ class Recipe:
             length: find_routes(self.protocol, self.n, length, self.dtype, lost)[self.me] for length in set(lengths)
         }
         if lost:
-            done: tuple[Mapping[int, Spec], ...] = ({},) * self.commit_step
-            found = {
-                length: replace(routes, incoming=done + routes.incoming[self.commit_step :])
-                for length, routes in found.items()
-            }
+            done: Routes = ({},) * self.commit_step
+            found = {length: done + routes[self.commit_step :] for length, routes in found.items()}
         return [found[length] for length in lengths]
 
 

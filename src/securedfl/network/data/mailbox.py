@@ -106,7 +106,7 @@ class Mailbox:
     def lacks(self, sender: int) -> bool:
         """Tell whether messages of a sender are still to come, so that its stream must not end yet."""
         with self._changed:
-            steps = ((chunk, step) for chunk, routes in enumerate(self._routes) for step in range(routes.steps))
+            steps = ((chunk, step) for chunk, routes in enumerate(self._routes) for step in range(len(routes)))
             return any(step not in self._taken and sender in self._lacking(step) for step in steps)
 
     def _complete(self, waiting: Mapping[int, int]) -> tuple[int, Inbox] | None:
@@ -126,8 +126,8 @@ class Mailbox:
 
     def _expected(self, step: Step) -> Mapping[int, Spec]:
         chunk, number = step
-        known = chunk < len(self._routes) and number < self._routes[chunk].steps
-        return self._routes[chunk].incoming[number] if known else {}
+        known = chunk < len(self._routes) and number < len(self._routes[chunk])
+        return self._routes[chunk][number] if known else {}
 
     def _read(self, sender: int, head: bytes, nbytes: int) -> tuple[Step, Spec] | None:
         """Return what a head announces; None if it is of another attempt, not as the routes say, or here already."""

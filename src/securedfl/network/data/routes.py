@@ -7,8 +7,8 @@ to wait for and how long they must be. No protocol has to declare its routes, an
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -23,17 +23,8 @@ LEAST_LEFT = 2
 """Members that must be left to finish."""
 
 
-@dataclass(frozen=True)
-class Routes:
-    """One peer's messages per step: what it receives (by sender) and the bytes that it sends."""
-
-    incoming: tuple[Mapping[int, Spec], ...]
-    sent: tuple[int, ...]
-
-    @property
-    def steps(self) -> int:
-        """How often the peer sends and then receives."""
-        return len(self.incoming)
+Routes = tuple[Mapping[int, Spec], ...]
+"""What one peer receives in each step, by sender."""
 
 
 @lru_cache(maxsize=64)
@@ -61,17 +52,16 @@ def _grown(one: tuple[Routes, ...], two: tuple[Routes, ...], times: int) -> tupl
     """Return routes whose lengths have grown so many times from those of ``one`` to those of ``two``."""
     result = []
     for before, after in zip(one, two, strict=True):
-        if [set(row) for row in before.incoming] != [set(row) for row in after.incoming]:
+        if [set(row) for row in before] != [set(row) for row in after]:
             return None
-        incoming = tuple(
+        grown = (
             {
                 sender: replace(spec, count=spec.count + times * (b[sender].count - spec.count))
                 for sender, spec in a.items()
             }
-            for a, b in zip(before.incoming, after.incoming, strict=True)
+            for a, b in zip(before, after, strict=True)
         )
-        sent = tuple(a + times * (b - a) for a, b in zip(before.sent, after.sent, strict=True))
-        result.append(Routes(incoming, sent))
+        result.append(tuple(grown))
     return tuple(result)
 
 
@@ -90,18 +80,16 @@ def recoverable(protocol: PeerProtocol, n: int, lost: frozenset[int]) -> bool:
 
 def _dry_run(whole: PeerProtocol, n: int, length: int, dtype: str) -> tuple[Routes, ...]:
     """Run all n peers on zeros, and return the routes of each."""
-    incoming: list[list[Mapping[int, Spec]]] = [[] for _ in range(n)]
-    sent: list[list[int]] = [[] for _ in range(n)]
+    routes: list[list[Mapping[int, Spec]]] = [[] for _ in range(n)]
     peers = [whole(me, np.zeros(length, dtype=dtype), draw=secret_uniform) for me in range(n)]
-    for outboxes, inboxes in _lockstep(peers, [None] * n):
-        for me, outbox in outboxes.items():
-            incoming[me].append({sender: spec_of(message) for sender, message in inboxes[me].items()})
-            sent[me].append(sum(message.nbytes for message in outbox.values()))
-    return tuple(Routes(tuple(rows), tuple(sums)) for rows, sums in zip(incoming, sent, strict=True))
+    for running, inboxes in _lockstep(peers, [None] * n):
+        for me in running:
+            routes[me].append({sender: spec_of(message) for sender, message in inboxes[me].items()})
+    return tuple(map(tuple, routes))
 
 
-def _lockstep(peers: Sequence[Steps], returned: list[Any]) -> Iterator[tuple[Mapping[int, Outbox], Sequence[Inbox]]]:
-    """Run all peers side by side; give what those that run send and receive in each step, then what all returned."""
+def _lockstep(peers: Sequence[Steps], returned: list[Any]) -> Iterator[tuple[Iterable[int], Sequence[Inbox]]]:
+    """Run all peers side by side; give in each step who runs, and what all receive; in the end, what they returned."""
     running, inboxes = set(range(len(peers))), list[Inbox]()
     while running:
         outboxes: dict[int, Outbox] = {}

@@ -31,7 +31,7 @@ class Links(Hub):
     on_event
         Told every event, in the I/O thread: it must be quick, for instance the ``put`` of a queue.
     listen
-        ``HOST:PORT``; None only dials out. `address` says where it listens.
+        ``HOST:PORT``; None only dials out.
     relays
         Named relays. Besides them any listening peer of the roster joins two others.
     proxy
@@ -41,11 +41,6 @@ class Links(Hub):
     limits
         How much others may ask for.
     """
-
-    @property
-    def address(self) -> str | None:
-        """Where it listens, if it does."""
-        return self.door.address if self.door else None
 
     @property
     def counters(self) -> Counter[str]:
