@@ -8,11 +8,14 @@ drop out: both make it faster than the real thing.
 
 from __future__ import annotations
 
+from functools import partial
+
 from securedfl.designs import Design
 from securedfl.protocols import FixedPoint, secret_uniform
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.shares.layout import Reduction
-from securedfl.protocols.shares.shares import join, total
+from securedfl.protocols.shares.shares import reduce_and_gather
+from securedfl.protocols.shares.sums import Sums
 from securedfl.protocols.steps import Array, Draw, Steps
 
 
@@ -28,7 +31,5 @@ def pairwise(me: int, w: Array, design: Design, *, bits: int | None = None, draw
         x -= values(received[u])
 
     reduction = Reduction(range(n), {u: ((0, len(w)),) for u in range(n)}, len(w))
-    received = yield {q: join(x, pieces) for q, pieces in reduction.reducing(me)}
-    mean = codec.decode(total(me, x, reduction, received), n, w)
-    received = yield dict.fromkeys(reduction.telling(me), mean)
-    return tuple(mean if q == me else received[q] for q in reduction.gathering)
+    decode = partial(codec.decode, n=n, like=w[:0])
+    return (yield from reduce_and_gather(me, Sums({(0, len(w)): x}, x), reduction, decode))
