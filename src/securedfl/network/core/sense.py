@@ -85,6 +85,7 @@ class Sense:
                     if peer.number != self.views.me
                 )
             case _:
+                # the rest leaves no choice: this peer would propose the same
                 return entry in self._candidates()
 
     def _start(self) -> en.Start | None:
