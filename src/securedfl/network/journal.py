@@ -40,12 +40,10 @@ class Journal:
 
     def __init__(self, folder: Path, genesis: State) -> None:
         make_folder(folder, AGAIN, private=True)
-        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, OWNER)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._lock)
-            raise RunFolderError(f"another process runs this peer in {folder}; stop it first") from None
+        lock = _locked(folder)
+        if lock is None:
+            raise RunFolderError(f"another process runs this peer in {folder}; stop it first")
+        self._lock = lock
         self._file = Records(folder / "journal", AGAIN, mend=_mend(folder))
         found, self._file.found = self._file.found, []
         stored = Stored().add(*_decoded(found, folder))
@@ -95,17 +93,12 @@ class Journal:
 
 def in_use(folder: Path) -> bool:
     """Say whether a peer runs in a state folder."""
-    try:
-        lock = os.open(folder / "lock", os.O_RDWR)
-    except OSError:
+    if not (folder / "lock").exists():
         return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
+    lock = _locked(folder)
+    if lock is not None:
         os.close(lock)
-    return False
+    return lock is None
 
 
 def look_into(folder: Path) -> str:
@@ -115,6 +108,17 @@ def look_into(folder: Path) -> str:
     data, _ = read_records(folder / "journal", _mend(folder))
     entries = [record for record in _decoded(data, folder) if isinstance(record, Decided)]
     return f"whole, {len(entries)} entries of the log"
+
+
+def _locked(folder: Path) -> int | None:
+    """Hold a folder against other processes, until the descriptor is closed; None if another one holds it."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, OWNER)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
 
 
 def _mend(folder: Path) -> str:
