@@ -40,10 +40,12 @@ class Journal:
 
     def __init__(self, folder: Path, genesis: State) -> None:
         make_folder(folder, AGAIN, private=True)
-        lock = _locked(folder)
-        if lock is None:
-            raise RunFolderError(f"another process runs this peer in {folder}; stop it first")
-        self._lock = lock
+        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, OWNER)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise RunFolderError(f"another process runs this peer in {folder}; stop it first") from None
         self._file = Records(folder / "journal", AGAIN, mend=_mend(folder))
         found, self._file.found = self._file.found, []
         stored = Stored().add(*_decoded(found, folder))
@@ -93,12 +95,17 @@ class Journal:
 
 def in_use(folder: Path) -> bool:
     """Say whether a peer runs in a state folder."""
-    if not (folder / "lock").exists():
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR)
+    except OSError:
         return False
-    lock = _locked(folder)
-    if lock is not None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
         os.close(lock)
-    return lock is None
+    return False
 
 
 def look_into(folder: Path) -> str:
@@ -108,17 +115,6 @@ def look_into(folder: Path) -> str:
     data, _ = read_records(folder / "journal", _mend(folder))
     entries = [record for record in _decoded(data, folder) if isinstance(record, Decided)]
     return f"whole, {len(entries)} entries of the log"
-
-
-def _locked(folder: Path) -> int | None:
-    """Hold a folder against other processes, until the descriptor is closed; None if another one holds it."""
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, OWNER)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        return None
-    return lock
 
 
 def _mend(folder: Path) -> str:
