@@ -52,7 +52,7 @@ def linked(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     from securedfl.network.data.memory import share_one_heap
     from securedfl.network.wire.keys import KeyFiles
     from securedfl.network.wire.links import Links
-    from securedfl.network.wire.values import Event, LinkUp, Member
+    from securedfl.network.wire.values import Endpoint, Event, LinkUp
 
     share_one_heap()
     n, keys, nbytes = job["peers"], folder / "keys", job["bytes"]
@@ -62,12 +62,12 @@ def linked(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
         if isinstance(event, LinkUp):
             up.release()
 
-    roster = [Member(*row) for row in job["roster"]]
+    roster = [Endpoint(*row) for row in job["roster"]]
     others = [member.name for k, member in enumerate(roster) if k != me]
-    relays = [Member(*row) for row in job["relays"]]
+    relays = [Endpoint(*row) for row in job["relays"]]
     listen = None
     if relays:
-        roster = [Member(member.name, fingerprint=member.fingerprint) for member in roster]
+        roster = [Endpoint(member.name, fingerprint=member.fingerprint) for member in roster]
     else:
         listen = roster[me].address
     files = KeyFiles(keys / f"p{me}.key", keys / f"p{me}.crt", keys / "ca.crt")
@@ -144,10 +144,10 @@ def relay(folder: Path, _me: int, job: dict[str, Any]) -> dict[str, object]:
     """Run the relay until it is killed."""
     from securedfl.network.wire.contact.relay import RelayServer
     from securedfl.network.wire.keys import KeyFiles
-    from securedfl.network.wire.values import Member
+    from securedfl.network.wire.values import Endpoint
 
     keys = folder / "keys"
-    RelayServer(KeyFiles(keys / "relay.key", keys / "relay.crt", keys / "ca.crt"), Member(*job["relays"][0]).address)
+    RelayServer(KeyFiles(keys / "relay.key", keys / "relay.crt", keys / "ca.crt"), Endpoint(*job["relays"][0]).address)
     threading.Event().wait(600)
     return {}
 

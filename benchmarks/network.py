@@ -46,8 +46,7 @@ def averaging_of(job: dict[str, Any]) -> Any:
 
 def peer_settings(folder: Path, me: int, job: dict[str, Any]) -> tuple[Any, int]:
     """Return what one peer is, and how many partitions its design has."""
-    from securedfl.network.core.entries import Peer as Line
-    from securedfl.network.core.entries import Settings
+    from securedfl.network.core.entries import Line, Settings
     from securedfl.network.core.state import Rules, State
     from securedfl.network.data.averages import Averages
     from securedfl.network.data.driver import CHUNK, SLICED_CHUNK

@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -158,8 +159,10 @@ def busiest(job: dict[str, Any]) -> float:
     for turn in range(averaging.design.gap):
         routes = find_routes(averaging.at(turn), job["peers"], job["size"], "float32")
         first = averaging.protocol.commit_step
-        lines = [list(one.sent) for one in routes]
-        lines += [[sum(spec.nbytes for spec in step.values()) for step in one.incoming] for one in routes]
+        lines = [[sum(spec.nbytes for spec in step.values()) for step in one] for one in routes]
+        for sender in range(job["peers"]):
+            columns = zip_longest(*([step.get(sender) for step in one] for one in routes))
+            lines.append([sum(spec.nbytes for spec in column if spec is not None) for column in columns])
         found.append(max(sum(line[:first]) for line in lines) + max(sum(line[first:]) for line in lines))
     return float(np.mean(found))
 

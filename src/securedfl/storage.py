@@ -178,8 +178,8 @@ class Records(_Growing):
 
     def replace(self, records: Iterable[bytes]) -> None:
         """Put these records in the place of all others."""
-        with replacing(self._path, self._advice, mode=OWNER) as temporary:
-            temporary.write_bytes(b"".join(self._framed(record) for record in records))
+        with replacing(self._path, self._advice, mode=OWNER) as temporary, temporary.open("wb") as file:
+            file.writelines(self._framed(record) for record in records)
         with self._telling():
             self._file.close()
             self._file = self._path.open("r+b")

@@ -18,7 +18,7 @@ import numpy as np
 
 from securedfl.cli import main
 from securedfl.network import peer, shell
-from securedfl.network.data import driver, trial
+from securedfl.network.data import driver
 from securedfl.network.data.results import Results
 from securedfl.network.wire.keys import CertificateInfo
 from securedfl.protocols import InsecureSeededDraw
@@ -32,7 +32,7 @@ def install(place: str, at: int, marker: Path) -> None:
             marker.write_text(place)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    share, finish, store, put = driver.Attempt.share, driver.Attempt.finish, Results.store, trial._Outlet.put
+    share, finish, store, put = driver.Attempt.share, driver.Attempt.finish, Results.store, driver.Attempt._put
     sent = {"count": 0, "finishes": 0}
 
     def patched_share(self):
@@ -62,7 +62,7 @@ def install(place: str, at: int, marker: Path) -> None:
             die(round)
         return result
 
-    def patched_put(self, at_place, message):
+    def patched_put(self, receiver, at_place, message):
         if place == "half-way through sending" and at_place.round == at:
             sent["count"] += 1
             if sent["count"] == 2:
@@ -71,18 +71,17 @@ def install(place: str, at: int, marker: Path) -> None:
             sent["count"] += 1
             if sent["count"] == 2:
                 die(at_place.round)
-        if place == "tells only p0" and (at_place.round, at_place.step) == (at, 2):
-            sent.setdefault("teller", self)
-            if sent["teller"] is not self:
-                sent["teller"].stream.finish(300)
-                await_result(Path("out-p0/state/results"), at)
-                die(at_place.round)
-        put(self, at_place, message)
+        tells = place == "tells only p0" and (at_place.round, at_place.step) == (at, 2)
+        if tells and sent.setdefault("told", receiver) != receiver:
+            self._streams[sent["told"]].finish(300)
+            await_result(Path("out-p0/state/results"), at)
+            die(at_place.round)
+        put(self, receiver, at_place, message)
         if place == "duplicates":
-            put(self, at_place, message)
+            put(self, receiver, at_place, message)
 
-    driver.Attempt.share, driver.Attempt.finish = patched_share, patched_finish
-    Results.store, trial._Outlet.put = patched_store, patched_put
+    driver.Attempt.share, driver.Attempt.finish, driver.Attempt._put = patched_share, patched_finish, patched_put
+    Results.store = patched_store
     if place == "ignores expiry":
         CertificateInfo.valid = lambda _self: True
     if place == "brings":
@@ -109,30 +108,29 @@ def await_result(folder: Path, round: int) -> None:
 
 def install_reordering() -> None:
     """Let every stream send messages in pairs, the later one first, where two follow each other at once."""
-    put, flip = trial._Outlet.put, random.Random(7)
+    put, flip = driver.Attempt._put, random.Random(7)
     run = driver.Attempt._run
 
-    def held_back(self, place, message):
-        waiting = self.__dict__.setdefault("waiting", [])
+    def held_back(self, receiver, place, message):
+        waiting = self.__dict__.setdefault("waiting", {}).setdefault(receiver, [])
         waiting.append((place, message.copy() if isinstance(message, np.ndarray) else message))
 
-    def send_all(outlets):
-        for outlet in outlets.values():
-            waiting = outlet.__dict__.pop("waiting", [])
+    def send_all(self):
+        for receiver, waiting in self.__dict__.pop("waiting", {}).items():
             flip.shuffle(waiting)
             for item in waiting:
-                put(outlet, *item)
+                put(self, receiver, *item)
 
     def waits(self, waiting):
-        send_all(self._outlets)
+        send_all(self)
         return wait(self, waiting)
 
     def runs(self):
         run(self)
-        send_all(self._outlets)
+        send_all(self)
 
     wait = driver.Attempt._wait
-    driver.Attempt._wait, driver.Attempt._run, trial._Outlet.put = waits, runs, held_back
+    driver.Attempt._wait, driver.Attempt._run, driver.Attempt._put = waits, runs, held_back
 
 
 def install_seed() -> None:

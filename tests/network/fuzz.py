@@ -13,14 +13,15 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 
 from securedfl.network import letters
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import End, Peer, Settings
-from securedfl.network.core.messages import Gossip, decode_record, encode
+from securedfl.network.core.entries import End, Line, Settings, Try
+from securedfl.network.core.messages import Gossip, Result, Stored, decode_record, encode
 from securedfl.network.core.state import Rules, State
 from securedfl.network.data import parcels
 from securedfl.network.wire import frames
@@ -56,9 +57,6 @@ class _Anything:
     def inlet(self, _key: bytes) -> Inlet | None:
         """Accept every second stream."""
         return self if self._source.random() < 0.5 else None
-
-    def count(self, what: str) -> None:
-        """Take it."""
 
     def begin(self, _head: bytes, nbytes: int) -> memoryview | None:
         """Want short messages only."""
@@ -98,7 +96,7 @@ def conversation(source: random.Random) -> tuple[bytes, int]:
 def feed(data: bytes, source: random.Random) -> bool:
     """Let an exchange read bytes in pieces, while it is used from this side as well; return whether it took all."""
     owner = _Anything(source)
-    exchange = Exchange(owner, Limits(), lambda: 0.0)
+    exchange = Exchange(owner, Limits(), Counter(), lambda: 0.0)
     exchange.linked = True
     view, at = memoryview(data), 0
 
@@ -138,10 +136,10 @@ class _Trusting:
 
 
 def _core(me: int) -> Core:
-    roster = tuple(Peer(k, f"p{k}", f"h{k}:1", b"key") for k in range(3))
+    roster = tuple(Line(k, f"p{k}", f"h{k}:1", b"key") for k in range(3))
     genesis = State("run", roster, Settings(rounds=3))
-    return Core.restore(
-        (), me=me, genesis=genesis, rules=Rules(), signer=_Trusting(), incarnation=f"folder {me}", now=0.0
+    return Core(
+        Stored(), me=me, genesis=genesis, rules=Rules(), signer=_Trusting(), incarnation=f"folder {me}", now=0.0
     )
 
 
@@ -149,11 +147,11 @@ def _core(me: int) -> Core:
 def _said() -> tuple[bytes, ...]:
     """Return what three peers send and write down in two rounds, and what else travels on links."""
     cores, said = [_core(k) for k in range(3)], dict[bytes, None]()
-    happened = [(k, ev.LinkUp(other)) for k in range(3) for other in range(3) if k != other]
+    happened = [(k, ev.Link(other)) for k in range(3) for other in range(3) if k != other]
     todo: list[tuple[int, ev.Event]] = [*happened, (0, ev.Command(Settings(rounds=4)))]
     for round in range(2):
-        todo += [(k, event) for event in (ev.Ready(round), ev.Shared(round, 0)) for k in range(3)]
-        todo += [(k, ev.Holds(round, 0, b"digest")) for k in range(3)]
+        todo += [(k, event) for event in (ev.Update(round), ev.Shared(Try(round, 0))) for k in range(3)]
+        todo += [(k, Result(round, 0, b"digest")) for k in range(3)]
     for k, event in [*todo, (1, ev.Command(End("enough")))]:
         inbox = [(k, event)]
         while inbox:

@@ -15,6 +15,7 @@ from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.site import Site
 from securedfl.network.core.entries import Remove
+from securedfl.network.core.events import Command
 from securedfl.parameters import Schema
 from tests.network import toy
 from tests.network.test_faults import await_text, ends
@@ -157,7 +158,7 @@ def test_who_waits_for_a_round_that_became_too_dear_ends_as_all_do(federation):
                 wait.wait(60)
                 return
             if k == 0:
-                peer._seat._member.peer.ask(Remove(3))
+                peer._seat._member.peer._shell.events.put(Command(Remove(3)))
             with pytest.raises(BudgetSpentError, match="a round of 3 peers"):
                 peer.average_(model)
             ended.append(k)

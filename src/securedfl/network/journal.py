@@ -36,8 +36,6 @@ class Journal:
         The random name of the folder. Whoever votes under a peer's name from another folder is another.
     genesis
         The state before the first entry, as it was at the first start.
-    records
-        What was written so far, without what later records replaced.
     """
 
     def __init__(self, folder: Path, genesis: State) -> None:
@@ -49,7 +47,8 @@ class Journal:
             os.close(self._lock)
             raise RunFolderError(f"another process runs this peer in {folder}; stop it first") from None
         self._file = Records(folder / "journal", AGAIN, mend=_mend(folder))
-        stored = Stored.of(_decoded(self._file.found, folder))
+        found, self._file.found = self._file.found, []
+        stored = Stored().add(*_decoded(found, folder))
         names = [folder / "incarnation", folder / "genesis"]
         if stored.promise is None and not stored.entries:
             # nothing was promised yet, so the files may still be corrected; others may know the folder's name already
@@ -67,9 +66,14 @@ class Journal:
                 f"{folder.parent} holds the state of another federation, design or model; choose another out in "
                 "peer.toml, or use the federation.toml that it began with"
             )
-        self.records = stored.with_log(stored.log)
-        self._file.replace(encode(record) for record in self.records)
-        self._last, self._written = Stored.of(stored.with_log(())), len(self.records)
+        self._stored, self._last = stored, Stored().add(*stored.records(()))
+        self._written = len(stored.entries)
+        self._file.replace(encode(record) for record in stored.records(stored.log))
+
+    def hand_over(self) -> Stored:
+        """Return what was written before this start; it is not kept here any longer, because logs get long."""
+        stored, self._stored = self._stored, Stored()
+        return stored
 
     def append(self, records: Sequence[Record], log: Sequence[Decided]) -> None:
         """Write records; they are on disk when this returns.
@@ -77,12 +81,10 @@ class Journal:
         After many of them the journal is written anew, with the log as it is kept now, which these records are part of.
         """
         self._file.append(*(encode(record) for record in records))
-        for record in records:
-            if not isinstance(record, Decided):
-                self._last.add(record)
+        self._last.add(*(record for record in records if not isinstance(record, Decided)))
         self._written += len(records)
         if self._written > MOST_RECORDS:
-            self._file.replace(encode(record) for record in self._last.with_log(log))
+            self._file.replace(encode(record) for record in self._last.records(log))
             self._written = 0
 
     def close(self) -> None:

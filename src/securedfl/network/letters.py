@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from securedfl.network.core.entries import MOST_PEERS, Bytes, Number, Text
-from securedfl.network.core.messages import Gossip, decode, encode
+from securedfl.network.core.messages import Gossip, decode, encode, read
 from securedfl.network.signing import LONGEST_CERTIFICATE, MOST_CERTIFICATES
 from securedfl.network.wire.values import Reach
 
@@ -56,25 +56,19 @@ class Ways(Struct, frozen=True, array_like=True, tag=True):
 
 Letter = Hello | Cards | Want | Ways
 
-_encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Letter] = msgspec.msgpack.Decoder(Letter)
 
 
 def pack(message: Gossip | Letter) -> bytes:
     """Return the bytes of a message for a link."""
-    if isinstance(message, Gossip):
-        return _GOSSIP + encode(message)
-    return _LETTER + _encoder.encode(message)
+    return (_GOSSIP if isinstance(message, Gossip) else _LETTER) + encode(message)
 
 
 def unpack(data: bytes) -> Gossip | Letter | None:
     """Return the message, or None if it is malformed."""
     if data[:1] == _GOSSIP:
         return decode(data[1:])
-    try:
-        letter = _decoder.decode(data[1:]) if data[:1] == _LETTER else None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    letter = read(_decoder, data[1:]) if data[:1] == _LETTER else None
     return None if isinstance(letter, Hello) and letter.version != VERSION else letter
 
 

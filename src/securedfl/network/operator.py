@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.network.core.entries import Add, Ask, End, Move, Peer, Remove, Renew
+from securedfl.network.core.entries import Add, Ask, End, Line, Move, Remove, Renew
 from securedfl.network.core.state import State
 from securedfl.storage import OWNER, write_bytes
 
@@ -71,7 +71,7 @@ def ask_of(wish: Wish, state: State) -> Ask | str:
         return msgspec.structs.replace(state.settings, **changes)
     key = bytes.fromhex(wish.fingerprint)
     if wish.kind == "add":
-        return Add(Peer(state.next_number, wish.name, wish.address, key))
+        return Add(Line(state.next_number, wish.name, wish.address, key))
     found = next((peer.number for peer in state.roster if peer.name == wish.name), None)
     if found is None:
         return f"{wish.name!r} is not in the roster; it lists {', '.join(peer.name for peer in state.roster)}"

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import numpy as np
 
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
-from securedfl.network.core.entries import Ask
-from securedfl.network.data.averages import Averaged, RunEndedError, attempts_of, check_own, members_of
-from securedfl.network.progress import PeerSettings, Progress, Task
+from securedfl.network.data.averages import Averaged, RunEndedError, attempts_of, check_own
+from securedfl.network.progress import PeerSettings, Progress
 from securedfl.network.shell import Shell, Told
 from securedfl.network.wire.links import Links
 from securedfl.privacy.ledger import Tried
@@ -65,7 +63,7 @@ class Peer:
         """All attempts of every round, from the log."""
         return attempts_of(self._shell.entries(), self.settings.rules.can_lose)
 
-    def begin(self) -> Task | None:
+    def begin(self) -> ev.Train | None:
         """Wait until there is a round to train for, and return it; None if all rounds are done."""
         return self._until(lambda now: now.todo is not None or now.done).todo
 
@@ -89,17 +87,13 @@ class Peer:
                 f"all {state.settings.rounds} averages of this run are done; `securedfl extend` adds more"
             )
         self._shell.updates[round] = vector
-        self._shell.events.put(ev.Ready(round))
+        self._shell.events.put(ev.Update(round))
         return self._outcome(round)
 
     def forget(self, round: int) -> Averaged:
         """Tell that the stored update of a round is lost, and wait for what the others make of it."""
-        self._shell.events.put(ev.Forgot(round))
+        self._shell.events.put(ev.Update(round, whole=False))
         return self._outcome(round)
-
-    def ask(self, ask: Ask | None) -> None:
-        """Ask for a change on behalf of the operator; the log decides."""
-        self._shell.events.put(ev.Command(ask))
 
     def linger(self, absent: float, unless: Callable[[Progress], bool] = lambda _now: False) -> None:
         """Stay until all others know log and model too; those that are gone get ``absent`` seconds to come back.
@@ -125,9 +119,7 @@ class Peer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _outcome(self, round: int) -> Averaged:
@@ -142,16 +134,16 @@ class Peer:
         now = self._until(over)
         self._shell.updates.pop(round, None)
         last = now.state.round - 1 if now.task is None or now.task.round <= round else now.task.round - 1
-        model, entries, vector = now.applied, self._shell.entries(last), self.model()
-        tried = attempts_of(entries, self.settings.rules.can_lose).get(last, ())
+        vector, void = self.model(), now.applied.round != last
+        tried = attempts_of(self._shell.entries(last), self.settings.rules.can_lose).get(last, ())
         return Averaged(
             last,
             np.empty(0) if vector is None else vector,
-            members=members_of(entries, last),
+            members=() if void else tried[-1].members,
             attempts=max(1, sum(one.opened for one in tried)),
             tried=tried,
-            fetched=model.round == last and model not in self._shell.computed,
-            void=model.round != last,
+            fetched=not void and now.applied not in self._shell.computed,
+            void=void,
             seconds=time.monotonic() - began,
             waited=max(0.0, now.since[1] - began) if now.since[0] == last else 0.0,
         )

@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from securedfl.network.core.entries import Peer
-from securedfl.network.core.messages import Result
+from securedfl.network.core.entries import Line
+from securedfl.network.core.events import Train
+from securedfl.network.core.messages import NO_RESULT, Result
 from securedfl.network.core.state import Rules, State
 from securedfl.network.data.averages import Averages
 from securedfl.network.wire.keys import KeyFiles
-from securedfl.network.wire.values import Member, split_address
+from securedfl.network.wire.values import Endpoint, split_address
 from securedfl.protocols.steps import Draw
-
-NOTHING = Result()
-"""The model before the first one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +47,10 @@ class PeerSettings:
     averages: Averages
     shared: Mapping[str, str] = field(default_factory=dict)
     listen: str | None = None
-    relays: Sequence[Member] = ()
+    relays: Sequence[Endpoint] = ()
     proxy: str | None = None
     check: Callable[[State], None] = lambda _state: None
     draws: Callable[[int, int], Draw] | None = None
-
-
-@dataclass(frozen=True)
-class Task:
-    """A round to train for; ``again`` if it must be the very update that was stored before."""
-
-    round: int
-    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,15 +70,15 @@ class Progress:
     """
 
     state: State
-    task: Task | None = None
-    applied: Result = NOTHING
+    task: Train | None = None
+    applied: Result = NO_RESULT
     ready: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
     since: tuple[int, float] = (-1, 0.0)
 
     @property
-    def todo(self) -> Task | None:
+    def todo(self) -> Train | None:
         """The round to train for now, if any."""
         task = self.task
         return None if task is None or self.state.over or task.round != self.state.round else task
@@ -99,12 +89,10 @@ class Progress:
         return self.state.over and self.applied == self.state.model
 
 
-def members_of(roster: Sequence[Peer], settings: PeerSettings) -> list[Member]:
+def endpoints_of(roster: Sequence[Line], settings: PeerSettings) -> list[Endpoint]:
     """Return the roster as links take it; a peer that is not in it yet adds itself."""
-    found = []
+    found = {settings.name: Endpoint(settings.name)}
     for peer in roster:
         host, port = split_address(peer.address) if peer.address else ("", 0)
-        found.append(Member(peer.name, host, port, peer.key.hex()))
-    if settings.name not in [member.name for member in found]:
-        found.append(Member(settings.name))
-    return found
+        found[peer.name] = Endpoint(peer.name, host, port, peer.key.hex())
+    return list(found.values())

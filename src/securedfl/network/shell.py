@@ -12,14 +12,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any
 
 from securedfl.errors import ConfigError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Ask, Entry
-from securedfl.network.core.messages import Gossip, Record, Result
+from securedfl.network.core.messages import NO_RESULT, Gossip, Result
 from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.data.averages import RunEndedError
 from securedfl.network.data.handing import Handing
@@ -29,7 +27,7 @@ from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, pack, unpack
 from securedfl.network.operator import Desk, ask_of
-from securedfl.network.progress import PeerSettings, Progress, Task, members_of
+from securedfl.network.progress import PeerSettings, Progress, endpoints_of
 from securedfl.network.signing import Keyring
 from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
@@ -56,7 +54,7 @@ class Shell:
     Attributes
     ----------
     events
-        What happened; anybody may put something in.
+        What happened; anybody may put something in, also an error that ends this peer.
     updates
         What this peer brings, by round.
     computed
@@ -71,8 +69,8 @@ class Shell:
         self._keyring = Keyring(settings.files, settings.folder / "certificates")
         averages = settings.averages
         self.results = Results(settings.folder / "results", averages.result_size, averages.dtype)
-        self._core = Core.restore(
-            self._journal.records,
+        self._core = Core(
+            self._journal.hand_over(),
             me=settings.number,
             genesis=self._journal.genesis,
             rules=settings.rules,
@@ -94,7 +92,9 @@ class Shell:
         self.progress = Progress(self._core.state, present=(settings.number,))
         self.updates: dict[int, Array] = {}
         self.computed: set[Result] = set()
-        self.events: queue.SimpleQueue[ev.Event | wire.Event | None] = queue.SimpleQueue()
+        self.events: queue.SimpleQueue[ev.Event | wire.Event | BaseException | None] = queue.SimpleQueue()
+        self._task: ev.Train | None = None
+        self._applied = NO_RESULT
         self._trial: Trial | None = None
         self._desk = Desk(settings.folder)
         self._asked: Ask | None = None
@@ -104,15 +104,15 @@ class Shell:
         self.links = Links(
             settings.name,
             settings.files,
-            members_of(self._roster, settings),
+            endpoints_of(self._roster, settings),
             on_event=self.events.put,
             listen=settings.listen,
             relays=settings.relays,
             proxy=settings.proxy,
         )
-        self._handing = Handing(self.links, self.results, averages.dtype, self.events.put, self.fail)
+        self._handing = Handing(self.links, self.results, self.events.put)
         for result in self.results.held:
-            self.events.put(ev.Holds(result.round, result.attempt, result.digest))
+            self.events.put(result)
         self._thread = threading.Thread(target=self._run, name="securedfl-peer", daemon=True)
         self._thread.start()
 
@@ -121,8 +121,8 @@ class Shell:
         found = itertools.takewhile(lambda one: getattr(one.entry, "round", since) >= since, reversed(self._core.log))
         return [decided.entry for decided in found][::-1]
 
-    def fail(self, error: BaseException) -> None:
-        """End the shell because of an error of this peer's own."""
+    def _fail(self, error: BaseException) -> None:
+        """Take note of what ends this peer."""
         with self.changed:
             self.failure = self.failure or error
             self.changed.notify_all()
@@ -154,28 +154,28 @@ class Shell:
                 if why := self._strangers.trouble(time.monotonic(), begun=bool(self._core.state.length)):
                     raise ConfigError(why)
         except BaseException as error:
-            self.fail(error)
+            self._fail(error)
 
-    def _heard(self, event: ev.Event | wire.Event) -> Iterable[ev.Event]:
+    def _heard(self, event: ev.Event | wire.Event | BaseException) -> Iterable[ev.Event]:
         """Return what an event of the links means for the core; other events are for it anyway."""
         match event:
+            case BaseException():
+                self._fail(event)
             case wire.LinkUp(name, through):
                 log.info("%s is linked%s", name, f" through {through}" if through else "")
                 hello = Hello(dict(self.settings.shared), time.time())
                 self.links.send(name, pack(hello))
                 self.links.send(name, pack(Ways.of(self.links.reaches())))
                 self.links.send(name, pack(Cards(tuple(self._keyring.certificates))))
-                return [ev.LinkUp(number) for number in self._numbers(name)]
+                return [ev.Link(number) for number in self._numbers(name)]
             case wire.LinkDown(name, reason):
                 log.warning("the link to %s is lost: %s", name, reason)
                 for number in self._numbers(name):
                     if self._trial is not None:
                         self._trial.link_lost(number, f"the link to {name} is lost: {reason}")
-                return [ev.LinkDown(number) for number in self._numbers(name)]
-            case wire.Unreachable(name, reason):
-                log.warning("%s cannot be reached: %s", name, reason)
-            case wire.Refused(reason):
-                log.warning("somebody was refused: %s", reason)
+                return [ev.Link(number, up=False) for number in self._numbers(name)]
+            case wire.Refused(name, reason):
+                log.warning("%s: %s", f"{name} cannot be reached" if name else "somebody was refused", reason)
             case wire.Message(name, data):
                 message = unpack(data)
                 if isinstance(message, Gossip):
@@ -235,17 +235,12 @@ class Shell:
                 self._handing.give(name, letter, self._core.state.settings.average)
 
     def _carry_out(self, actions: Sequence[ev.Action]) -> None:
-        writes: list[Record] = []
-        for action in actions:
-            if isinstance(action, ev.Write):
-                writes.append(action.record)
-                continue
-            if writes:
-                self._journal.append(writes, self._core.log)
-                writes = []
-            self._do(action)
+        # they come first
+        writes = [action.record for action in actions if isinstance(action, ev.Write)]
         if writes:
             self._journal.append(writes, self._core.log)
+        for action in actions[len(writes) :]:
+            self._do(action)
 
     def _do(self, action: ev.Action) -> None:
         match action:
@@ -253,15 +248,11 @@ class Shell:
                 data = pack(message)
                 for name in names_of(peers, self._core.state.roster):
                     self.links.send(name, data)
-            case ev.Train(round, again):
-                # with the state that it follows from: who trains looks at both
-                self._advance(state=self._core.state, task=Task(round, again))
+            case ev.Train():
+                self._task = action
             case ev.Share():
                 self._share(action)
-            case ev.Open():
-                if self._trial is not None:
-                    self._trial.finish()
-            case ev.Finish(_, _, lost):
+            case ev.Open(lost):
                 if self._trial is not None:
                     self._trial.finish(lost)
             case ev.Stop():
@@ -271,10 +262,10 @@ class Shell:
             case ev.Fetch():
                 names = {peer.number: peer.name for peer in self._core.state.roster}
                 self._handing.fetch(action, names, self._core.state.settings.average)
-            case ev.Apply(round, _):
-                self.results.keep_from(round)
-                self.computed = {result for result in self.computed if result.round >= round}
-                self._advance(state=self._core.state, applied=self._core.state.model)
+            case ev.Apply(applied):
+                self.results.keep_from(applied.round)
+                self.computed = {result for result in self.computed if result.round >= applied.round}
+                self._applied = applied
             case ev.Wake(at):
                 self._wake = at
             case ev.Tell():
@@ -282,48 +273,43 @@ class Shell:
 
     def _share(self, share: ev.Share) -> None:
         state, averages, draws = self._core.state, self.settings.averages, self.settings.draws
-        me, before, now = self.settings.number, state.model, (share.round, share.attempt)
-        turn = share.round if before.round >= 0 else 0
-        names = dict(zip(share.members, names_of(share.members, state.roster), strict=True))
+        before, now, members = state.model, share.attempt, share.members
+        turn = now.round if before.round >= 0 else 0
 
         def base() -> Array | None:
             return None if before.round < 0 else self.results.load(before.round, before.digest)
 
-        def store(mean: Array) -> bytes:
-            result = self.results.store(*now, averages.model(mean, turn, base))
+        def store(mean: Array) -> Result:
+            result = self.results.store(now.round, now.attempt, averages.model(mean, turn, base))
             self.computed.add(result)
-            return result.digest
+            return result
 
         work = Work(
-            place=Place(hashlib.sha256(state.run.encode()).digest()[:16], *now, 0, 0),
-            members=names,
-            me=me,
-            plan=averages.plan(share.members.index(me), len(share.members), turn),
-            two_parts=self.settings.rules.can_lose,
-            vector=self.updates[share.round],
-            draws=None if draws is None else lambda offset: draws(share.round, offset),
+            place=Place(hashlib.sha256(state.run.encode()).digest()[:16], now.round, now.attempt, 0, 0),
+            members=dict(zip(members, names_of(members, state.roster), strict=True)),
+            recipe=averages.recipe(members.index(self.settings.number), len(members), turn),
+            vector=self.updates[now.round],
+            draws=None if draws is None else lambda offset: draws(now.round, offset),
             patience=state.settings.average,
             grace=(SILENCE + GRACE + 1) * state.settings.heartbeat,
             ready=lambda: self.progress.ready,
             store=store,
         )
-        self._trial = Trial(self.links, work, self.events.put, self.fail)
+        self._trial = Trial(self.links, work, self.events.put)
         self._trial.start()
 
     def _look(self) -> None:
-        """Take note of where the log is now, and follow changes of the roster."""
-        core, since = self._core, self.progress.since
-        state, views = core.state, core.views
-        ready = views.ready(state)
+        """Take note of where the log and this peer are now, and follow changes of the roster."""
+        state, views = self._core.state, self._core.views
+        ready, since = views.ready(), self.progress.since
         if state.phase != "idle" and since[0] != state.round and set(state.members) <= set(ready):
             since = (state.round, time.monotonic())
-        self._advance(
-            state=state,
-            ready=ready,
-            present=tuple(peer.number for peer in state.roster if views.present(peer.number, state)),
-            finished=views.finished(state),
-            since=since,
-        )
+        present = tuple(peer.number for peer in state.roster if views.present(peer.number))
+        now = Progress(state, self._task, self._applied, ready, present, views.finished(), since)
+        if now != self.progress:
+            with self.changed:
+                self.progress = now
+                self.changed.notify_all()
         if state.roster != self._roster:
             names, self._roster = {peer.name for peer in self._roster}, state.roster
             self._follow(names)
@@ -332,19 +318,12 @@ class Shell:
         """Take the roster as it is now: addresses, keys, and this peer's own."""
         settings, mine = self.settings, self._core.state.peer(self.settings.number)
         if mine is None and settings.name in before:
-            self.fail(RunEndedError(f"{settings.name} was removed from the roster"))
+            self._fail(RunEndedError(f"{settings.name} was removed from the roster"))
         elif mine is not None and mine.key != self._keyring.own:
             # its files hold the renewed key by now, if it was renewed at this site
             self._keyring.use(settings.files)
             self.links.update(files=settings.files)
-        self.links.update(roster=members_of(self._roster, settings))
-
-    def _advance(self, **changes: Any) -> None:
-        now = replace(self.progress, **changes)
-        if now != self.progress:
-            with self.changed:
-                self.progress = now
-                self.changed.notify_all()
+        self.links.update(roster=endpoints_of(self._roster, settings))
 
     def _numbers(self, name: str) -> list[int]:
         return [peer.number for peer in self._core.state.roster if peer.name == name]

@@ -15,8 +15,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from securedfl.errors import ConfigError
-from securedfl.network.wire.keys import KeyFiles, read_private
+from securedfl.network.wire.keys import KeyFiles, read_certificate, read_key
 from securedfl.storage import make_folder, write_bytes
 
 MOST_CERTIFICATES = 1024
@@ -39,7 +38,7 @@ class Keyring:
     def __init__(self, files: KeyFiles, folder: Path) -> None:
         make_folder(folder, private=True)
         self._folder = folder
-        self._authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
+        self._authority = read_certificate(files.authority)
         self._known: dict[bytes, ec.EllipticCurvePublicKey] = {}
         self.certificates: list[bytes] = []
         for path in sorted(folder.glob("*.der")):
@@ -48,12 +47,8 @@ class Keyring:
 
     def use(self, files: KeyFiles) -> None:
         """Sign with the key of these files from now on."""
-        key = serialization.load_pem_private_key(read_private(files.key), password=None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise ConfigError(f"{files.key} is not an elliptic curve key; make one with `securedfl certs`")
-        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
-        der = certificate.public_bytes(serialization.Encoding.DER)
-        self._key, self.own = key, hashlib.sha256(der).digest()
+        der = read_certificate(files.certificate).public_bytes(serialization.Encoding.DER)
+        self._key, self.own = read_key(files.key), hashlib.sha256(der).digest()
         self.learn([der])
 
     def learn(self, certificates: Iterable[bytes]) -> bool:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from securedfl.network.core import entries as en
-from securedfl.network.core.entries import Entry, Peer
+from securedfl.network.core.entries import Entry, Line
 from securedfl.network.core.events import Tell
 from securedfl.network.core.messages import Status
+from securedfl.network.letters import Ways
 from securedfl.network.wire.values import Reach
 
 
-def names_of(numbers: Iterable[int], roster: Iterable[Peer]) -> tuple[str, ...]:
+def names_of(numbers: Iterable[int], roster: Iterable[Line]) -> tuple[str, ...]:
     """Return the names of peers."""
     known = {peer.number: peer.name for peer in roster}
     return tuple(known.get(number, f"peer {number}") for number in numbers)
 
 
-def in_words(tell: Tell, roster: Iterable[Peer]) -> str:
+def in_words(tell: Tell, roster: Iterable[Line]) -> str:
     """Return what is told as a sentence."""
     names = names_of(tell.peers, roster)
     listed = ", ".join(names)
@@ -45,7 +46,7 @@ def in_words(tell: Tell, roster: Iterable[Peer]) -> str:
             return f"{listed} came with another state folder; it takes part once the others have admitted it"
 
 
-def entry_in_words(entry: Entry, roster: Iterable[Peer]) -> str:
+def entry_in_words(entry: Entry, roster: Iterable[Line]) -> str:
     """Return an entry of the log as a sentence."""
     known = tuple(roster)
 
@@ -92,9 +93,9 @@ def ways_in_words(ways: Mapping[str, str]) -> str:
     return ", ".join(listed) or "nobody"
 
 
-def looked_in_words(reaches: Mapping[str, Reach], statuses: Mapping[int, Status], roster: Sequence[Peer]) -> str:
+def looked_in_words(reaches: Mapping[str, Reach], statuses: Mapping[int, Status], roster: Sequence[Line]) -> str:
     """Return how a peer reaches the others, and whom those hear."""
-    text = [f"links to {ways_in_words({name: one.through or '' for name, one in reaches.items() if one.linked})}"]
+    text = [f"links to {ways_in_words(Ways.of(reaches).peers)}"]
     text += [f"no link to {name}: {one.reason}" for name, one in sorted(reaches.items()) if not one.linked]
     for peer in roster:
         if peer.name in reaches and peer.number in statuses:

@@ -14,10 +14,15 @@ MINE, OTHER = End("mine"), End("other")
 
 
 class Judge:
-    """Wants one thing, agrees with everything unless told not to."""
+    """One of four voters, who wants one thing and agrees with everything unless told not to."""
 
     def __init__(self, wanted: Entry | None = None) -> None:
         self.wanted, self.agreeable = wanted, True
+        self.index, self.voters, self.quorum, self.lying = 0, range(4), 3, 1
+        self.me, self.may_vote = 3, True
+
+    def timeout(self, ballot, peer):
+        return 1.0
 
     def want(self):
         return self.wanted
@@ -35,9 +40,10 @@ class Judge:
         return replace(item, signature=b"signed")
 
 
-def one(judge: Judge, me: int = 3, lying: int = 1, votes: bool = True) -> Consensus:
+def one(judge: Judge, me: int = 3, votes: bool = True) -> Consensus:
     """Return one of four voters; peer 0 proposes in ballot 0, peer 1 in ballot 1."""
-    return Consensus(0, range(4), 3, lying, me, votes, judge, lambda ballot, peer: 1.0)
+    judge.me, judge.may_vote = me, votes
+    return Consensus(judge, judge)
 
 
 def prevotes(value: bytes, ballot: int, *peers: int) -> list[Vote]:

@@ -9,13 +9,15 @@ import pytest
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import End, Move, Peer, Remove, Settings
+from securedfl.network.core.entries import End, Line, Move, Remove, Settings, Try
 from securedfl.network.core.messages import (
     Boot,
     Decided,
     Gossip,
     Promise,
+    Result,
     Status,
+    Stored,
     Vote,
     decode,
     decode_record,
@@ -23,7 +25,7 @@ from securedfl.network.core.messages import (
 )
 from securedfl.network.core.state import Rules, State
 
-GENESIS = State("run", tuple(Peer(k, f"p{k}", f"h{k}:1", b"key%d" % k) for k in range(3)), Settings(rounds=2))
+GENESIS = State("run", tuple(Line(k, f"p{k}", f"h{k}:1", b"key%d" % k) for k in range(3)), Settings(rounds=2))
 
 
 class Signer:
@@ -35,8 +37,8 @@ class Signer:
 
 
 def core(me: int, records=(), incarnation: str = "") -> Core:
-    return Core.restore(
-        records,
+    return Core(
+        Stored().add(*records),
         me=me,
         genesis=GENESIS,
         rules=Rules(),
@@ -56,7 +58,7 @@ class Three:
         for k in range(3):
             for other in range(3):
                 if other != k:
-                    self.happen(k, ev.LinkUp(other))
+                    self.happen(k, ev.Link(other))
 
     def happen(self, k: int, event, now: float = 0.0) -> None:
         todo = [(k, event)]
@@ -81,19 +83,19 @@ def test_three_peers_begin_as_soon_as_they_hear_each_other():
 def test_a_round_among_three():
     three = Three()
     for k in range(3):
-        three.happen(k, ev.Ready(0))
-        assert (k, ev.Share(0, 0, (0, 1, 2))) in three.done
+        three.happen(k, ev.Update(0))
+        assert (k, ev.Share(Try(0, 0), (0, 1, 2))) in three.done
     for k in range(3):
         assert not any(isinstance(action, ev.Open) for _, action in three.done)
-        three.happen(k, ev.Shared(0, 0))
+        three.happen(k, ev.Shared(Try(0, 0)))
     assert {k for k, action in three.done if isinstance(action, ev.Open)} == {0, 1, 2}
-    three.happen(0, ev.Holds(0, 0, b"digest"))
-    three.happen(1, ev.Holds(0, 0, b"digest"))
-    assert {k for k, action in three.done if action == ev.Apply(0, b"digest")} == {0, 1}
+    three.happen(0, Result(0, 0, b"digest"))
+    three.happen(1, Result(0, 0, b"digest"))
+    assert {k for k, action in three.done if action == ev.Apply(Result(0, 0, b"digest"))} == {0, 1}
     # peer 2 is told to get it once its own part had its time
     three.happen(2, ev.Tick(), now=1.0)
     three.happen(2, ev.Tick(), now=5.0)
-    assert (2, ev.Fetch(0, 0, b"digest", (0, 1))) in three.done
+    assert (2, ev.Fetch(Result(0, 0, b"digest"), (0, 1))) in three.done
 
 
 def test_a_restored_core_knows_what_it_wrote():
@@ -106,10 +108,10 @@ def test_a_restored_core_knows_what_it_wrote():
 
 def test_a_core_never_begins_an_attempt_twice():
     three = Three()
-    three.happen(1, ev.Ready(0))
+    three.happen(1, ev.Update(0))
     again = core(1, three.records[1])
-    again.step(ev.LinkUp(0), 0.0)
-    actions = again.step(ev.Ready(0), 0.0)
+    again.step(ev.Link(0), 0.0)
+    actions = again.step(ev.Update(0), 0.0)
     assert not any(isinstance(action, ev.Share) for action in actions)
     status = next(action.message.statuses[0] for action in actions if isinstance(action, ev.Send))
     assert (status.failed.round, status.failed.attempt, status.failed.peers) == (0, 0, ())
@@ -143,16 +145,16 @@ def test_a_wish_that_was_granted_does_not_come_back_with_an_old_status():
     three.happen(0, ev.Command(longer))
     one = three.cores[0]
     assert (one.state.settings, one.log[-1].entry) == (longer, longer)
-    assert one.views.asked(0) == []
+    assert one.views.asked() == []
     # peer 2 stopped before it knew that it was granted; others repeat what it said last
     stale = Status(2, "folder 2", 9, 1, length=2, reaches=(0, 1), asks=more, signature=b"signed by key2")
     one.step(ev.Received(1, Gossip("run", (stale,))), 1.0)
     assert one.views.statuses[2] == stale
-    assert one.views.asked(0) == []
+    assert one.views.asked() == []
     # asked for once more, by who knows
     again = Status(2, "folder 2", 9, 2, length=one.state.length, reaches=(0, 1), asks=more, signature=b"signed by key2")
     one.step(ev.Received(1, Gossip("run", (again,))), 1.0)
-    assert one.views.asked(0) == [more]
+    assert one.views.asked() == [more]
 
 
 @pytest.mark.parametrize(
@@ -171,18 +173,18 @@ def test_who_does_not_know_that_the_last_round_is_void_has_not_finished():
         three.happen(k, ev.Tick(), now=1.0)
     one = three.cores[0]
     state = one.state
-    assert one.views.finished(state) == (0, 1, 2)
+    assert one.views.finished() == (0, 1, 2)
     behind = Status(2, "folder 2", 9, 1, length=state.length - 1, reaches=(0, 1), signature=b"signed by key2")
     one.step(ev.Received(2, Gossip("run", (behind,))), 2.0)
-    assert one.views.finished(state) == (0, 1)
+    assert one.views.finished() == (0, 1)
 
 
 def test_forged_items_count_as_refused_and_change_nothing():
     three = Three()
     one = three.cores[0]
     before = one.state
-    own = Vote(1, before.length, 0, 1, one.value(End("mine")), b"signed by key1")
-    forged = Vote(2, before.length, 0, 1, one.value(End("mine")), b"signed by key1")
+    own = Vote(1, before.length, 0, 1, one.proofs.value(End("mine")), b"signed by key1")
+    forged = Vote(2, before.length, 0, 1, one.proofs.value(End("mine")), b"signed by key1")
     for votes in ((own,), (own, own), (own, forged)):
         one.step(ev.Received(1, Gossip("run", decided=(Decided(before.length, End("mine"), votes),))), 0.0)
     one.step(ev.Received(1, Gossip("run", votes=(forged,))), 0.0)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from securedfl.network import journal as journals
-from securedfl.network.core.entries import End, Peer, Settings
+from securedfl.network.core.entries import End, Line, Settings
 from securedfl.network.core.messages import Boot, Decided, Promise, Vote
+from securedfl.network.core.proofs import Log
 from securedfl.network.core.state import State
 from securedfl.network.journal import Journal
 
-ROSTER = tuple(Peer(number, f"p{number}", f"host{number}:1", b"key") for number in range(3))
+ROSTER = tuple(Line(number, f"p{number}", f"host{number}:1", b"key") for number in range(3))
 
 
 def opened(folder, run="run"):
     journal = Journal(folder, State(run, ROSTER, Settings(1)))
-    count = max((record.count for record in journal.records), default=0)
+    boot = journal.hand_over().boot
+    count = boot.count if boot else 0
     journal.append([Boot(run, journal.incarnation, count + 1)], [])
     journal.close()
     return journal.incarnation, count
@@ -38,7 +42,24 @@ def test_a_long_journal_is_written_anew_with_the_log_as_it_is_kept(tmp_path, mon
     journal.close()
     again = Journal(tmp_path, State("run", ROSTER, Settings(1)))
     again.close()
-    entries = [record for record in again.records if isinstance(record, Decided)]
-    assert [entry.index for entry in entries] == list(range(29))
-    assert not any(entry.votes for entry in entries[:11])
-    assert [record for record in again.records if isinstance(record, Promise)] == [Promise(28, 0)]
+    stored = again.hand_over()
+    assert [entry.index for entry in stored.log] == list(range(29))
+    assert not any(entry.votes for entry in stored.log[:11])
+    assert stored.promise == Promise(28, 0)
+    assert not again.hand_over().entries, "a long log is not kept twice"
+
+
+def test_a_long_log_is_written_anew_without_being_unpacked_as_a_whole(tmp_path, monkeypatch):
+    """What is unpacked at once leaves holes in memory that grow with the log."""
+    log = Log(64)
+    for index in range(20_000):
+        log.append(Decided(index, End(f"reason {index}"), ()))
+    journal = Journal(tmp_path, State("run", ROSTER, Settings(1)))
+    monkeypatch.setattr(journals, "MOST_RECORDS", 0)
+    tracemalloc.start()
+    journal.append([Promise(20_000, 0)], log)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    journal.close()
+    assert (tmp_path / "journal").stat().st_size > 800_000
+    assert most < 200_000

@@ -16,8 +16,8 @@ from securedfl.network.core.entries import (
     Commit,
     Done,
     End,
+    Line,
     Move,
-    Peer,
     Remove,
     Renew,
     Settings,
@@ -32,8 +32,8 @@ RULES = Rules()
 NEEDS_ALL = Rules(can_lose=False)
 
 
-def peer(number: int) -> Peer:
-    return Peer(number, f"p{number}", f"host{number}:1", b"key")
+def peer(number: int) -> Line:
+    return Line(number, f"p{number}", f"host{number}:1", b"key")
 
 
 def after(*entries, n: int = 5, rules: Rules = RULES) -> State:

@@ -10,7 +10,7 @@ import pytest
 from securedfl.network.wire import keys as certificates
 from securedfl.network.wire.contact.relay import RelayServer
 from securedfl.network.wire.links import Links
-from securedfl.network.wire.values import LinkUp, Member, Message
+from securedfl.network.wire.values import Endpoint, LinkUp, Message, Refused
 from tests.network.peer_processes import free_ports
 
 NAMES = [f"p{k}" for k in range(9)]
@@ -46,6 +46,14 @@ class Peer:
 
     def all_of(self, kind):
         return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def refused(self):
+        return [event for event in self.all_of(Refused) if event.peer]
+
+    @property
+    def strangers(self):
+        return [event for event in self.all_of(Refused) if not event.peer]
 
     def linked(self, *peers, through=None):
         for peer in peers:
@@ -92,7 +100,7 @@ class World:
 
     def member(self, name, host="127.0.0.1", port=None):
         fingerprint = certificates.describe(self.keys[name].certificate).fingerprint
-        return Member(name, host, (port or self.ports[name]) if host else 0, fingerprint)
+        return Endpoint(name, host, (port or self.ports[name]) if host else 0, fingerprint)
 
     def roster(self, names, silent=()):
         return [self.member(name, "" if name in silent else "127.0.0.1") for name in names]

@@ -10,24 +10,14 @@ import pytest
 
 from securedfl.designs import best
 from securedfl.errors import PeerLostError
-from securedfl.network.data.driver import Attempt, Plan
+from securedfl.network.data.driver import Attempt, Recipe
 from securedfl.network.data.mailbox import Mailbox
-from securedfl.network.data.parcels import Place, pack
+from securedfl.network.data.parcels import Place
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.simulation import run
 
 PLACE = Place(b"links-run-16-byt", 3, 1, 0, 0)
 KEY = b"round 3 attempt 1"
-
-
-class Outlet:
-    """What the driver puts messages into: one stream per peer and attempt."""
-
-    def __init__(self, stream):
-        self.stream = stream
-
-    def put(self, place, message):
-        self.stream.put(*pack(place, message))
 
 
 class Delivery:
@@ -63,18 +53,18 @@ def test_same_bits_as_the_memory_driver(world, protocol, chunk):
     results = {}
 
     def work(me):
-        plan = Plan.make(generator, me, n, size, "float32", commit_step=int(protocol == "shares"), chunk=chunk)
-        mailbox, links = Mailbox(PLACE, plan.routes), peers[me].links
+        recipe = Recipe(generator, me, n, size, "float32", commit_step=int(protocol == "shares"), chunk=chunk)
+        mailbox, links = Mailbox(PLACE, recipe.routes()), peers[me].links
         others = [k for k in range(n) if k != me]
         for k in others:
             links.accept(peers[k].name, KEY, Delivery(mailbox, k))
-        outlets = {k: Outlet(links.open(peers[k].name, KEY)) for k in others}
-        attempt = Attempt(plan, vectors[me], draws=partial(draws, me), patience=120)
-        attempt.connect(mailbox, outlets)
+        streams = {k: links.open(peers[k].name, KEY) for k in others}
+        attempt = Attempt(recipe, vectors[me], draws=partial(draws, me), patience=120)
+        attempt.connect(mailbox, streams)
         attempt.share()
         results[me] = attempt.finish()
-        for outlet in outlets.values():
-            outlet.stream.finish(120)
+        for stream in streams.values():
+            stream.finish(120)
 
     threads = [threading.Thread(target=work, args=(me,)) for me in range(n)]
     for thread in threads:

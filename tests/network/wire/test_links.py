@@ -11,6 +11,7 @@ import pytest
 from securedfl.errors import PeerLostError
 from securedfl.network.wire.contact import pursuit
 from securedfl.network.wire.values import LinkDown, LinkUp, Reach
+from tests.network.wire.conftest import One
 
 
 def test_everybody_is_linked_once_with_everybody(world):
@@ -67,7 +68,7 @@ def test_when_both_dial_at_once_one_connection_survives_on_both_sides(world, mon
         first, second = world.start(2)
         first.linked("p1")
         second.linked("p0")
-        ends = [peer.links._hub.links[other] for peer, other in ((first, "p1"), (second, "p0"))]
+        ends = [peer.links.links[other] for peer, other in ((first, "p1"), (second, "p0"))]
         names = [(end._sock.getsockname(), end._sock.getpeername()) for end in ends]
         assert names[0] == names[1][::-1]
         assert first.links.send("p1", b"hello")
@@ -100,4 +101,32 @@ def test_nothing_is_left_behind_after_many_links(world):
             before = (threading.active_count(), len(os.listdir("/proc/self/fd")))
     first.until(lambda: threading.active_count() <= before[0], "end of threads")
     first.until(lambda: len(os.listdir("/proc/self/fd")) <= before[1] + 1, "closed descriptors")
-    first.until(lambda: not first.links._hub.site.connections, "end of connections")
+    first.until(lambda: not first.links.connections, "end of connections")
+
+
+def test_streams_that_are_over_are_not_remembered(world):
+    first, second = world.start(2)
+    first.linked("p1")
+    second.linked("p0")
+    for turn in range(20):
+        key, got = b"%d" % turn, np.zeros(10, dtype=np.uint8)
+        sender = threading.Thread(target=first.send_array, args=("p1", key, np.full(10, turn, dtype=np.uint8)))
+        sender.start()
+        second.receive_array("p0", key, got)
+        sender.join(60)
+        second.links.forget("p0", key)
+        assert got[0] == turn
+    assert not second.links._forgotten
+    assert not second.links._inlets
+
+
+def test_a_stream_that_is_forgotten_before_it_is_opened_is_remembered_until_then(world):
+    first, second = world.start(2)
+    first.linked("p1")
+    second.linked("p0")
+    second.links.accept("p0", b"key", One(memoryview(bytearray(10))))
+    second.links.forget("p0", b"key")
+    assert list(second.links._forgotten) == [("p0", b"key")]
+    with pytest.raises(PeerLostError, match="the receiver has stopped it"):
+        first.send_array("p1", b"key", np.zeros(10, dtype=np.uint8))
+    second.until(lambda: not second.links._forgotten, "end of the memory")

@@ -16,7 +16,7 @@ from securedfl.network.wire import frames
 from securedfl.network.wire import keys as certificates
 from securedfl.network.wire.frames import HEADER_BYTES, Kind, frame
 from securedfl.network.wire.identity import Identity
-from securedfl.network.wire.values import Limits, LinkDown, LinkUp, Refused, Unreachable
+from securedfl.network.wire.values import Limits, LinkDown, LinkUp
 
 OPEN: list[socket.socket] = []
 
@@ -81,18 +81,18 @@ def alone(world):
 
 
 def refused(peer, text):
-    peer.until(lambda: any(text in event.reason for event in peer.all_of(Refused)), text)
+    peer.until(lambda: any(text in event.reason for event in peer.strangers), text)
 
 
 def test_a_certificate_of_another_authority_is_refused_at_both_ends(world, alone, tmp_path):
     certificates.create_authority(tmp_path)
     foreign = certificates.issue(tmp_path, "p1")
     stranger = world.peer("p1", world.roster(["p0", "p1"], silent=("p1",)), files=foreign)
-    stranger.until(lambda: stranger.all_of(Unreachable), "reason")
-    assert "not valid here" in stranger.all_of(Unreachable)[0].reason
+    stranger.until(lambda: stranger.refused, "reason")
+    assert "not valid here" in stranger.refused[0].reason
     refused(alone, "refuses this side's certificate")
     time.sleep(1)
-    assert len(stranger.all_of(Unreachable)) == 1
+    assert len(stranger.refused) == 1
     assert not alone.all_of(LinkUp)
     mixed = certificates.KeyFiles(foreign.key, foreign.certificate, world.keys["p0"].authority)
     with pytest.raises(ConfigError, match="not issued by"):
@@ -106,7 +106,7 @@ def test_the_right_name_with_another_key_is_refused_and_told_why(world, alone, t
     twin = certificates.issue(tmp_path, "p1")
     peer = world.peer("p1", world.roster(["p0", "p1"], silent=("p1",)), files=twin)
     refused(alone, "but the roster says")
-    peer.until(lambda: any("roster" in event.reason for event in peer.all_of(Unreachable)), "reason")
+    peer.until(lambda: any("roster" in event.reason for event in peer.refused), "reason")
     assert not alone.all_of(LinkUp)
 
 
@@ -122,7 +122,7 @@ def test_another_peer_at_the_address_is_refused(world):
     swapped = [roster[0], roster[1].__class__("p1", "127.0.0.1", world.ports["p2"], roster[1].fingerprint), roster[2]]
     first = world.peer("p0", swapped)
     world.peer("p2", roster)
-    first.until(lambda: any("mismatch" in event.reason for event in first.all_of(Unreachable)), "reason")
+    first.until(lambda: any("mismatch" in event.reason for event in first.refused), "reason")
     assert not first.links.reaches()["p1"].linked
 
 
@@ -140,7 +140,7 @@ def test_garbage_before_tls_is_refused_and_said_once(world, alone):
                 pass
     refused(alone, "does not speak TLS")
     alone.until(lambda: alone.links.counters["refused: stranger"] == 5, "count")
-    assert len(alone.all_of(Refused)) == 1
+    assert len(alone.strangers) == 1
 
 
 def test_idle_connections_keep_nobody_out(world):
@@ -154,7 +154,7 @@ def test_idle_connections_keep_nobody_out(world):
         first.linked("p1")
         assert second.links.send("p0", b"hello")
         first.heard("p1", b"hello")
-        assert len(first.links._hub.door._unfinished) <= 20
+        assert len(first.links.door._unfinished) <= 20
     finally:
         for sock in idle:
             sock.close()
@@ -339,7 +339,7 @@ def test_a_peer_that_leaves_the_roster_is_dropped_and_one_that_joins_is_linked(w
     newcomer.linked("p0")
     assert set(first.links.reaches()) == {"p1", "p3"}
     third.until(lambda: any(event.peer == "p0" for event in third.all_of(LinkDown)), "lost link")
-    third.until(lambda: any("not in the roster" in event.reason for event in third.all_of(Unreachable)), "reason")
+    third.until(lambda: any("not in the roster" in event.reason for event in third.refused), "reason")
     assert second.links.reaches()["p2"].linked
 
 

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pytest
 
-from securedfl.network.wire.values import LinkDown, LinkUp, Reach, Unreachable
+from securedfl.network.wire.values import LinkDown, LinkUp, Reach
 
 
 def exchange(first, second, size=3_000_000):
@@ -61,8 +61,8 @@ def test_nobody_is_joined_without_a_certificate_of_the_relay_that_was_named(worl
     world.keys = {**world.keys}
     wrong = relay.__class__(relay.name, relay.host, relay.port, "0" * 64)
     first, _ = world.start(2, silent=("p0", "p1"), relays=[wrong])
-    first.until(lambda: first.all_of(Unreachable), "reason")
-    assert "fingerprint" in first.all_of(Unreachable)[0].reason
+    first.until(lambda: first.refused, "reason")
+    assert "fingerprint" in first.refused[0].reason
     assert not first.all_of(LinkUp)
 
 
@@ -133,7 +133,7 @@ def test_a_proxy_that_refuses_is_named(world, proxy):
     roster = world.roster(["p0", "p1"], silent=("p0",))
     first = world.peer("p0", roster, proxy=proxy.url)
     world.peer("p1", roster)
-    first.until(lambda: first.all_of(Unreachable), "reason")
-    reason = first.all_of(Unreachable)[0].reason
+    first.until(lambda: first.refused, "reason")
+    reason = first.refused[0].reason
     assert "proxy refused with code 403" in reason
     assert "secret" not in reason

@@ -25,7 +25,7 @@ class Disk:
 
     def rewrite(self, log: list[Decided]) -> None:
         """Write the records anew, as a journal does after many of them."""
-        self.records = Stored.of(self.records).with_log(log)
+        self.records = list(Stored().add(*self.records).records(log))
 
     def append(self, record: Record) -> None:
         self.records.append(record)

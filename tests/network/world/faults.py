@@ -62,7 +62,7 @@ def begin(world: World, fault: Fault) -> None:
             if site.disk.update is not None:
                 round = site.disk.update[0][2]
                 site.disk.update = None
-                site.happen(ev.Forgot(round))
+                site.happen(ev.Update(round, whole=False))
         case "slow training":
             site.slow_training = True
             world.at(end + 5, setattr, site, "slow_training", False)
@@ -123,8 +123,8 @@ def _cut(world: World, pairs: Iterable[tuple[int, int]], fault: Fault) -> None:
         world.cuts[pair] += 1
     if fault.choice < 0.5 and fault.lasts > IDLE:
         for one, other in pairs:
-            world.at(world.now + IDLE, world.sites[one].happen, ev.LinkDown(other))
-            world.at(world.now + IDLE, world.sites[other].happen, ev.LinkDown(one))
+            world.at(world.now + IDLE, world.sites[one].happen, ev.Link(other, up=False))
+            world.at(world.now + IDLE, world.sites[other].happen, ev.Link(one, up=False))
     world.at(world.now + fault.lasts, _mend, world, pairs)
 
 
@@ -133,8 +133,8 @@ def _mend(world: World, pairs: list[tuple[int, int]]) -> None:
         if world.cuts[one, other] > 0:
             world.cuts[one, other] -= 1
         if world.connected(one, other) and world.connected(other, one):
-            world.sites[one].happen(ev.LinkUp(other))
-            world.sites[other].happen(ev.LinkUp(one))
+            world.sites[one].happen(ev.Link(other))
+            world.sites[other].happen(ev.Link(one))
 
 
 def _change(world: World, fault: Fault) -> None:
@@ -165,7 +165,7 @@ def _ask(world: World, fault: Fault) -> Ask | None:
             world.sites.append(site)
             site.start()
             for other in world.sites[:-1]:
-                other.happen(ev.LinkUp(number))
+                other.happen(ev.Link(number))
             return Add(world.peer(number))
         case "remove":
             return Remove(fault.peer)

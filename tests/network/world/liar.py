@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Abandon, Begin, Commit, Done, End, Entry, Remove, Void, Voting
+from securedfl.network.core.entries import Abandon, Begin, Commit, Done, End, Entry, Remove, Try, Void, Voting
 from securedfl.network.core.messages import (
     PRECOMMIT,
     PREVOTE,
@@ -16,7 +16,6 @@ from securedfl.network.core.messages import (
     Proposal,
     Result,
     Status,
-    Try,
     Vote,
     signed_part,
 )
@@ -99,7 +98,7 @@ class Liar:
         core = self._site.core
         assert core is not None
         proposals = [*core.consensus.proposals.values()]
-        return core.value(self._rng.choice(proposals).entry if proposals else self._entry())
+        return core.proofs.value(self._rng.choice(proposals).entry if proposals else self._entry())
 
     def _votes_for_anything(self) -> tuple[Vote, ...]:
         """Votes of both kinds, for what is proposed and for nothing, in this ballot and far ahead."""
@@ -136,7 +135,7 @@ class Liar:
         core = self._site.core
         assert core is not None
         entry = self._entry()
-        value, index = core.value(entry), core.state.length
+        value, index = core.proofs.value(entry), core.state.length
         own = self._sign_vote(Vote(self._site.number, index, 0, PRECOMMIT, value))
         others = tuple(Vote(peer, index, 0, PRECOMMIT, value, own.signature) for peer in core.consensus.voters)
         votes = self._rng.choice([(own,), (own,) * len(others), others, ()])
@@ -160,7 +159,7 @@ class Liar:
         made = Proposal(self._site.number, core.state.length, ballot, self._entry())
         if polka:
             valid = max(0, ballot - 1)
-            vote = Vote(self._site.number, core.state.length, valid, PREVOTE, core.value(made.entry))
+            vote = Vote(self._site.number, core.state.length, valid, PREVOTE, core.proofs.value(made.entry))
             made = replace(made, valid=valid, polka=(self._sign_vote(vote),) * core.consensus.quorum)
         return replace(made, signature=self._signed(made))
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import Ask
-from securedfl.network.core.messages import Gossip, Result, decode_record, encode
+from securedfl.network.core.entries import Ask, Try
+from securedfl.network.core.messages import Failure, Gossip, Result, Stored, decode_record, encode
 from securedfl.network.core.state import State
 from securedfl.protocols.steps import Array
 from tests.network.world.data import SIZE, Part
@@ -92,8 +92,8 @@ class Site:
         world, disk = self.world, self.disk
         if world.schedule.encoded:
             disk.records = [record for r in disk.records if (record := decode_record(encode(r))) is not None]
-        self.core = world.core.restore(
-            disk.records,
+        self.core = world.core(
+            Stored().add(*disk.records),
             me=self.number,
             genesis=world.genesis,
             rules=world.rules,
@@ -111,9 +111,9 @@ class Site:
         world.tell(f"peer {self.number} starts, {self.where}")
         for other in range(len(world.sites)):
             if other != self.number and world.connected(self.number, other):
-                self.happen(ev.LinkUp(other))
+                self.happen(ev.Link(other))
         for result in sorted(disk.results, key=lambda r: (r.round, r.attempt)):
-            self.happen(ev.Holds(result.round, result.attempt, result.digest))
+            self.happen(result)
         if self.command is not None:
             self.happen(ev.Command(self.command))
         self.happen(ev.Tick())
@@ -137,7 +137,7 @@ class Site:
             self.disk = self.new_disk()
         for other in range(len(self.world.sites)):
             if other != self.number:
-                self.happen(ev.LinkUp(other))
+                self.happen(ev.Link(other))
         self.start()
 
     def happen(self, event: ev.Event) -> None:
@@ -230,47 +230,44 @@ class Site:
         match action:
             case ev.Train(round, again):
                 self._train(round, again)
-            case ev.Share(round, attempt, members):
+            case ev.Share(now, members):
                 assert self.disk.update is not None
                 identity, vector = self.disk.update
-                assert identity[2] == round
-                self._at = (round, attempt)
+                assert identity[2] == now.round
+                self._at = (now.round, now.attempt)
                 world.checks.shares(self, self._at, identity, vector)
                 if not world.rules.can_lose:
                     world.checks.opens(self, self._at, members, whole=True)
                 seed = self.rng.getrandbits(32)
-                self.part = Part(world.schedule.protocol, round, members, self.number, vector.copy(), seed)
+                self.part = Part(world.schedule.protocol, now.round, members, self.number, vector.copy(), seed)
                 world.at(world.now, self._pump)
-            case ev.Open(round, attempt):
-                self._open((round, attempt), ())
-            case ev.Finish(round, attempt, lost):
-                self._open((round, attempt), lost)
+            case ev.Open(lost):
+                self._open(lost)
             case ev.Stop():
                 self.part = None
             case ev.Fetch():
                 self._fetch = action
                 world.at(world.now, self._try_to_fetch, action, self.process)
-            case ev.Apply(round, digest):
+            case ev.Apply(Result(round, attempt, digest)):
                 found = [(r, v) for r, v in self.disk.results.items() if (r.round, r.digest) == (round, digest)]
                 if not self.lies:
-                    attempt = self.core.state.model.attempt if self.core else -1
                     world.checks.applies(self, round, attempt, digest, found[0][1] if found else None)
                 self.disk.results = {r: v for r, v in self.disk.results.items() if r.round >= round}
                 self.world.changed = True
 
-    def _open(self, now: tuple[int, int], lost: tuple[int, ...]) -> None:
+    def _open(self, lost: tuple[int, ...]) -> None:
         assert self.part is not None
         if not self.lies:
-            self.world.checks.opens(self, now, self.part.members, whole=False)
+            self.world.checks.opens(self, self._at, self.part.members, whole=False)
         self.part.finish(lost)
         self.world.at(self.world.now, self._pump)
 
     def _train(self, round: int, again: bool) -> None:
         stored = self.disk.update
         if stored is not None and stored[0][2] == round:
-            self._soon(ev.Ready(round))
+            self._soon(ev.Update(round))
         elif again:
-            self._soon(ev.Forgot(round))
+            self._soon(ev.Update(round, whole=False))
         else:
             self._trainings += 1
             seconds = self.rng.uniform(0.1, 2.0) + (30.0 if self.slow_training else 0.0)
@@ -281,7 +278,7 @@ class Site:
             return
         vector = np.array([self.rng.uniform(-1, 1) for _ in range(SIZE)])
         self.disk.update = ((self.number, self.disk.incarnation, round, self._trainings), vector)
-        self.happen(ev.Ready(round))
+        self.happen(ev.Update(round))
 
     def _pump(self) -> None:
         """Let the protocol go on as far as its messages are here."""
@@ -299,7 +296,7 @@ class Site:
                 continue
             if part.result is None:
                 self.world.checks.shared.setdefault(now, set()).add(self.number)
-                self._soon(ev.Shared(*now))
+                self._soon(ev.Shared(Try(*now)))
             else:
                 self._store(Result(*now, blake2b(part.result.tobytes(), digest_size=16).digest()), part.result)
 
@@ -311,28 +308,27 @@ class Site:
         if self.world.now < self._progress + average - 1e-6:
             return
         box = self._mail.get((*self._at, part.tag, part.step), {})
-        ready = set(self.core.views.ready(self.core.state))
+        ready = set(self.core.views.ready())
         peers = tuple(sorted(peer for peer in part.needs - box.keys() if part.tag is not None or peer in ready))
         if peers:
-            self.happen(ev.Failed(*self._at, part.tag or (), peers))
+            self.happen(Failure(*self._at, part.tag or (), peers))
         else:
             self.world.at(self.world.now + average, self._look, part, process)
 
     def _store(self, result: Result, vector: Array) -> None:
         self.disk.results[result] = vector
-        self._soon(ev.Holds(result.round, result.attempt, result.digest))
+        self._soon(result)
 
     def _try_to_fetch(self, fetch: ev.Fetch, process: int) -> None:
         world = self.world
         if process != self.process or fetch is not self._fetch or self.core is None:
             return
-        holder = world.sites[self.rng.choice(fetch.holders)]
-        found = [v for r, v in holder.disk.results.items() if r.digest == fetch.digest and r.round == fetch.round]
+        holder, wanted = world.sites[self.rng.choice(fetch.holders)], fetch.result
+        found = [v for r, v in holder.disk.results.items() if r.digest == wanted.digest and r.round == wanted.round]
         there = world.connected(self.number, holder.number) and world.connected(holder.number, self.number)
         if found and there and holder.core is not None:
             self._fetch = None
-            result = Result(fetch.round, fetch.attempt, fetch.digest)
-            world.at(world.now + 2 * world.delay(), self._fetched, result, found[0], process)
+            world.at(world.now + 2 * world.delay(), self._fetched, wanted, found[0], process)
         else:
             world.at(world.now + 1.0, self._try_to_fetch, fetch, process)
 

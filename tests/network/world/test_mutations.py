@@ -45,7 +45,7 @@ def new_folder_votes(patch):
 
     def index(core):
         made(core)
-        core.consensus._may_vote = core.state.peer(core.me) is not None
+        core.proofs.may_vote = core.state.peer(core.me) is not None
 
     patch.setattr(Core, "_index", index)
 
@@ -53,23 +53,19 @@ def new_folder_votes(patch):
 def new_folder_shares(patch):
     made = Conduct.next
 
-    def next_actions(conduct, state, views):
-        peer = state.peer(conduct.me)
-        conduct._incarnation = peer.incarnation if peer else ""
-        return made(conduct, state, views)
+    def next_actions(conduct, views):
+        own, peer = conduct.status, views.state.peer(conduct.status.peer)
+        conduct.status = replace(own, incarnation=peer.incarnation if peer else "")
+        done = made(conduct, views)
+        conduct.status = replace(conduct.status, incarnation=own.incarnation)
+        return done
 
     patch.setattr(Conduct, "next", next_actions)
 
 
 def attempts_begun_again(patch):
-    made = Core.restore.__func__
-
-    def restore(cls, *args, **options):
-        core = made(cls, *args, **options)
-        core.conduct.started = (-1, -1)
-        return core
-
-    patch.setattr(Core, "restore", classmethod(restore))
+    made = Conduct.__init__
+    patch.setattr(Conduct, "__init__", lambda conduct, status, rules, started: made(conduct, status, rules, None))
 
 
 def not_bound(patch):
@@ -92,15 +88,15 @@ def never_abandoned(patch):
 
 
 def ballots_never_end(patch):
-    patch.setattr("securedfl.network.core.core.timeout", lambda views, state, ballot, peer: 1e9)
+    patch.setattr(Sense, "timeout", lambda sense, ballot, peer: 1e9)
 
 
 def nobody_fetches(patch):
     made = Conduct._result
 
-    def result(conduct, state, views, done):
+    def result(conduct, views, done):
         found = []
-        made(conduct, state, views, found)
+        made(conduct, views, found)
         done += [action for action in found if type(action).__name__ != "Fetch"]
 
     patch.setattr(Conduct, "_result", result)

@@ -29,7 +29,7 @@ class Even(World):
 
     def noting(self, happen):
         def noted(event):
-            if isinstance(event, ev.Ready):
+            if isinstance(event, ev.Update):
                 self.ready[event.round] = self.now
             happen(event)
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import Peer, Settings
+from securedfl.network.core.entries import Line, Settings
 from securedfl.network.core.messages import Gossip, decode, encode
 from securedfl.network.core.state import State, reduce
 from tests.network.world.checks import Checks, ViolationError
@@ -60,9 +60,9 @@ class World:
         self.changed = True
 
     @staticmethod
-    def peer(number: int, key: int = 0) -> Peer:
+    def peer(number: int, key: int = 0) -> Line:
         """Return a line of the roster."""
-        return Peer(number, f"p{number}", f"host{number}:1", f"key {number} {key}".encode())
+        return Line(number, f"p{number}", f"host{number}:1", f"key {number} {key}".encode())
 
     def tell(self, line: str) -> None:
         """Add to the story."""

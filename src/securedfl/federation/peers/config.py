@@ -17,12 +17,11 @@ from securedfl.federation.config import Device, TrainConfig
 from securedfl.federation.identity import as_before
 from securedfl.federation.methods import SECURED, choose_design
 from securedfl.federation.settings import Settings, check_keys, read_toml
-from securedfl.network.core.entries import MOST_PEERS
-from securedfl.network.core.entries import Peer as Line
+from securedfl.network.core.entries import MOST_PEERS, Line
 from securedfl.network.core.entries import Settings as Changeable
 from securedfl.network.core.state import State, quorum
 from securedfl.network.wire.keys import KeyFiles
-from securedfl.network.wire.values import Member, split_address
+from securedfl.network.wire.values import Endpoint, split_address
 from securedfl.privacy.absence import Absence, smallest_block
 from securedfl.protocols.protocol import by_name
 
@@ -59,14 +58,14 @@ class RosterEntry(Settings):
     fingerprint: str = Field("", pattern=r"^([0-9a-f]{64})?$")
     added: bool = False
 
-    def member(self) -> Member:
+    def member(self) -> Endpoint:
         """Return the entry as the network takes it."""
         if not self.address:
-            return Member(self.name, fingerprint=self.fingerprint)
+            return Endpoint(self.name, fingerprint=self.fingerprint)
         host, port = split_address(self.address)
         if not port:
             raise ConfigError(f"address = {self.address!r} of {self.name}: others cannot dial port 0")
-        return Member(self.name, host, port, self.fingerprint)
+        return Endpoint(self.name, host, port, self.fingerprint)
 
 
 class DeadlineConfig(Settings):
@@ -164,12 +163,12 @@ class FederationConfig(Settings):
             )
 
     @cached_property
-    def roster(self) -> tuple[Member, ...]:
+    def roster(self) -> tuple[Endpoint, ...]:
         """The roster as the network takes it."""
         return tuple(entry.member() for entry in self.peers)
 
     @cached_property
-    def relay_roster(self) -> tuple[Member, ...]:
+    def relay_roster(self) -> tuple[Endpoint, ...]:
         """The relays as the network takes them."""
         return tuple(entry.member() for entry in self.relays)
 

@@ -2,22 +2,22 @@
 
 Nothing here has a clock, a thread, a socket, a file or a random number. A shell feeds the core and does what it says::
 
-    core = Core.restore(records, me=2, genesis=state, rules=rules, signer=signer, incarnation=name, now=now)
+    core = Core(stored, me=2, genesis=state, rules=rules, signer=signer, incarnation=name, now=now)
     for action in core.step(event, now): ...
 
-- ``records`` are all records that the shell has on disk, in order (none at the first start); ``genesis`` is the state
-  before the first entry, from the federation's files; ``incarnation`` the random name of the state folder.
+- ``stored`` is what counts of the records that the shell has on disk (nothing at the first start); ``genesis`` is the
+  state before the first entry, from the federation's files; ``incarnation`` the random name of the state folder.
 - The shell carries actions out in order. `Write` is synced before the next action. If it fails, the shell throws the
-  core away, and restores another one when the disk works again. It may keep only the last `Boot`, `Promise` and
+  core away, and makes another one when the disk works again. It may keep only the last `Boot`, `Promise` and
   `Started`, and all `Decided`.
-- After a restore the shell sends `LinkUp` for its links, and `Holds` for the result that it has stored last. The core
-  says `Train` and `Apply` again; both are answered from what is stored, where it is.
+- After a start the shell tells its links, and the `Result` that it has stored last. The core says `Train` and `Apply`
+  again; both are answered from what is stored, where it is.
 - ``now`` is any clock that never goes back while the process lives.
 - Signatures: `Signer`. Bytes from the wire go through `decode`, which gives None for what is malformed: count it.
 
-One round, as a member sees it: `Train` -> `Ready`; the log decides `Begin`; `Share` -> `Shared`; the log decides
-`Commit`; `Open` -> `Holds`; the log decides `Done`; `Apply`, and `Train` of the next round. A peer without the result
-is told to `Fetch` it. `Stop` gives an attempt up; `Finish` repeats the second part without members that were lost.
+One round, as a member sees it: `Train` -> `Update`; the log decides `Begin`; `Share` -> `Shared`; the log decides
+`Commit`; `Open` -> `Result`; the log decides `Done`; `Apply`, and `Train` of the next round. A peer without the result
+is told to `Fetch` it. `Stop` gives an attempt up; another `Open` repeats the second part without the lost.
 
 | file | question |
 |---|---|

@@ -8,38 +8,17 @@ gave up with nil ends at once.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import PRECOMMIT, PREVOTE, Decided, Promise, Proposal, Vote
-from securedfl.network.core.proofs import Signed
+from securedfl.network.core.proofs import Proofs
+from securedfl.network.core.sense import Sense
 
 NIL = b""
 MOST_BALLOTS = 16
 """Ballots of which the votes of one peer are kept."""
-
-
-class Judge(Protocol):
-    """What the algorithm asks its peer."""
-
-    def want(self) -> Entry | None:
-        """Return what this peer would propose now."""
-
-    def allows(self, entry: Entry) -> bool:
-        """Say whether the log allows an entry."""
-
-    def agrees(self, entry: Entry) -> bool:
-        """Say whether an entry makes sense, as far as this peer sees now."""
-
-    def value(self, entry: Entry) -> bytes:
-        """Return what a vote for an entry names: a digest of it and of the state that it follows."""
-
-    def signed(self, item: Signed) -> Signed:
-        """Return an item with this peer's signature."""
 
 
 class Consensus:
@@ -47,12 +26,10 @@ class Consensus:
 
     Parameters
     ----------
-    index, voters, quorum, lying
-        Of the log; who votes, how many votes decide, and how many voters may lie.
-    me, votes
-        This peer's number, and whether it may vote.
-    judge, timeout
-        Its opinions; how long it waits in a ballot for a proposer or for late votes.
+    proofs
+        The index, who votes on it, and whether this peer does; what votes name, and what the log allows.
+    sense
+        This peer's opinions: what it wants and agrees with, and how long it waits.
 
     Attributes
     ----------
@@ -60,19 +37,9 @@ class Consensus:
         When it votes nil in this ballot, and when it leaves it, unless something happens.
     """
 
-    def __init__(
-        self,
-        index: int,
-        voters: Sequence[int],
-        quorum: int,
-        lying: int,
-        me: int,
-        votes: bool,
-        judge: Judge,
-        timeout: Callable[[int, int], float],
-    ) -> None:
-        self.index, self.voters, self.quorum, self.lying, self.me = index, tuple(voters), quorum, lying, me
-        self._may_vote, self._judge, self._timeout = votes, judge, timeout
+    def __init__(self, proofs: Proofs, sense: Sense) -> None:
+        self._proofs, self._sense = proofs, sense
+        self.index, self.voters, self.quorum, self.me = proofs.index, proofs.voters, proofs.quorum, proofs.me
         self.ballot = 0
         self.proposals: dict[int, Proposal] = {}
         self.votes: dict[tuple[int, int], dict[int, Vote]] = {}
@@ -135,15 +102,13 @@ class Consensus:
 
     def due(self, beat: float) -> float:
         """Return when something happens by itself: a heartbeat, or a timer that ends before it."""
-        if self.timer is not None and self.timer < beat:
-            beat = self.timer
-        return beat if self.ending is None or beat < self.ending else self.ending
+        return min(beat, beat if self.timer is None else self.timer, beat if self.ending is None else self.ending)
 
     def _once(self, now: float) -> bool:
         """Do one thing; return whether there may be more."""
         if self._decide():
             return False
-        if not self._may_vote:
+        if not self._proofs.may_vote:
             return False
         ahead = self._ahead()
         if ahead:
@@ -157,9 +122,9 @@ class Consensus:
         for (kind, ballot), place in self.votes.items():
             proposal = self.proposals.get(ballot)
             if kind == PRECOMMIT and proposal is not None and len(place) >= self.quorum:
-                value = self._judge.value(proposal.entry)
+                value = self._proofs.value(proposal.entry)
                 agreed = tuple(vote for vote in place.values() if vote.value == value)
-                if len(agreed) >= self.quorum and self._judge.allows(proposal.entry):
+                if len(agreed) >= self.quorum and self._proofs.allows(proposal.entry):
                     self.decision = Decided(self.index, proposal.entry, agreed)
                     return True
         return False
@@ -170,9 +135,9 @@ class Consensus:
         for (_, ballot), place in self.votes.items():
             if ballot > self.ballot:
                 highest.update({p: v for p, v in place.items() if p not in highest or highest[p].ballot < ballot})
-        if len(highest) <= self.lying:
+        if len(highest) <= self._proofs.lying:
             return []
-        return sorted(highest.values(), key=lambda vote: -vote.ballot)[: self.lying + 1]
+        return sorted(highest.values(), key=lambda vote: -vote.ballot)[: self._proofs.lying + 1]
 
     def _enter(self, ballot: int, way: Iterable[Vote]) -> None:
         """Go on to a ballot, and keep the votes that led there: whoever cast them may lose them, and others follow."""
@@ -185,11 +150,11 @@ class Consensus:
         if self.valid is not None:
             entry, since, polka = self.valid.entry, self.valid.ballot, self.valid.polka
         else:
-            wanted = self._judge.want()
+            wanted = self._sense.want()
             if wanted is None:
                 return False
             entry, since, polka = wanted, -1, ()
-        made = self._judge.signed(Proposal(self.me, self.index, self.ballot, entry, since, polka))
+        made = self._proofs.signed(Proposal(self.me, self.index, self.ballot, entry, since, polka))
         self.add_proposal(made)
         self.news.append(made)
         return True
@@ -198,23 +163,25 @@ class Consensus:
         """Vote on the proposal, or nil if none comes in time (lines 22 to 33, 57 to 60)."""
         proposal = self.proposals.get(self.ballot)
         if proposal is not None:
-            value = self._judge.value(proposal.entry)
-            same = self.locked is None or self._judge.value(self.locked.entry) == value
+            value = self._proofs.value(proposal.entry)
+            same = self.locked is None or self._proofs.value(self.locked.entry) == value
             fits = same or (self.locked is not None and self.locked.ballot <= proposal.valid)
-            if not fits or not self._judge.allows(proposal.entry):
+            if not fits or not self._proofs.allows(proposal.entry):
                 return self._vote(PREVOTE, NIL)
-            if proposal.valid >= 0 or self.locked is not None or self._judge.agrees(proposal.entry):
+            if proposal.valid >= 0 or self.locked is not None or self._sense.agrees(proposal.entry):
                 return self._vote(PREVOTE, value)
         if self.timer is None and self._engaged():
-            self.timer = now + self._timeout(self.ballot, self.proposer)
+            self.timer = now + self._sense.timeout(self.ballot, self.proposer)
         return self.timer is not None and now >= self.timer and self._vote(PREVOTE, NIL)
 
     def _engaged(self) -> bool:
         """Say whether something is to be decided: this peer wants it, or more others than may lie have voted."""
         if self.ballot > 0 or self.ballot in self.proposals:
             return True
-        others = {peer for place in self.votes.values() for peer in place} if self.votes else ()
-        return len(others) > self.lying or self._judge.want() is not None
+        if len({peer for place in self.votes.values() for peer in place}) > self._proofs.lying:
+            return True
+        # whose turn it is would have proposed what it wants
+        return self.me != self.proposer and self._sense.want() is not None
 
     def _precommit(self, now: float) -> bool:
         """Lock and precommit what a quorum prevoted, or nil (lines 34 to 46, 61 to 64)."""
@@ -224,48 +191,46 @@ class Consensus:
         cast = self._cast(PRECOMMIT)
         proposal = self.proposals.get(self.ballot)
         if proposal is not None:
-            value = self._judge.value(proposal.entry)
+            value = self._proofs.value(proposal.entry)
             polka = tuple(vote for vote in place.values() if vote.value == value)
             if len(polka) >= self.quorum and (self.valid is None or self.valid.ballot < self.ballot):
                 # as its author would propose it again; the signature of the old proposal is of no more use
                 self.valid = replace(proposal, valid=-1, polka=polka, signature=b"")
                 if cast is None:
                     self.locked = self.valid
-                    self.timer = None
                     return self._vote(PRECOMMIT, value)
                 return True
         if cast is not None:
             return False
-        if Counter(vote.value for vote in place.values())[NIL] >= self.quorum:
-            self.timer = None
+        if self._gave_up(place):
             return self._vote(PRECOMMIT, NIL)
         if self.timer is None:
-            self.timer = now + self._timeout(self.ballot, self.me)
-        if now < self.timer:
-            return False
-        self.timer = None
-        return self._vote(PRECOMMIT, NIL)
+            self.timer = now + self._sense.timeout(self.ballot, self.me)
+        return now >= self.timer and self._vote(PRECOMMIT, NIL)
 
     def _leave(self, now: float) -> bool:
         """Go on to the next ballot when a quorum precommitted, but no entry (lines 47 and 48, 65 to 67)."""
         place = self.votes.get((PRECOMMIT, self.ballot), {})
         if len(place) < self.quorum:
             return False
-        nil = Counter(vote.value for vote in place.values())[NIL] >= self.quorum
-        if not nil and self.ending is None:
-            self.ending = now + self._timeout(self.ballot, self.me)
-        if nil or (self.ending is not None and now >= self.ending):
-            self._enter(self.ballot + 1, place.values())
-            return True
-        return False
+        if not self._gave_up(place):
+            if self.ending is None:
+                self.ending = now + self._sense.timeout(self.ballot, self.me)
+            if now < self.ending:
+                return False
+        self._enter(self.ballot + 1, place.values())
+        return True
+
+    def _gave_up(self, place: Mapping[int, Vote]) -> bool:
+        """Say whether a quorum of these votes is nil."""
+        return sum(vote.value == NIL for vote in place.values()) >= self.quorum
 
     def _cast(self, kind: int) -> Vote | None:
         return self.votes.get((kind, self.ballot), {}).get(self.me)
 
     def _vote(self, kind: int, value: bytes) -> bool:
-        vote = self._judge.signed(Vote(self.me, self.index, self.ballot, kind, value))
+        vote = self._proofs.signed(Vote(self.me, self.index, self.ballot, kind, value))
         self.add_vote(vote)
         self.news.append(vote)
-        if kind == PREVOTE:
-            self.timer = None
+        self.timer = None
         return True

@@ -2,47 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
-from securedfl.network.core.conduct import FACTS, Conduct
+from securedfl.network.core.conduct import Conduct
 from securedfl.network.core.consensus import Consensus
-from securedfl.network.core.entries import Admit, Ask, Entry, Start
 from securedfl.network.core.messages import (
     MOST_ENTRIES,
     MOST_PROPOSALS,
     Boot,
     Decided,
     Gossip,
-    Promise,
     Proposal,
-    Record,
     Signer,
     Status,
     Stored,
     Vote,
 )
-from securedfl.network.core.proofs import Log, Proofs, Signed
-from securedfl.network.core.sense import Sense, timeout
-from securedfl.network.core.state import Rules, State, reduce, refusal
+from securedfl.network.core.proofs import Log, Proofs
+from securedfl.network.core.sense import Sense
+from securedfl.network.core.state import Rules, State, reduce
 from securedfl.network.core.telling import Telling
-from securedfl.network.core.views import SILENCE, Supply, Views
+from securedfl.network.core.views import Supply, Views
 
 MOST_EARLY = 8
 """Messages about the next index that are kept for each sender."""
+NEVER = -1e12
 
 
 class Core:
-    """One peer's part in the log. Make it with `restore`, then feed `step`.
+    """One peer's part in the log: make it of what is stored, then feed `step`.
+
+    Parameters
+    ----------
+    stored
+        What counts of the records on disk; what others stored, or a damaged log, is an error.
+    me, incarnation, signer
+        This peer's number, the random name of its state folder, and its key.
+    genesis, rules
+        The state before the first entry, and what the federation's files fix for good.
+    now
+        The time, by any clock that never goes back.
 
     Attributes
     ----------
-    state, log
-        What the log says, and its entries with their votes.
+    views, log
+        What this peer sees, with the state that the log has led to; and the log's entries with their votes.
+    proofs, sense, consensus
+        Of the next index: what counts there, what this peer thinks of it, and the votes.
+    conduct
+        What this peer does.
     refused
         How many items of each peer did not count.
     stretch
@@ -51,61 +63,41 @@ class Core:
 
     stretch = MOST_ENTRIES
 
-    def __init__(self, me: int, genesis: State, rules: Rules, signer: Signer, incarnation: str, now: float) -> None:
-        self.me, self.rules, self.incarnation = me, rules, incarnation
-        self.state, self.log, self.refused = genesis, Log(self.stretch), dict[int, int]()
-        self.views, self.now = Views(me, now), now
-        self.conduct = Conduct(me, incarnation, rules)
-        self._signer, self._links, self._direct = signer, set[int](), dict[int, float]()
-        self._ask: Ask | None = None
-        self._leaving = False
-        self._promise: Promise | None = None
-        self._status, self._facts = Status(me, incarnation, 0, 0), tuple[Any, ...]()
-        self._beat, self._boot, self._sequence = now, 0, 0
-        self._former: set[str] = set()
-        self._supply = Supply()
-        self._telling = Telling()
-        self._writes, self._others, self._news, self._stirred = list[Record](), list[ev.Action](), False, True
-        self._outbox = list[Vote | Proposal]()
-        self._early, self._moved = list[tuple[int, Gossip]](), False
-        self._wanted: tuple[Entry | None] | None = None
-        self._index()
-
-    @classmethod
-    def restore(
-        cls,
-        records: Iterable[Record],
-        *,
-        me: int,
-        genesis: State,
-        rules: Rules,
-        signer: Signer,
-        incarnation: str,
-        now: float,
-    ) -> Core:
-        """Return the core as it was when the last of these records was written; records of others are an error."""
-        core, stored = cls(me, genesis, rules, signer, incarnation, now), Stored.of(records)
+    def __init__(
+        self, stored: Stored, *, me: int, genesis: State, rules: Rules, signer: Signer, incarnation: str, now: float
+    ) -> None:
         before = stored.boot or Boot(genesis.run, incarnation, 0)
         if (before.run, before.incarnation) != (genesis.run, incarnation):
             raise RunFolderError("the state folder belongs to another run or peer; name the right folder")
-        core._promise = stored.promise
-        if stored.started is not None:
-            core.conduct.started = (stored.started.round, stored.started.attempt)
-        core._take_entries(stored.log, core._append)
+        boot = replace(before, count=before.count + 1)
+        self.me, self.rules, self._signer = me, rules, signer
+        self.views, self.log, self.refused = Views(me, genesis, rules.lying, now), Log(self.stretch), dict[int, int]()
+        self.conduct = Conduct(Status(me, incarnation, boot.count, 0), rules, stored.started)
+        self._supply, self._telling = Supply(), Telling()
+        # when each linked peer was heard last on its own link
+        self._links: dict[int, float] = {}
+        self._beat, self._promise = now, stored.promise
+        self._todo: list[ev.Action] = [ev.Write(boot)]
+        self._outbox: list[Vote | Proposal] = []
+        self._early: list[tuple[int, Gossip]] = []
+        # whether others should hear of this at once, and whether anything follows from what was heard
+        self._news, self._stirred = False, True
+        self._index()
+        self._take_entries(stored.log, self._append)
         # those without votes at the end, which a crash left alone, will come again
-        if any(record.votes for index, record in stored.entries.items() if index >= core.state.length):
-            raise RunFolderError(f"entry {core.state.length} of the stored log is damaged; remove it and what follows")
-        core._boot = before.count + 1
-        core._writes = [Boot(genesis.run, incarnation, core._boot)]
-        core._telling.now = []
-        core._index()
-        return core
+        if any(record.votes for index, record in stored.entries.items() if index >= self.state.length):
+            raise RunFolderError(f"entry {self.state.length} of the stored log is damaged; remove it and what follows")
+
+    @property
+    def state(self) -> State:
+        """What the log says."""
+        return self.views.state
 
     def step(self, event: ev.Event, now: float) -> list[ev.Action]:
         """Take in what happened; return what to do, in this order."""
-        self.now = self.views.now = max(now, self.now)
+        now = self.views.now = max(now, self.views.now)
         # most messages say nothing new, and nothing follows from them
-        self._stirred = not isinstance(event, ev.Received) or self.now >= self.consensus.due(self._beat)
+        self._stirred = not isinstance(event, ev.Received) or now >= self.consensus.due(self._beat)
         self._take(event)
         if not self._stirred:
             return []
@@ -117,37 +109,24 @@ class Core:
     def _proceed(self) -> None:
         """Decide what can be decided, then do what follows."""
         while True:
-            if self._moved:
-                self._moved, early, self._early = False, self._early, []
-                for sender, message in early:
-                    self._receive(sender, message)
-            self._wanted = None
-            self.consensus.advance(self.now)
+            self.consensus.advance(self.views.now)
             self._write_promise()
             self._outbox += self.consensus.news
             self.consensus.news = []
             if self.consensus.decision is None:
                 break
             self._decide(self.consensus.decision)
-        self._others += self.conduct.next(self.state, self.views)
-        if self.conduct.record is not None:
-            self._writes.append(self.conduct.record)
-            self.conduct.record = None
+        self._todo += self.conduct.next(self.views)
 
     def _take(self, event: ev.Event) -> None:
         match event:
             case ev.Received(peer, message):
                 self._receive(peer, message)
-            case ev.LinkUp(peer):
-                self._links.add(peer)
+            case ev.Link(peer, True):
+                self._links.setdefault(peer, NEVER)
                 self._news = True
-            case ev.LinkDown(peer):
-                self._links.discard(peer)
-                self._direct.pop(peer, None)
-            case ev.Command(ask):
-                self._ask = ask
-            case ev.Leaving():
-                self._leaving = True
+            case ev.Link(peer, False):
+                self._links.pop(peer, None)
             case _:
                 self.conduct.take(event)
 
@@ -155,9 +134,8 @@ class Core:
         """Take in what counts; the first thing that does not ends it, so that nobody makes others check much."""
         if message.run != self.state.run:
             return self._refuse(sender, "a message of another run")
-        self._links.add(sender)
-        self._direct[sender] = self.now
-        self._stirred = self._stirred or sender not in self._status.reaches
+        self._links[sender] = self.views.now
+        self._stirred = self._stirred or sender not in self.conduct.status.reaches
         if message.decided:
             following = [decided for decided in message.decided if decided.index >= self.state.length]
             if not self._take_entries(following, self._decide):
@@ -180,14 +158,14 @@ class Core:
             self._early.append((sender, message))
         for proposal in message.proposals:
             if proposal.index == self.state.length and proposal.ballot not in self.consensus.proposals:
-                if not self._proofs.sound(proposal):
+                if not self.proofs.sound(proposal):
                     return self._refuse(sender, "a proposal that is not sound")
                 self.consensus.add_proposal(proposal)
                 self._stirred = True
         for vote in message.votes:
             known = self.consensus.votes.get((vote.kind, vote.ballot), {})
             if vote.index == self.state.length and vote.peer not in known and vote.peer != self.me:
-                if not self._proofs.voted(vote):
+                if not self.proofs.voted(vote):
                     return self._refuse(sender, "a vote that is not signed by a voter")
                 self._stirred = self.consensus.add_vote(vote) or self._stirred
         return None
@@ -195,7 +173,7 @@ class Core:
     def _take_entries(self, entries: Sequence[Decided], take: Callable[[Decided], None]) -> bool:
         """Take the next entries, as far as they are proven; return False if one that should be is not."""
         while entries and entries[0].index == self.state.length:
-            proven = self._proofs.run(entries, self.stretch)
+            proven = self.proofs.run(entries, self.stretch)
             if not proven:
                 return proven is not None
             for decided in proven:
@@ -206,132 +184,88 @@ class Core:
 
     def _take_status(self, status: Status) -> bool:
         """Take in something newer that a peer says about itself; return False if it did not sign that."""
-        known, peer = self.views.statuses.get(status.peer), self.state.peer(status.peer)
+        views, state = self.views, self.state
+        known, peer = views.statuses.get(status.peer), state.peer(status.peer)
         if peer is None or status.peer == self.me:
             return True
         # before the first entry whoever comes is welcome, unless another folder of the same peer is there
-        other = known and known.incarnation != status.incarnation and self.views.present(peer.number, self.state)
-        admitted = peer.incarnation == status.incarnation if peer.incarnation else not (other or self.state.length)
-        stranger, _ = self.views.strangers.get(status.peer, (None, 0.0))
-        if not admitted and (status.incarnation in self._former or not status.newer(stranger)):
+        other = known and known.incarnation != status.incarnation and views.present(peer.number)
+        admitted = peer.incarnation == status.incarnation if peer.incarnation else not (other or state.length)
+        stranger, _ = views.strangers.get(status.peer, (None, 0.0))
+        if not admitted and (status.incarnation in views.former or not status.newer(stranger)):
             return True
-        if not self._proofs.said(status, status.incarnation):
+        if not self.proofs.said(status, status.incarnation):
             return False
-        if not self.state.length:
-            self.views.note_folder(status)
+        if not state.length:
+            views.note_folder(status)
         if admitted:
-            new = self.views.take(status, self.state) or status.length < self.state.length
-            self._stirred = self._stirred or new
+            self._stirred = views.take(status) or status.length < state.length or self._stirred
         else:
-            self.views.strangers[status.peer] = (status, self.now)
+            views.strangers[status.peer] = (status, views.now)
             self._stirred = True
             self._telling.say(f"stranger {status.peer}", ev.Tell("stranger", (status.peer,), status.incarnation))
         return True
 
     def _decide(self, decided: Decided) -> None:
-        self._writes.append(decided)
+        self._todo.append(ev.Write(decided))
         self._append(decided)
-        self._moved = True
         self._telling.say("decided", ev.Tell("decided", entry=decided.entry))
 
     def _append(self, decided: Decided) -> None:
-        before, entry = self.state, decided.entry
         self.log.append(decided)
-        self.state = reduce(before, entry, self.rules)
-        self.views.follow(decided, before, self.state)
-        if isinstance(entry, Start | Admit):
-            # the state folder that comes after another is never that one again
-            self._former.update(entry.incarnations if isinstance(entry, Start) else (entry.incarnation,))
-        if entry == self._ask:
-            self._ask = None
+        self.views.follow(decided, reduce(self.state, decided.entry, self.rules))
+        if decided.entry == self.conduct.status.asks:
+            self.conduct.take(ev.Command(None))
         self._index()
 
     def _index(self) -> None:
-        """Get ready for the next index."""
-        state, mine = self.state, self.state.peer(self.me)
-        may_vote = mine is not None and (mine.incarnation == self.incarnation or not state.length)
-        self._proofs = Proofs(state, self.rules, self._signer, self.me, self.incarnation)
-        self.sense = Sense(state, self.rules, self.views)
-        self.consensus = Consensus(
-            state.length,
-            self._proofs.voters,
-            self._proofs.quorum,
-            self.rules.lying,
-            self.me,
-            may_vote,
-            self,
-            lambda ballot, peer: timeout(self.views, state, ballot, peer),
-        )
-        if self._promise is not None and self._promise.index == state.length:
+        """Get ready for the next index, of which some messages may be here already."""
+        self.proofs = Proofs(self.state, self.rules, self._signer, self.me, self.conduct.status.incarnation)
+        self.sense = Sense(self.rules, self.views)
+        self.consensus = Consensus(self.proofs, self.sense)
+        if self._promise is not None and self._promise.index == self.state.length:
             self.consensus.restore(self._promise)
-
-    def want(self) -> Entry | None:
-        """Return what this peer would propose now."""
-        if self._wanted is None:
-            self._wanted = (self.sense.want(),)
-        return self._wanted[0]
-
-    def allows(self, entry: Entry) -> bool:
-        """Say whether the log allows an entry; the first one must also name this peer's state folder."""
-        if refusal(self.state, entry, self.rules):
-            return False
-        if not isinstance(entry, Start):
-            return True
-        named = zip(self.state.roster, entry.incarnations, strict=True)
-        return any(peer.number == self.me and name == self.incarnation for peer, name in named)
-
-    def agrees(self, entry: Entry) -> bool:
-        """Say whether an entry makes sense, as far as this peer sees now."""
-        return self.sense.agrees(entry)
-
-    def value(self, entry: Entry) -> bytes:
-        """Return what a vote for an entry names."""
-        return self._proofs.value(entry)
-
-    def signed(self, item: Signed) -> Signed:
-        """Return an item with this peer's signature."""
-        return self._proofs.signed(item)
+        early, self._early = self._early, []
+        for sender, message in early:
+            self._take_votes(sender, message)
 
     def _renew_status(self) -> None:
         """Say about this peer what is true now; that its log is longer is no news."""
-        silence, now = SILENCE * self.state.settings.heartbeat, self.now
-        reaches = sorted([peer for peer in self._links if now - self._direct.get(peer, -1e12) <= silence])
-        facts = (*self.conduct.facts, tuple(reaches), self._leaving, self._ask)
-        if facts != self._facts:
-            self._facts, self._news = facts, True
-        elif self._status.length == self.state.length:
-            return
-        said = dict(zip(FACTS, facts, strict=True), boot=self._boot, length=self.state.length)
-        self._status = replace(self._status, **said)
-        self.views.take(self._status, self.state)
+        now, silence = self.views.now, self.views.silence
+        reaches = sorted([peer for peer, heard in self._links.items() if now - heard <= silence])
+        said = replace(self.conduct.status, reaches=tuple(reaches), length=self.state.length)
+        self.conduct.status = said
+        if said != self.views.statuses.get(self.me):
+            self._news = self.views.take(said) or self._news
 
     def _write_promise(self) -> None:
         promise = self.consensus.promise
         if self.consensus.news or (self._promise is not None and promise != self._promise):
             self._promise = promise
-            self._writes.append(promise)
+            self._todo.append(ev.Write(promise))
 
     def _flush(self) -> list[ev.Action]:
         """Return the actions of a step: first what must be on disk, then what others hear, then the rest."""
-        if due := self.now >= self._beat:
-            self._beat = self.now + self.state.settings.heartbeat
-            self._telling.look(self.sense, self._ask)
+        if due := self.views.now >= self._beat:
+            self._beat = self.views.now + self.state.settings.heartbeat
+            self._telling.look(self.sense, self.conduct.status.asks)
         sends: list[ev.Action] = []
         if self._links and (due or self._news or self._outbox):
             sends.append(ev.Send(tuple(sorted(self._links)), self._gossip(due)))
-        sends += self._supply.next(self._links, self.state, self.log, self.now)
-        wake = ev.Wake(self.consensus.due(self._beat))
-        actions = [*map(ev.Write, self._writes), *sends, *self._others, *self._telling.now, wake]
-        self._writes, self._others, self._outbox, self._telling.now, self._news = [], [], [], [], False
+        sends += self._supply.next(self._links, self.state, self.log, self.views.now)
+        writes = [action for action in self._todo if isinstance(action, ev.Write)]
+        others = [action for action in self._todo if not isinstance(action, ev.Write)]
+        actions = [*writes, *sends, *others, *self._telling.now, ev.Wake(self.consensus.due(self._beat))]
+        self._todo, self._outbox, self._telling.now, self._news = [], [], [], False
         return actions
 
     def _gossip(self, everything: bool) -> Gossip:
         statuses: tuple[Status, ...] = ()
         if everything or self._news:
-            self._sequence += 1
-            self._status = self.signed(replace(self._status, sequence=self._sequence))
-            self.views.take(self._status, self.state)
-            statuses = (self._status,)
+            said = self.conduct.status
+            self.conduct.status = self.proofs.signed(replace(said, sequence=said.sequence + 1))
+            self.views.take(self.conduct.status)
+            statuses = (self.conduct.status,)
         if not everything:
             proposals = tuple(item for item in self._outbox if isinstance(item, Proposal))
             votes = tuple(item for item in self._outbox if isinstance(item, Vote))

@@ -19,7 +19,7 @@ Bytes = Annotated[bytes, Meta(max_length=1024)]
 Seconds = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-class Peer(Struct, frozen=True, array_like=True):
+class Line(Struct, frozen=True, array_like=True):
     """One line of the roster.
 
     Attributes
@@ -60,16 +60,16 @@ class Settings(Struct, frozen=True, array_like=True, tag=True):
     heartbeat: Seconds = 1.0
 
 
-class OfRound(Struct, frozen=True, array_like=True, tag=True):
-    """What is decided about a round."""
+class Try(Struct, frozen=True, order=True, array_like=True):
+    """One attempt at the average of a round, and the base of all that is said about one; -1 and -1 is none."""
 
-    round: Number
+    round: Since
+    attempt: Since
 
-
-class OfAttempt(OfRound, frozen=True):
-    """What is decided about an attempt at the average of a round."""
-
-    attempt: Number
+    @property
+    def which(self) -> Try:
+        """The attempt alone."""
+        return Try(self.round, self.attempt)
 
 
 class OfPeer(Struct, frozen=True, array_like=True, tag=True):
@@ -84,40 +84,42 @@ class Start(Struct, frozen=True, array_like=True, tag=True):
     incarnations: Annotated[tuple[Text, ...], Meta(max_length=MOST_PEERS)]
 
 
-class Begin(OfAttempt, frozen=True):
+class Begin(Try, frozen=True, tag=True):
     """These members run the protocol up to its commit step; nothing that is sent is a sum."""
 
     members: Numbers
 
 
-class Commit(OfAttempt, frozen=True):
+class Commit(Try, frozen=True, tag=True):
     """All members have shared; from now on sums may be opened, of these members only."""
 
 
-class Without(OfAttempt, frozen=True):
+class Without(Try, frozen=True, tag=True):
     """Those left finish the same total, over all members, without the lost."""
 
     lost: Numbers
 
 
-class Done(OfAttempt, frozen=True):
+class Done(Try, frozen=True, tag=True):
     """The result of the round is agreed."""
 
     digest: Bytes
 
 
-class Abandon(OfAttempt, frozen=True):
+class Abandon(Try, frozen=True, tag=True):
     """The attempt is given up; after its Commit the round is bound to the same members."""
 
 
-class Void(OfRound, frozen=True):
+class Void(Struct, frozen=True, array_like=True, tag=True):
     """The round gives no average; the model stays, and the next round trains anew."""
+
+    round: Number
 
 
 class Add(Struct, frozen=True, array_like=True, tag=True):
     """A peer joins the roster; it votes once its state folder is admitted."""
 
-    peer: Peer
+    peer: Line
 
 
 class Remove(OfPeer, frozen=True):

@@ -6,69 +6,39 @@ from typing import Literal
 
 from msgspec import Struct
 
-from securedfl.network.core.entries import Ask, Entry
-from securedfl.network.core.messages import Gossip, Record
+from securedfl.network.core.entries import Ask, Entry, Try
+from securedfl.network.core.messages import Failure, Gossip, Record, Result
 
 
-class OfPeer(Struct, frozen=True):
-    """Something about a peer."""
-
-    peer: int
-
-
-class OfRound(Struct, frozen=True):
-    """Something about a round."""
-
-    round: int
-
-
-class OfAttempt(OfRound, frozen=True):
-    """Something about an attempt at the average of a round."""
-
-    attempt: int
-
-
-class Received(OfPeer, frozen=True):
+class Received(Struct, frozen=True):
     """A message arrived on the link of a peer."""
 
+    peer: int
     message: Gossip
 
 
-class LinkUp(OfPeer, frozen=True):
-    """Messages can be sent to a peer, directly or through a relay."""
+class Link(Struct, frozen=True):
+    """Messages can be sent to a peer, directly or through a relay; or they cannot any more."""
 
-
-class LinkDown(OfPeer, frozen=True):
-    """They cannot any more."""
+    peer: int
+    up: bool = True
 
 
 class Tick(Struct, frozen=True):
     """Time has passed; due at the latest when the last `Wake` said."""
 
 
-class Ready(OfRound, frozen=True):
-    """The update of a round is stored here and will not change any more."""
+class Update(Struct, frozen=True):
+    """The update of a round is stored here for good; or, if it is not whole, damaged, and it can never be averaged."""
+
+    round: int
+    whole: bool = True
 
 
-class Forgot(OfRound, frozen=True):
-    """The stored update of a round is damaged, so it can never be averaged again."""
-
-
-class Shared(OfAttempt, frozen=True):
+class Shared(Struct, frozen=True):
     """All that this peer shares in an attempt went out, and all that it needs before opening came in."""
 
-
-class Holds(OfAttempt, frozen=True):
-    """The result of an attempt is stored here, computed or fetched."""
-
-    digest: bytes
-
-
-class Failed(OfAttempt, frozen=True):
-    """An attempt makes no progress here; ``lost`` as in the `Finish` that failed, ``peers`` who was waited for."""
-
-    lost: tuple[int, ...] = ()
-    peers: tuple[int, ...] = ()
+    attempt: Try
 
 
 class Command(Struct, frozen=True):
@@ -81,11 +51,12 @@ class Leaving(Struct, frozen=True):
     """The process will stop now."""
 
 
-Event = Received | LinkUp | LinkDown | Tick | Ready | Forgot | Shared | Holds | Failed | Command | Leaving
+Event = Received | Link | Tick | Update | Shared | Result | Failure | Command | Leaving
+"""A `Result` is stored here, computed or fetched; a `Failure` happened here."""
 
 
 class Write(Struct, frozen=True):
-    """Append a record and sync it before the next action; if that fails, stop, and restore a new core from disk."""
+    """Append a record and sync it before the next action; if that fails, stop, and make a new core from disk."""
 
     record: Record
 
@@ -97,46 +68,50 @@ class Send(Struct, frozen=True):
     message: Gossip
 
 
-class Train(OfRound, frozen=True):
-    """Make this peer's update of a round from the model applied last, store it, then tell `Ready`.
+class Train(Struct, frozen=True):
+    """Make this peer's update of a round from the model applied last, store it, then tell the `Update`.
 
-    ``again``: shares of the stored update may be out already, so it must be the same one; if it is gone, tell `Forgot`.
+    ``again``: shares of the stored update may be out already, so it must be the same one; if it is gone, tell that.
     """
 
+    round: int
     again: bool = False
 
 
-class Share(OfAttempt, frozen=True):
-    """Run an attempt up to its commit step, then tell `Shared`; protocols in one part run whole, and tell `Holds`."""
+class Share(Struct, frozen=True):
+    """Run an attempt up to its commit step, then tell `Shared`; protocols in one part run whole, and tell the `Result`.
 
+    It is the running attempt until `Stop`. If it makes no progress, tell the `Failure`.
+    """
+
+    attempt: Try
     members: tuple[int, ...]
 
 
-class Open(OfAttempt, frozen=True):
-    """All members have shared: add up, store the result, then tell `Holds`."""
+class Open(Struct, frozen=True):
+    """All members of the running attempt have shared: add up, without the lost, store the `Result` and tell it.
+
+    It may be said again, with more that were lost.
+    """
+
+    lost: tuple[int, ...] = ()
 
 
-class Finish(OfAttempt, frozen=True):
-    """Add up again, without the lost; then tell `Holds`."""
-
-    lost: tuple[int, ...]
+class Stop(Struct, frozen=True):
+    """Give up the running attempt and forget what it shared."""
 
 
-class Stop(OfAttempt, frozen=True):
-    """Give up an attempt and forget what it shared."""
+class Fetch(Struct, frozen=True):
+    """Get the bytes of a result from one of its holders, check the digest, store them, then tell the `Result`."""
 
-
-class Fetch(OfAttempt, frozen=True):
-    """Get the bytes of a result from one of its holders, check the digest, store them, then tell `Holds`."""
-
-    digest: bytes
+    result: Result
     holders: tuple[int, ...]
 
 
-class Apply(OfRound, frozen=True):
-    """The stored result with this digest is the model now. Said again after a restart."""
+class Apply(Struct, frozen=True):
+    """The stored result is the model now. Said again after a restart."""
 
-    digest: bytes
+    result: Result
 
 
 class Wake(Struct, frozen=True):
@@ -159,4 +134,4 @@ class Tell(Struct, frozen=True):
     entry: Entry | None = None
 
 
-Action = Write | Send | Train | Share | Open | Finish | Stop | Fetch | Apply | Wake | Tell
+Action = Write | Send | Train | Share | Open | Stop | Fetch | Apply | Wake | Tell

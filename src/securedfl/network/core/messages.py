@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Annotated, Protocol
+from typing import Annotated, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from securedfl.network.core.entries import MOST_PEERS, Ask, Bytes, Entry, Number, Numbers, Since, Text
+from securedfl.network.core.entries import MOST_PEERS, Ask, Bytes, Entry, Number, Numbers, Since, Text, Try
 
 VERSION = 2
 """Of messages and records; others are refused."""
@@ -23,31 +23,23 @@ PREVOTE, PRECOMMIT = 0, 1
 Kind = Annotated[int, Meta(ge=0, le=1)]
 
 
-class Try(Struct, frozen=True, array_like=True):
-    """One attempt at the average of a round."""
-
-    round: Since = -1
-    attempt: Since = -1
-
-
-class Result(Struct, frozen=True, array_like=True):
+class Result(Try, frozen=True):
     """The result of an attempt, by the digest of its bytes."""
 
-    round: Since = -1
-    attempt: Since = -1
-    digest: Bytes = b""
+    digest: Bytes
 
 
-class Failure(Struct, frozen=True, array_like=True):
-    """An attempt that failed here: after ``lost`` were left out, waiting in vain for ``peers``.
+class Failure(Try, frozen=True):
+    """An attempt that makes no progress here: after ``lost`` were left out, waiting in vain for ``peers``.
 
     Nobody in ``peers``: what this peer had of the attempt is gone, and it can take no further part in it.
     """
 
-    round: Since = -1
-    attempt: Since = -1
     lost: Numbers = ()
     peers: Numbers = ()
+
+
+NO_TRY, NO_RESULT, NO_FAILURE = Try(-1, -1), Result(-1, -1, b""), Failure(-1, -1)
 
 
 class Status(Struct, frozen=True, array_like=True):
@@ -80,9 +72,9 @@ class Status(Struct, frozen=True, array_like=True):
     length: Number = 0
     ready: Since = -1
     forgot: Since = -1
-    shared: Try = Try()
-    holds: Result = Result()
-    failed: Failure = Failure()
+    shared: Try = NO_TRY
+    holds: Result = NO_RESULT
+    failed: Failure = NO_FAILURE
     model: Since = -1
     reaches: Numbers = ()
     leaving: bool = False
@@ -176,11 +168,8 @@ class Promise(Struct, frozen=True, array_like=True, tag=True):
     way: Votes = ()
 
 
-class Started(Struct, frozen=True, array_like=True, tag=True):
+class Started(Try, frozen=True, tag=True):
     """A record: this peer began an attempt, so it never begins it again (fresh masks would not fit the old ones)."""
-
-    round: Number
-    attempt: Number
 
 
 Record = Boot | Decided | Promise | Started
@@ -195,34 +184,29 @@ class Stored:
     started: Started | None = None
     entries: dict[int, Decided] = field(default_factory=dict)
 
-    def add(self, record: Record) -> None:
-        """Take in the next record."""
-        match record:
-            case Boot():
-                self.boot = record
-            case Promise():
-                self.promise = record
-            case Started():
-                self.started = record
-            case Decided(index):
-                self.entries[index] = record
-
-    @classmethod
-    def of(cls, records: Iterable[Record]) -> Stored:
-        """Return what counts of these records, in the order in which they were written."""
-        stored = cls()
+    def add(self, *records: Record) -> Stored:
+        """Take in the next records, in the order in which they were written."""
         for record in records:
-            stored.add(record)
-        return stored
+            match record:
+                case Boot():
+                    self.boot = record
+                case Promise():
+                    self.promise = record
+                case Started():
+                    self.started = record
+                case Decided(index):
+                    self.entries[index] = record
+        return self
 
     @property
     def log(self) -> list[Decided]:
         """The entries in their order."""
         return [self.entries[index] for index in sorted(self.entries)]
 
-    def with_log(self, log: Iterable[Decided]) -> list[Record]:
-        """Return all records, with this log."""
-        return [*log, *(record for record in (self.boot, self.promise, self.started) if record is not None)]
+    def records(self, log: Iterable[Decided]) -> Iterator[Record]:
+        """Return all records, with this log, one after the other: a log may be long."""
+        yield from log
+        yield from (record for record in (self.boot, self.promise, self.started) if record is not None)
 
 
 class Signer(Protocol):
@@ -238,40 +222,32 @@ class Signer(Protocol):
 _encoder = msgspec.msgpack.Encoder()
 _gossip = msgspec.msgpack.Decoder(Gossip)
 _record: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
-_entries = msgspec.msgpack.Decoder(tuple[Decided, ...])
+T = TypeVar("T")
 
 
-def encode(message: Gossip | Record) -> bytes:
+def encode(message: object) -> bytes:
     """Return the bytes of a message or record."""
     return _encoder.encode(message)
 
 
-def decode(data: bytes) -> Gossip | None:
-    """Return the message, or None if it is malformed or of another version."""
+def read(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T | None:
+    """Return what bytes hold, or None if they are malformed."""
     try:
-        message = _gossip.decode(data)
+        return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return message if message.version == VERSION else None
+
+
+def decode(data: bytes) -> Gossip | None:
+    """Return the message, or None if it is malformed or of another version."""
+    message = read(_gossip, data)
+    return message if message is not None and message.version == VERSION else None
 
 
 def decode_record(data: bytes) -> Record | None:
     """Return the record, or None if it is malformed or of another version."""
-    try:
-        record = _record.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    record = read(_record, data)
     return None if isinstance(record, Boot) and record.version != VERSION else record
-
-
-def pack(entries: Sequence[Decided]) -> bytes:
-    """Return the bytes of entries."""
-    return _encoder.encode(entries)
-
-
-def unpack(data: bytes) -> tuple[Decided, ...]:
-    """Return the entries that were packed."""
-    return _entries.decode(data)
 
 
 def digest(*parts: object) -> bytes:

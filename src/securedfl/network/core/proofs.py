@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TypeVar, overload
 
+import msgspec
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Entry, Voting
+from securedfl.network.core.entries import Entry, Start, Voting
 from securedfl.network.core.messages import (
     PRECOMMIT,
     PREVOTE,
@@ -17,13 +18,13 @@ from securedfl.network.core.messages import (
     Status,
     Vote,
     digest,
-    pack,
+    encode,
     signed_part,
-    unpack,
 )
 from securedfl.network.core.state import Rules, State, needed, reduce, refusal, voters
 
 Signed = TypeVar("Signed", Status, Vote, Proposal)
+_entries = msgspec.msgpack.Decoder(tuple[Decided, ...])
 
 
 class Proofs:
@@ -31,24 +32,37 @@ class Proofs:
 
     Attributes
     ----------
-    voters, quorum
-        Who votes on it, and how many votes decide.
+    index, voters, quorum, lying
+        Of the entry: where it will stand, who votes on it, how many votes decide, and how many voters may lie.
+    me, may_vote
+        This peer's number, and whether it votes: its state folder is admitted, or none is yet.
     """
 
     def __init__(self, state: State, rules: Rules, signer: Signer, me: int, incarnation: str) -> None:
-        self._state, self._rules, self._signer, self._me, self._incarnation = state, rules, signer, me, incarnation
-        self.voters, self.quorum = voters(state), needed(state, rules)
+        self._state, self._rules, self._signer, self._incarnation = state, rules, signer, incarnation
+        self.index, self.voters, self.quorum = state.length, voters(state), needed(state, rules)
+        self.lying, self.me, mine = rules.lying, me, state.peer(me)
+        self.may_vote = mine is not None and (mine.incarnation == incarnation or not state.length)
         self._before = digest(state)
+
+    def allows(self, entry: Entry) -> bool:
+        """Say whether the log allows an entry; the first one must also name this peer's state folder."""
+        if refusal(self._state, entry, self._rules):
+            return False
+        if not isinstance(entry, Start):
+            return True
+        named = zip(self._state.roster, entry.incarnations, strict=True)
+        return any(peer.number == self.me and name == self._incarnation for peer, name in named)
 
     def value(self, entry: Entry) -> bytes:
         """Return what a vote for an entry names: a digest of it and of the state that it follows."""
-        return digest(self._state.run, self._state.length, entry, self._before)
+        return digest(self._state.run, self.index, entry, self._before)
 
     def signed(self, item: Signed) -> Signed:
         """Return an item with this peer's signature."""
-        peer = self._state.peer(self._me)
+        peer = self._state.peer(self.me)
         # no state folder is admitted before the first entry, so votes on it name none
-        incarnation = self._incarnation if self._state.length or isinstance(item, Status) else ""
+        incarnation = self._incarnation if self.index or isinstance(item, Status) else ""
         data = signed_part(self._state.run, incarnation, item)
         return replace(item, signature=self._signer.sign(peer.key if peer else b"", data))
 
@@ -76,8 +90,8 @@ class Proofs:
 
     def proven(self, decided: Decided) -> bool:
         """Say whether the log allows an entry and a quorum decided it."""
-        state = self._state
-        if decided.index != state.length or not decided.votes or refusal(state, decided.entry, self._rules):
+        refused = refusal(self._state, decided.entry, self._rules)
+        if decided.index != self.index or not decided.votes or refused:
             return False
         return self._enough(decided.votes, PRECOMMIT, decided.votes[0].ballot, self.value(decided.entry))
 
@@ -90,7 +104,7 @@ class Proofs:
         state = self._state
         for count, decided in enumerate(entries, start=1):
             if decided.votes:
-                proofs = Proofs(state, self._rules, self._signer, self._me, self._incarnation)
+                proofs = Proofs(state, self._rules, self._signer, self.me, self._incarnation)
                 return entries[:count] if proofs.proven(decided) else None
             entry, must = decided.entry, isinstance(decided.entry, Voting) or (decided.index + 1) % stretch == 0
             if decided.index != state.length or must or refusal(state, entry, self._rules):
@@ -100,13 +114,13 @@ class Proofs:
 
     def _enough(self, votes: Sequence[Vote], kind: int, ballot: int, value: bytes) -> bool:
         """Say whether these are enough votes of different voters for one value."""
-        wanted = (kind, self._state.length, ballot, value)
+        wanted = (kind, self.index, ballot, value)
         fit = {vote.peer for vote in votes if (vote.kind, vote.index, vote.ballot, vote.value) == wanted}
         return len(fit) == len(votes) >= self.quorum and all(self.voted(vote) for vote in votes)
 
 
 class Log(Sequence[Decided]):
-    """The decided entries, which grow for ever: small, and read one stretch at a time.
+    """The decided entries, which grow for ever: small, and read one stretch at a time. May be read by any thread.
 
     The votes of the last entry of a stretch prove all of it, so that the others lose theirs. Whoever lacks entries is
     sent as many as a stretch has, so that there are votes among them.
@@ -118,19 +132,23 @@ class Log(Sequence[Decided]):
     """
 
     def __init__(self, stretch: int) -> None:
-        self._stretch, self._packed, self._newest = stretch, list[bytes](), list[Decided]()
+        self._stretch = stretch
+        # the stretches so far, and the entries that follow; replaced together, because others may read them
+        self._kept: tuple[list[bytes], list[Decided]] = ([], [])
+        self._unpacked: tuple[int, tuple[Decided, ...]] = (-1, ())
 
     def append(self, decided: Decided) -> None:
         """Add the next entry; at the end of a stretch, one that has votes."""
-        self._newest.append(decided)
-        if len(self._newest) == self._stretch:
-            *old, last = self._newest
-            bare = (one if isinstance(one.entry, Voting) else Decided(one.index, one.entry, ()) for one in old)
-            self._packed.append(pack((*bare, last)))
-            self._newest = []
+        packed, newest = self._kept
+        if len(newest) + 1 < self._stretch:
+            newest.append(decided)
+            return
+        bare = (one if isinstance(one.entry, Voting) else Decided(one.index, one.entry, ()) for one in newest)
+        self._kept = ([*packed, encode((*bare, decided))], [])
 
     def __len__(self) -> int:
-        return len(self._packed) * self._stretch + len(self._newest)
+        packed, newest = self._kept
+        return len(packed) * self._stretch + len(newest)
 
     @overload
     def __getitem__(self, at: int) -> Decided: ...
@@ -139,26 +157,12 @@ class Log(Sequence[Decided]):
     def __getitem__(self, at: slice) -> Sequence[Decided]: ...
 
     def __getitem__(self, at: int | slice) -> Decided | Sequence[Decided]:
-        if isinstance(at, int):
-            place = range(len(self))[at]
-            return self[place : place + 1][0]
-        start, stop, step = at.indices(len(self))
-        if step != 1:
-            raise ValueError("a log is read in its order")
-        first = start // self._stretch
-        packed = self._packed[first : -(-stop // self._stretch)]
-        found = [decided for one in packed for decided in unpack(one)]
-        if stop > len(self._packed) * self._stretch:
-            found += self._newest
-        skipped = first * self._stretch
-        return found[start - skipped : max(0, stop - skipped)]
-
-    def __iter__(self) -> Iterator[Decided]:
-        for one in self._packed:
-            yield from unpack(one)
-        yield from self._newest
-
-    def __reversed__(self) -> Iterator[Decided]:
-        yield from reversed(self._newest)
-        for one in reversed(self._packed):
-            yield from reversed(unpack(one))
+        if isinstance(at, slice):
+            return [self[index] for index in range(len(self))[at]]
+        place, rest = divmod(range(len(self))[at], self._stretch)
+        (packed, newest), unpacked = self._kept, self._unpacked
+        if place == len(packed):
+            return newest[rest]
+        if unpacked[0] != place:
+            unpacked = self._unpacked = (place, _entries.decode(packed[place]))
+        return unpacked[1][rest]

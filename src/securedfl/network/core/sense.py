@@ -11,21 +11,10 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import (
-    Abandon,
-    Admit,
-    Begin,
-    Commit,
-    Done,
-    End,
-    Entry,
-    Settings,
-    Start,
-    Void,
-    Without,
-)
-from securedfl.network.core.messages import Result, Try
-from securedfl.network.core.state import Rules, State, refusal, voters
+from securedfl.network.core import entries as en
+from securedfl.network.core.entries import Entry
+from securedfl.network.core.messages import Result
+from securedfl.network.core.state import Rules, refusal, voters
 from securedfl.network.core.views import GRACE, SILENCE, TRIES, Pair, Views, cover
 
 Trouble = tuple[set[int], list[Pair]]
@@ -34,26 +23,34 @@ Trouble = tuple[set[int], list[Pair]]
 class Sense:
     """The opinions of a peer, from the log, the rules and its views."""
 
-    def __init__(self, state: State, rules: Rules, views: Views) -> None:
-        self.state, self.rules, self.views = state, rules, views
-        self.waiting: tuple[str, tuple[int, ...]] = ("", ())
+    def __init__(self, rules: Rules, views: Views) -> None:
+        self.state, self.rules, self.views = views.state, rules, views
 
     def want(self) -> Entry | None:
         """Return what should be decided next, if anything."""
-        self.waiting = ("", ())
-        for entry in self._candidates():
-            if entry is not None and not refusal(self.state, entry, self.rules):
-                return entry
-        return None
+        candidates = (entry for entry in self._candidates() if entry is not None)
+        return next((entry for entry in candidates if not refusal(self.state, entry, self.rules)), None)
+
+    def waiting(self) -> tuple[str, tuple[int, ...]]:
+        """Return why no attempt can begin, and for whom that waits; an empty text if it is not so."""
+        state, views = self.state, self.views
+        if state.phase != "idle" or state.over or self.want() is not None:
+            return "", ()
+        everybody = state.bound or tuple(peer.number for peer in state.roster)
+        missing = tuple(peer for peer in everybody if not views.present(peer))
+        if not state.length:
+            return "the first start needs every peer once", missing
+        apart = tuple(peer for pair in views.apart(everybody, grace=False) for peer in pair)
+        return ("peers that are missing", missing) if missing else ("peers that are apart" if apart else "", apart)
 
     def _candidates(self) -> Iterator[Entry | None]:
         state = self.state
         if not state.length:
             yield self._start()
             return
-        asked = self.views.asked(self.rules.lying)
+        asked = self.views.asked()
         if asked and state.phase != "idle":
-            asked = [entry for entry in asked if isinstance(entry, Settings | End)]
+            asked = [entry for entry in asked if isinstance(entry, en.Settings | en.End)]
         if state.phase == "idle":
             yield from self._strangers()
             yield from asked
@@ -73,162 +70,145 @@ class Sense:
     def agrees(self, entry: Entry) -> bool:
         """Say whether a fresh proposal of an allowed entry makes sense to this peer."""
         match entry:
-            case Begin(_, _, members):
+            case en.Begin(_, _, members):
                 return self._fine(members)
-            case Done(round, attempt, digest):
-                mine = self.views.statuses[self.views.me].holds
-                result = Result(round, attempt, digest)
-                none = (mine.round, mine.attempt) != (round, attempt)
-                return mine == result or (none and len(self.views.holders(result, self.state)) > self.rules.lying)
-            case Without(_, _, lost):
+            case en.Done(round, attempt, digest):
+                mine, result = self.views.status(self.views.me).holds, Result(round, attempt, digest)
+                return mine == result or (mine.which != entry.which and result in self.views.results())
+            case en.Without(_, _, lost):
                 helpless, pairs = self._trouble()
                 return set(lost) <= {*self.state.lost, *helpless, *(peer for pair in pairs for peer in pair)}
-            case Start():
+            case en.Start():
                 return self._start() is not None and all(
                     name in self.views.folders.get(peer.number, ())
                     for peer, name in zip(self.state.roster, entry.incarnations, strict=True)
                     if peer.number != self.views.me
                 )
-            case Commit():
-                return self._commit() is not None
-            case Abandon():
-                return self._abandon(self._trouble()) is not None
-            case Void():
-                return self._void() is not None
-            case Admit():
-                return entry in self._strangers()
             case _:
-                return entry in self.views.asked(self.rules.lying)
+                # the rest leaves no choice: this peer would propose the same
+                return entry in self._candidates()
 
-    def _start(self) -> Start | None:
+    def _start(self) -> en.Start | None:
         """Return the state folders of all; liars may be gone again, or name one folder here and another there."""
         views, roster = self.views, self.state.roster
-        missing = tuple(peer.number for peer in roster if not views.present(peer.number, self.state))
         known = all(peer.number in views.statuses for peer in roster)
-        if not known or len(missing) > self.rules.lying:
-            self.waiting = ("the first start needs every peer once", missing)
+        missing = sum(not views.present(peer.number) for peer in roster)
+        if not known or missing > self.rules.lying:
             return None
-        return Start(tuple(views.statuses[peer.number].incarnation for peer in roster))
+        return en.Start(tuple(views.statuses[peer.number].incarnation for peer in roster))
 
-    def _strangers(self) -> list[Admit]:
+    def _strangers(self) -> list[en.Admit]:
         """Return the state folders to admit: heard now, while the admitted one is silent."""
         views, state = self.views, self.state
-        patience = SILENCE * state.settings.heartbeat
         return [
-            Admit(peer, status.incarnation)
+            en.Admit(peer, status.incarnation)
             for peer, (status, heard) in sorted(views.strangers.items())
-            if views.now - heard <= patience
-            and not views.present(peer, state)
+            if views.now - heard <= views.silence
+            and not views.present(peer)
             and views.now - views.admitted.get(peer, -1e12) > state.settings.absent
         ]
 
     def _fine(self, members: tuple[int, ...]) -> bool:
         """Say whether all members are there and hear each other, and nobody is left out without a reason."""
         views, state = self.views, self.state
-        if not all(views.present(peer, state) for peer in members) or views.apart(members, state, grace=False):
+        if not all(views.present(peer) for peer in members) or views.apart(members, grace=False):
             return False
         if state.bound or not self.rules.can_lose:
             return True
         if any(self._out(peer) for peer in members):
             return False
         left_out = [peer for peer in voters(state) if peer not in members and not self._excused(peer)]
-        missed = [peer for peer in left_out if not views.apart((peer, *members), state, grace=True)]
+        missed = [peer for peer in left_out if not views.apart((peer, *members), grace=True)]
         return set(self.rules.pick(state, tuple(sorted({*members, *missed})))) == set(members)
 
     def _out(self, peer: int) -> bool:
-        views, state = self.views, self.state
-        return views.lost(peer, state) or views.late(peer, state) or views.forgot(peer, state)
+        views = self.views
+        return views.lost(peer) or views.late(peer) or views.forgot(peer)
 
     def _excused(self, peer: int) -> bool:
-        return self._out(peer) or (self.state.attempt >= TRIES and self.views.hapless(self.state, peer))
+        return self._out(peer) or (self.state.attempt >= TRIES and self.views.hapless(peer))
 
-    def _begin(self) -> Begin | None:
+    def _begin(self) -> en.Begin | None:
         state, views = self.state, self.views
         if state.over:
             return None
-        everybody = state.bound or tuple(peer.number for peer in state.roster)
-        choices = [everybody]
+        choices = [state.bound or tuple(peer.number for peer in state.roster)]
         if self.rules.can_lose and not state.bound:
             left = tuple(peer for peer in voters(state) if not self._out(peer))
             choices = [self._together(peer for peer in left if not self._excused(peer)), self._together(left)]
             choices = [self.rules.pick(state, members) for members in choices]
         for members in choices:
-            begin = Begin(state.round, state.attempt, members)
+            begin = en.Begin(state.round, state.attempt, members)
             if views.now >= views.not_before and not refusal(state, begin, self.rules) and self._fine(members):
                 return begin
-        missing = tuple(peer for peer in everybody if not views.present(peer, state))
-        apart = tuple(peer for pair in views.apart(everybody, state, grace=False) for peer in pair)
-        self.waiting = ("peers that are missing", missing) if missing else ("peers that are apart", apart)
         return None
 
     def _together(self, peers: Iterable[int]) -> tuple[int, ...]:
         """Return the peers without some, so that those left hear each other."""
         among = tuple(peers)
-        dropped = cover(self.views.apart(among, self.state, grace=True))
+        dropped = cover(self.views.apart(among, grace=True))
         return tuple(peer for peer in among if peer not in dropped)
 
-    def _commit(self) -> Commit | None:
-        state, statuses = self.state, self.views.statuses
-        now = Try(state.round, state.attempt)
-        shared = all(peer in statuses and statuses[peer].shared == now for peer in state.members)
-        return Commit(state.round, state.attempt) if shared else None
+    def _commit(self) -> en.Commit | None:
+        state = self.state
+        shared = all(self.views.status(peer).shared == state.now for peer in state.members)
+        return en.Commit(state.round, state.attempt) if shared else None
 
     def _trouble(self) -> Trouble:
         """Return the members without whom the attempt must go on, if it can, and the pairs that keep it from that."""
         views, state = self.views, self.state
         left = {peer for peer in state.members if peer not in state.lost}
-        helpless = {peer for peer in left if views.lost(peer, state) or views.broken(state, peer)}
+        helpless = {peer for peer in left if views.lost(peer) or views.broken(peer)}
         left -= helpless
-        stuck = [] if helpless else [pair for pair in views.stuck(state, state.attempt) if left.issuperset(pair)]
-        return helpless, [*views.apart(left, state, grace=True), *stuck]
+        stuck = [] if helpless else [pair for pair in views.stuck() if left.issuperset(pair)]
+        return helpless, [*views.apart(left, grace=True), *stuck]
 
-    def _without(self, trouble: Trouble) -> Without | None:
+    def _without(self, trouble: Trouble) -> en.Without | None:
         state, (helpless, pairs) = self.state, trouble
         lost = tuple(sorted({*state.lost, *helpless, *cover(pairs)}))
-        return Without(state.round, state.attempt, lost) if lost != state.lost else None
+        return en.Without(state.round, state.attempt, lost) if lost != state.lost else None
 
-    def _abandon(self, trouble: Trouble) -> Abandon | None:
+    def _abandon(self, trouble: Trouble) -> en.Abandon | None:
         """Return the end of an attempt in which somebody is lost, failed, late, or apart, or that is in the way."""
         state, views = self.state, self.views
         if state.phase == "committed":
-            if views.results(state, self.rules.lying):
+            if views.results():
                 return None
             without = self._without(trouble)
             if without is not None and not refusal(state, without, self.rules):
                 return None
-        late = state.phase == "begun" and not state.bound and any(views.late(peer, state) for peer in state.members)
-        return Abandon(state.round, state.attempt) if late or any(trouble) or self._in_the_way() else None
+        late = state.phase == "begun" and not state.bound and any(views.late(peer) for peer in state.members)
+        return en.Abandon(state.round, state.attempt) if late or any(trouble) or self._in_the_way() else None
 
     def _in_the_way(self) -> bool:
         """Say whether operators ask for another roster: an attempt of which nothing was opened makes way for it."""
         if self.state.phase != "begun":
             return False
-        asked = [ask for ask in self.views.asked(self.rules.lying) if not isinstance(ask, Settings | End)]
+        asked = [ask for ask in self.views.asked() if not isinstance(ask, en.Settings | en.End)]
         return any(not refusal(replace(self.state, phase="idle"), ask, self.rules) for ask in asked)
 
-    def _done(self) -> Done | None:
+    def _done(self) -> en.Done | None:
         """Return the result, once more disks have it than may lie or be lost."""
-        results = self.views.results(self.state, self.rules.lying)
-        if not results or len(self.views.holders(results[0], self.state)) < self.rules.lying + 2:
+        results = self.views.results()
+        if not results or len(self.views.holders(results[0])) < self.rules.lying + 2:
             return None
-        return Done(self.state.round, self.state.attempt, results[0].digest)
+        return en.Done(self.state.round, self.state.attempt, results[0].digest)
 
-    def _void(self) -> Void | None:
+    def _void(self) -> en.Void | None:
         """Return the end of a round that needs a lost update, or is bound to a peer that is lost for long or fails."""
         state, views = self.state, self.views
-        left = tuple(peer for peer in state.bound or voters(state) if not views.forgot(peer, state))
+        left = tuple(peer for peer in state.bound or voters(state) if not views.forgot(peer))
         forgot = left != (state.bound or voters(state))
         # who is gone for long cannot take the place of a lost update
-        here = tuple(peer for peer in left if views.gone(peer, state) <= state.settings.absent)
-        if forgot and refusal(state, Begin(state.round, state.attempt, here), self.rules):
-            return Void(state.round)
-        absent = any(views.gone(peer, state) > state.settings.absent for peer in state.bound)
+        here = tuple(peer for peer in left if views.gone(peer) <= state.settings.absent)
+        if forgot and refusal(state, en.Begin(state.round, state.attempt, here), self.rules):
+            return en.Void(state.round)
+        absent = any(views.gone(peer) > state.settings.absent for peer in state.bound)
         failing = state.attempt > 2 * TRIES and bool(state.bound)
-        return Void(state.round) if self.rules.can_lose and (absent or failing) else None
+        return en.Void(state.round) if self.rules.can_lose and (absent or failing) else None
 
-
-def timeout(views: Views, state: State, ballot: int, peer: int) -> float:
-    """Return how long to wait for a peer in a ballot: longer each time, not at all for one that is not there."""
-    if not views.present(peer, state):
-        return 0.0
-    return state.settings.heartbeat * (1 + min(ballot, GRACE * SILENCE))
+    def timeout(self, ballot: int, peer: int) -> float:
+        """Return how long to wait for a peer in a ballot: longer each time, not at all for one that is not there."""
+        if not self.views.present(peer):
+            return 0.0
+        return self.state.settings.heartbeat * (1 + min(ballot, GRACE * SILENCE))

@@ -4,42 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from securedfl.errors import ConfigError
-from securedfl.network.core.entries import (
-    MOST_PEERS,
-    Abandon,
-    Add,
-    Admit,
-    Begin,
-    Bytes,
-    Commit,
-    Done,
-    End,
-    Entry,
-    Move,
-    Number,
-    Numbers,
-    Peer,
-    Remove,
-    Renew,
-    Settings,
-    Since,
-    Start,
-    Text,
-    Void,
-    Without,
-)
-from securedfl.network.core.messages import Result, digest
+from securedfl.network.core import entries as en
+from securedfl.network.core.entries import MOST_PEERS, Bytes, Entry, Line, Number, Numbers, Settings, Since, Text, Try
+from securedfl.network.core.messages import NO_RESULT, Result, digest
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True):
     """What the federation's files fix for good about attempts; the same on all peers.
 
     Attributes
@@ -69,7 +45,7 @@ class Rules:
     allows: Callable[[State, tuple[int, ...]], bool] = lambda _state, _members: True
     weigh: Callable[[int, Sequence[tuple[int, ...]]], int] = lambda _round, _members: 0
     recoverable: Callable[[State, tuple[int, ...]], bool] = lambda _state, _lost: False
-    accepts: Callable[[Sequence[Peer]], str] = lambda _roster: ""
+    accepts: Callable[[Sequence[Line]], str] = lambda _roster: ""
 
 
 class State(Struct, frozen=True, array_like=True):
@@ -102,7 +78,7 @@ class State(Struct, frozen=True, array_like=True):
     """
 
     run: Text
-    roster: Annotated[tuple[Peer, ...], Meta(max_length=MOST_PEERS)]
+    roster: Annotated[tuple[Line, ...], Meta(max_length=MOST_PEERS)]
     settings: Settings
     length: Number = 0
     past: Bytes = b""
@@ -112,11 +88,16 @@ class State(Struct, frozen=True, array_like=True):
     members: Numbers = ()
     lost: Numbers = ()
     bound: Numbers = ()
-    model: Result = Result()
+    model: Result = NO_RESULT
     ended: Text = ""
     opened: tuple[tuple[Number, Numbers], ...] = ()
     left: Since = -1
     weights: tuple[tuple[Number, Number], ...] = ()
+
+    @property
+    def now(self) -> Try:
+        """The running attempt, or the next one."""
+        return Try(self.round, self.attempt)
 
     @property
     def next_number(self) -> int:
@@ -128,7 +109,7 @@ class State(Struct, frozen=True, array_like=True):
         """Whether no further attempt begins, unless rounds are added."""
         return bool(self.ended) or self.round >= self.settings.rounds
 
-    def peer(self, number: int) -> Peer | None:
+    def peer(self, number: int) -> Line | None:
         """Return a line of the roster."""
         for peer in self.roster:
             if peer.number == number:
@@ -159,37 +140,37 @@ def reduce(state: State, entry: Entry, rules: Rules) -> State:
     """Return the state after an entry that is allowed."""
     state = replace(state, length=state.length + 1, past=digest(state.past, entry))
     match entry:
-        case Start(incarnations):
+        case en.Start(incarnations):
             pairs = zip(state.roster, incarnations, strict=True)
             return replace(state, roster=tuple(replace(peer, incarnation=name) for peer, name in pairs))
-        case Begin(_, _, members):
+        case en.Begin(_, _, members):
             state = replace(state, phase="begun", members=members)
             return state if rules.can_lose else _opened(state, rules)
-        case Commit():
+        case en.Commit():
             return _opened(state, rules)
-        case Without(_, _, lost):
+        case en.Without(_, _, lost):
             return replace(state, lost=lost)
-        case Done(round, attempt, result):
+        case en.Done(round, attempt, result):
             return _next_round(replace(state, model=Result(round, attempt, result)), rules)
-        case Abandon(_, attempt):
+        case en.Abandon(_, attempt):
             bound = state.members if state.phase == "committed" else state.bound
             return replace(state, phase="idle", attempt=attempt + 1, members=(), lost=(), bound=bound)
-        case Void():
+        case en.Void():
             return _next_round(state, rules)
-        case Settings():
+        case en.Settings():
             return replace(state, settings=entry)
-        case End(reason):
+        case en.End(reason):
             return replace(state, ended=reason)
-        case Add(peer):
+        case en.Add(peer):
             return replace(state, roster=(*state.roster, replace(peer, incarnation="")))
-        case Remove(number):
+        case en.Remove(number):
             roster = tuple(peer for peer in state.roster if peer.number != number)
             return _gone(replace(state, roster=roster, left=max(state.left, number)), number, rules)
-        case Admit(number, incarnation):
+        case en.Admit(number, incarnation):
             return _gone(_changed(state, number, incarnation=incarnation), number, rules)
-        case Move(number, address):
+        case en.Move(number, address):
             return _changed(state, number, address=address)
-        case Renew(number, key):
+        case en.Renew(number, key):
             return _changed(state, number, key=key)
 
 
@@ -224,52 +205,51 @@ def _changed(state: State, number: int, **changes: str | bytes) -> State:
 
 def refusal(state: State, entry: Entry, rules: Rules) -> str:
     """Return why the log forbids an entry, the same on all honest peers; empty if it is allowed."""
-    if (state.length == 0) != isinstance(entry, Start):
+    if (state.length == 0) != isinstance(entry, en.Start):
         return "the log starts with the incarnations of all, and only then"
     if state.ended:
         return "an operator ended the run"
     match entry:
-        case Start(incarnations):
+        case en.Start(incarnations):
             return "" if len(incarnations) == len(state.roster) and all(incarnations) else "not everybody is in it"
-        case Begin(round, attempt, members):
-            return _refused_begin(state, round, attempt, members, rules)
-        case Commit(round, attempt):
-            return _running(state, round, attempt, "begun")
-        case Without(round, attempt, lost):
+        case en.Begin():
+            return _refused_begin(state, entry, rules)
+        case en.Commit():
+            return _running(state, entry, "begun")
+        case en.Without(_, _, lost):
             grown = set(state.lost) < set(lost) < set(state.members) and list(lost) == sorted(set(lost))
             possible = rules.can_lose and grown and rules.recoverable(state, lost)
-            return _running(state, round, attempt, "committed") or ("" if possible else "the total would be lost")
-        case Done(round, attempt, result):
-            return _running(state, round, attempt, "committed") or ("" if result else "a result has a digest")
-        case Abandon(round, attempt):
-            return _running(state, round, attempt, "begun", "committed")
-        case Void(round):
+            return _running(state, entry, "committed") or ("" if possible else "the total would be lost")
+        case en.Done(_, _, result):
+            return _running(state, entry, "committed") or ("" if result else "a result has a digest")
+        case en.Abandon():
+            return _running(state, entry, "begun", "committed")
+        case en.Void(round):
             fits = round == state.round and state.phase == "idle" and not state.over
             return "" if fits else "the round does not wait for an attempt"
-        case Settings():
+        case en.Settings():
             done = f"{state.round} rounds are done already" if entry.rounds < state.round else ""
             return done or ("it is so already" if entry == state.settings else "")
-        case End(reason):
+        case en.End(reason):
             return "" if reason else "an end has a reason"
-        case Add(peer):
+        case en.Add(peer):
             known = peer.number < state.next_number or any(peer.name == other.name for other in state.roster)
             full = len(state.roster) == MOST_PEERS
             taken = "the name or number is taken" if known else "the roster is full" if full else ""
             return taken or _refused_roster(state, entry, rules)
-        case Remove() | Move() | Renew() | Admit():
+        case en.Remove() | en.Move() | en.Renew() | en.Admit():
             return _refused_roster(state, entry, rules)
 
 
-def _running(state: State, round: int, attempt: int, *phases: str) -> str:
-    now = (state.round, state.attempt) == (round, attempt) and state.phase in phases
-    return "" if now else "no such attempt is in that phase"
+def _running(state: State, entry: Try, *phases: str) -> str:
+    return "" if entry.which == state.now and state.phase in phases else "no such attempt is in that phase"
 
 
-def _refused_begin(state: State, round: int, attempt: int, members: tuple[int, ...], rules: Rules) -> str:
-    admitted = voters(state)
-    if (round, attempt) != (state.round, state.attempt) or state.phase != "idle" or state.over:
+def _refused_begin(state: State, begin: en.Begin, rules: Rules) -> str:
+    members = begin.members
+    if begin.which != state.now or state.phase != "idle" or state.over:
         return "it is not the next attempt"
-    if list(members) != sorted(set(members)) or not set(members) <= set(admitted):
+    if list(members) != sorted(set(members)) or not set(members) <= set(voters(state)):
         return "members are peers of the roster, each once, in order"
     if state.bound:
         return "" if members == state.bound else "sums of the round may have been seen: only the same may average it"
@@ -280,23 +260,23 @@ def _refused_begin(state: State, round: int, attempt: int, members: tuple[int, .
     return ""
 
 
-def _refused_roster(state: State, entry: Add | Remove | Move | Renew | Admit, rules: Rules) -> str:
+def _refused_roster(state: State, entry: en.Add | en.Remove | en.Move | en.Renew | en.Admit, rules: Rules) -> str:
     if state.phase != "idle":
         return "an attempt is running; the roster changes between attempts"
-    if not isinstance(entry, Add):
+    if not isinstance(entry, en.Add):
         peer = state.peer(entry.number)
         if peer is None:
             return "no such peer"
-        if isinstance(entry, Admit) and entry.incarnation in ("", peer.incarnation):
+        if isinstance(entry, en.Admit) and entry.incarnation in ("", peer.incarnation):
             return "it is admitted already"
     after = reduce(state, entry, rules)
     if after.roster == state.roster:
         return "it is so already"
-    if isinstance(entry, Remove):
+    if isinstance(entry, en.Remove):
         try:
             quorum(len(voters(after)), rules.lying)
         except ConfigError as error:
             return str(error)
         if len(after.roster) < rules.least:
             return f"fewer than {rules.least} peers would be left"
-    return "" if isinstance(entry, Admit) else rules.accepts(after.roster)
+    return "" if isinstance(entry, en.Admit) else rules.accepts(after.roster)

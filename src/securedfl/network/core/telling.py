@@ -25,21 +25,18 @@ class Telling:
 
     def look(self, sense: Sense, ask: Ask | None) -> None:
         """Say who is lost or back, who is apart, what is waited for, and why what was asked for is not possible."""
-        state, views = sense.state, sense.views
+        views, state = sense.views, sense.views.state
         roster = [peer.number for peer in state.roster]
         for peer in (number for number in roster if number != views.me):
-            if views.lost(peer, state):
+            if views.lost(peer):
                 self.say(f"peer {peer}", Tell("lost", (peer,)))
-            elif views.present(peer, state):
+            elif views.present(peer):
                 self._change(f"peer {peer}", Tell("back", (peer,)))
-        present = [peer for peer in roster if views.present(peer, state)]
-        apart = tuple(peer for pair in views.apart(present, state, grace=True) for peer in pair)
+        present = [peer for peer in roster if views.present(peer)]
+        apart = tuple(peer for pair in views.apart(present, grace=True) for peer in pair)
         (self.say if apart else self._change)("apart", Tell("apart", apart))
-        if not state.length:
-            # the first entry may be on the table already, and wait for somebody's vote
-            sense.want()
-        why, missing = sense.waiting
-        enough, absent = needed(state, sense.rules), tuple(p for p in voters(state) if not views.present(p, state))
+        why, missing = sense.waiting()
+        enough, absent = needed(state, sense.rules), tuple(p for p in voters(state) if not views.present(p))
         if state.length and len(voters(state)) - len(absent) < enough:
             why, missing = f"{enough} of {len(voters(state))} peers must be there to decide anything", absent
         (self.say if why else self._change)("waiting", Tell("waiting", missing, why))

@@ -1,4 +1,4 @@
-"""What a peer sees of the others: who is there, who hears whom, and since when."""
+"""What a peer sees: what the log says, who is there, who hears whom, and since when."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Abandon, Admit, Ask, Remove, Renew
+from securedfl.network.core.entries import Abandon, Admit, Ask, Remove, Renew, Start
 from securedfl.network.core.events import Send
 from securedfl.network.core.messages import MOST_ENTRIES, Decided, Gossip, Result, Status
 from securedfl.network.core.state import State
@@ -24,24 +24,55 @@ Pair = tuple[int, int]
 
 
 class Views:
-    """The newest status of every peer, and when it came, by this peer's clock."""
+    """The state that the log has led to, the newest status of every peer, and when it came, by this peer's clock.
 
-    def __init__(self, me: int, now: float) -> None:
-        self.me, self.began = me, now
+    Attributes
+    ----------
+    state, now
+        What the log says, and the time.
+    statuses, strangers
+        What peers said last about themselves; of those with a state folder that is not admitted, and when.
+    former
+        The state folders that are or were admitted; one that comes after another is never that one again.
+    folders
+        From which folders each peer spoke before the first entry.
+    admitted, granted
+        When a state folder was admitted last, by peer; at which index a wish was granted last.
+    round_since, not_before
+        When this round began here, and when its next attempt may.
+    """
+
+    def __init__(self, me: int, state: State, lying: int, now: float) -> None:
+        self.me, self.state, self._lying, self.began = me, state, lying, now
         self.now, self.round_since, self.not_before = now, now, now
         self.statuses: dict[int, Status] = {}
         self.strangers: dict[int, tuple[Status, float]] = {}
+        self.former: set[str] = set()
+        self.folders: dict[int, tuple[str, ...]] = {}
         self.admitted: dict[int, float] = {}
         self.granted: dict[Ask, int] = {}
-        self.folders: dict[int, tuple[str, ...]] = {}
         self._heard: dict[int, float] = {}
         self._back: dict[int, float] = {}
         self._apart: dict[Pair, float] = {}
 
-    def take(self, status: Status, state: State) -> bool:
+    @property
+    def silence(self) -> float:
+        """Seconds without a word after which a peer is lost."""
+        return SILENCE * self.state.settings.heartbeat
+
+    @property
+    def grace(self) -> float:
+        """Seconds more until somebody acts on that."""
+        return GRACE * self.state.settings.heartbeat
+
+    def status(self, peer: int) -> Status:
+        """Return what a peer said last; if nothing was heard of it, a status that says nothing."""
+        return self.statuses.get(peer) or Status(peer, "", 0, 0)
+
+    def take(self, status: Status) -> bool:
         """Take a newer status, whose signature was checked; return whether it says more than a longer log."""
         peer = status.peer
-        if not self.present(peer, state):
+        if not self.present(peer):
             self._back[peer] = self.now
             # who comes back has not been heard by others yet
             self._apart.update({pair: self.now for pair in self._apart if peer in pair})
@@ -51,7 +82,7 @@ class Views:
             self._heard[peer] = self.now
         self.statuses[peer] = status
         if before is None or before.reaches != status.reaches:
-            self._look_at(peer, state)
+            self._look_at(peer)
         if before is None:
             return True
         return replace(before, sequence=status.sequence, length=status.length, signature=status.signature) != status
@@ -61,144 +92,131 @@ class Views:
         others = (name for name in self.folders.get(status.peer, ()) if name != status.incarnation)
         self.folders[status.peer] = (status.incarnation, *others)[:MOST_FOLDERS]
 
-    def follow(self, decided: Decided, before: State, after: State) -> None:
-        """Take note of an entry that led from one state to another."""
-        entry = decided.entry
+    def follow(self, decided: Decided, after: State) -> None:
+        """Take note of an entry that led to another state."""
+        before, self.state = self.state, after
         if after.round != before.round:
             self.round_since = self.not_before = self.now
-        if isinstance(entry, Abandon) and entry.attempt > 0:
-            pause = min(2.0 ** (entry.attempt - 1) * before.settings.heartbeat, before.settings.absent)
-            self.not_before = self.now + pause
-        if isinstance(entry, Admit | Remove):
-            self._forget(entry.number)
-            self.admitted[entry.number] = self.now
-        if isinstance(entry, Renew) and entry.number != self.me:
-            # what it signed with the key before proves nothing to others any more, and they would refuse to hear it
-            self.statuses.pop(entry.number, None)
-        if isinstance(entry, Ask):
-            self.granted[entry] = decided.index
+        match decided.entry:
+            case Abandon(_, attempt) if attempt > 0:
+                pause = min(2.0 ** (attempt - 1) * before.settings.heartbeat, before.settings.absent)
+                self.not_before = self.now + pause
+            case Start(incarnations):
+                self.former.update(incarnations)
+            case Admit(number, incarnation):
+                self.former.add(incarnation)
+                self._forget(number)
+            case Remove(number):
+                self._forget(number)
+            case Renew(number) if number != self.me:
+                # what it signed with the key before proves nothing to others any more, and they would refuse to hear it
+                self.statuses.pop(number, None)
+        if isinstance(decided.entry, Ask):
+            self.granted[decided.entry] = decided.index
 
     def _forget(self, number: int) -> None:
         """Forget a peer that was removed, or whose state folder is another one now."""
         for known in (self.statuses, self.strangers, self._heard, self._back):
             known.pop(number, None)
-        for pair in [pair for pair in self._apart if number in pair]:
-            del self._apart[pair]
+        self._apart = {pair: since for pair, since in self._apart.items() if number not in pair}
+        self.admitted[number] = self.now
 
-    def _look_at(self, peer: int, state: State) -> None:
-        for other in (line.number for line in state.roster):
+    def _look_at(self, peer: int) -> None:
+        for other in (line.number for line in self.state.roster):
             pair = (min(peer, other), max(peer, other))
-            if other == peer or (self._hears(peer, other) and self._hears(other, peer)):
+            if other == peer or (other in self.status(peer).reaches and peer in self.status(other).reaches):
                 self._apart.pop(pair, None)
             else:
                 self._apart.setdefault(pair, self.now)
 
-    def _hears(self, one: int, other: int) -> bool:
-        status = self.statuses.get(one)
-        return status is not None and other in status.reaches
-
-    def gone(self, peer: int, state: State) -> float:
+    def gone(self, peer: int) -> float:
         """Return for how many seconds a peer has been lost; 0 if it is there."""
         if peer == self.me:
             return 0.0
-        silent = self.now - self._heard.get(peer, self.began)
-        if silent > 0 and not self.leaving(peer):
-            silent -= SILENCE * state.settings.heartbeat
-        return silent if silent > 0 else 0.0
+        patience = 0.0 if self.status(peer).leaving else self.silence
+        return max(0.0, self.now - self._heard.get(peer, self.began) - patience)
 
-    def leaving(self, peer: int) -> bool:
-        """Say whether a peer told that it stops."""
-        status = self.statuses.get(peer)
-        return status is not None and status.leaving
-
-    def present(self, peer: int, state: State) -> bool:
+    def present(self, peer: int) -> bool:
         """Say whether a peer is there."""
         status = self.statuses.get(peer)
         if status is None or status.leaving:
             return False
-        return peer == self.me or self.now - self._heard[peer] <= SILENCE * state.settings.heartbeat
+        return peer == self.me or self.now - self._heard[peer] <= self.silence
 
-    def lost(self, peer: int, state: State) -> bool:
+    def lost(self, peer: int) -> bool:
         """Say whether to go on without a peer: it left, or the grace for its return is over."""
-        return not self.present(peer, state) and (
-            self.leaving(peer) or self.gone(peer, state) > GRACE * state.settings.heartbeat
-        )
+        return not self.present(peer) and (self.status(peer).leaving or self.gone(peer) > self.grace)
 
-    def late(self, peer: int, state: State) -> bool:
+    def late(self, peer: int) -> bool:
         """Say whether a peer has had its time to get ready for the round, since that began or since it came back."""
-        status = self.statuses.get(peer)
         since = max(self.round_since, self._back.get(peer, self.began))
-        return (status is None or status.ready != state.round) and self.now - since > state.settings.train
+        return self.status(peer).ready != self.state.round and self.now - since > self.state.settings.train
 
-    def forgot(self, peer: int, state: State) -> bool:
+    def forgot(self, peer: int) -> bool:
         """Say whether a peer lost its update of the round."""
-        status = self.statuses.get(peer)
-        return status is not None and status.forgot == state.round
+        return self.status(peer).forgot == self.state.round
 
-    def ready(self, state: State) -> tuple[int, ...]:
+    def ready(self) -> tuple[int, ...]:
         """Return who says that its update of the running round is ready, so that its messages can be waited for."""
-        return tuple(peer for peer, status in sorted(self.statuses.items()) if status.ready == state.round)
+        return tuple(peer for peer, status in sorted(self.statuses.items()) if status.ready == self.state.round)
 
-    def finished(self, state: State) -> tuple[int, ...]:
+    def finished(self) -> tuple[int, ...]:
         """Return who says that it has the newest model and knows the whole log; a void round leaves the model."""
-        known = [(peer.number, self.statuses.get(peer.number)) for peer in state.roster]
-        return tuple(p for p, s in known if s and s.model == state.model.round and s.length >= state.length)
+        state = self.state
+        known = [self.statuses[peer.number] for peer in state.roster if peer.number in self.statuses]
+        return tuple(s.peer for s in known if s.model == state.model.round and s.length >= state.length)
 
-    def asked(self, lying: int) -> list[Ask]:
+    def asked(self) -> list[Ask]:
         """Return what more operators ask for than may lie; what was granted since they asked is not asked for again."""
         wishes = [(peer, s.asks, s.length) for peer, s in self.statuses.items() if s.asks is not None]
         if not wishes:
             return []
         asks = [ask for _, ask, length in sorted(wishes) if length > self.granted.get(ask, -1)]
-        return [ask for ask in dict.fromkeys(asks) if asks.count(ask) > lying]
+        return [ask for ask in dict.fromkeys(asks) if asks.count(ask) > self._lying]
 
-    def apart(self, peers: Iterable[int], state: State, *, grace: bool) -> list[Pair]:
+    def apart(self, peers: Iterable[int], *, grace: bool) -> list[Pair]:
         """Return the pairs of these peers that do not hear each other, at all or for longer than the grace."""
         if not self._apart:
             return []
-        among, patience = set(peers), GRACE * state.settings.heartbeat if grace else -1.0
+        among, patience = set(peers), self.grace if grace else -1.0
         pairs = sorted(pair for pair in self._apart if among.issuperset(pair))
         return [pair for pair in pairs if self.now - self._apart[pair] > patience]
 
-    def stuck(self, state: State, attempt: int) -> list[Pair]:
+    def stuck(self) -> list[Pair]:
         """Return pairs of members, the second of which the first waits for in vain, in the attempt as it stands."""
-        failures = [(peer, status.failed) for peer, status in self.statuses.items() if status.failed.peers]
-        now = (state.round, attempt, state.lost)
-        pairs = [(peer, f.peers) for peer, f in failures if (f.round, f.attempt, f.lost) == now]
-        found = sorted((peer, other) for peer, others in pairs for other in others)
+        now, lost = self.state.now, self.state.lost
+        failures = [(peer, s.failed) for peer, s in self.statuses.items() if s.failed.peers]
+        waits = [(peer, f.peers) for peer, f in failures if f.which == now and f.lost == lost]
+        found = sorted((peer, other) for peer, others in waits for other in others)
         waiting = {peer for peer, _ in found}
         # whoever waits itself is not to blame, unless they wait for each other
         return [pair for pair in found if pair[1] not in waiting] or found
 
-    def broken(self, state: State, peer: int) -> bool:
+    def broken(self, peer: int) -> bool:
         """Say whether a member can take no further part in the running attempt."""
-        status = self.statuses.get(peer)
-        if status is None or (status.failed.round, status.failed.attempt) != (state.round, state.attempt):
-            return False
-        return not status.failed.peers
+        failed = self.status(peer).failed
+        return failed.which == self.state.now and not failed.peers
 
-    def hapless(self, state: State, peer: int) -> bool:
+    def hapless(self, peer: int) -> bool:
         """Say whether a peer failed in this round even after several attempts."""
-        status = self.statuses.get(peer)
-        return status is not None and status.failed.round == state.round and status.failed.attempt + 1 >= TRIES
+        failed = self.status(peer).failed
+        return failed.round == self.state.round and failed.attempt + 1 >= TRIES
 
-    def holders(self, result: Result, state: State) -> tuple[int, ...]:
+    def holders(self, result: Result) -> tuple[int, ...]:
         """Return who is there and says that it has stored a result."""
-        model = result.round if result == state.model else -2
+        model = result.round if result == self.state.model else -2
         return tuple(
             peer
             for peer, status in sorted(self.statuses.items())
-            if self.present(peer, state) and (status.holds == result or status.model == model)
+            if self.present(peer) and (status.holds == result or status.model == model)
         )
 
-    def results(self, state: State, lying: int) -> list[Result]:
+    def results(self) -> list[Result]:
         """Return the results of the running attempt that more peers than may lie have stored, the most common first."""
-        now = (state.round, state.attempt)
-        found = {s.holds for s in self.statuses.values() if (s.holds.round, s.holds.attempt) == now}
-        if not found:
-            return []
-        counts = {result: len(self.holders(result, state)) for result in found}
-        return sorted((r for r in found if counts[r] > lying), key=lambda r: (-counts[r], r.digest))
+        now = self.state.now
+        found = {s.holds for s in self.statuses.values() if s.holds.which == now}
+        counts = {result: len(self.holders(result)) for result in found}
+        return sorted((r for r in found if counts[r] > self._lying), key=lambda r: (-counts[r], r.digest))
 
 
 class Supply:

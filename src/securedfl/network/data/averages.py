@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from securedfl.errors import InvalidInputError, PeerLostError
-from securedfl.network.core.entries import Abandon, Begin, Commit, Done, Entry
-from securedfl.network.data.driver import CHUNK, Plan
+from securedfl.network.core.entries import Begin, Commit, Entry
+from securedfl.network.data.driver import CHUNK, Recipe
 from securedfl.privacy.ledger import Tried
 from securedfl.protocols.steps import Array, PeerProtocol
 
@@ -48,11 +48,9 @@ class Averages:
     commit_step: int = 0
     chunk: int = CHUNK
 
-    def plan(self, me: int, n: int, turn: int) -> Plan:
+    def recipe(self, me: int, n: int, turn: int) -> Recipe:
         """Return how one of n members runs an average."""
-        return Plan.make(
-            self.protocol(n, turn), me, n, self.size, self.dtype, commit_step=self.commit_step, chunk=self.chunk
-        )
+        return Recipe(self.protocol(n, turn), me, n, self.size, self.dtype, self.commit_step, self.chunk)
 
 
 @dataclass(frozen=True)
@@ -97,20 +95,6 @@ def attempts_of(entries: Iterable[Entry], can_lose: bool) -> dict[int, tuple[Tri
             case Commit(round, _) if found.get(round):
                 found[round][-1] = replace(found[round][-1], opened=True)
     return {round: tuple(tried) for round, tried in found.items()}
-
-
-def members_of(entries: Iterable[Entry], round: int) -> tuple[int, ...]:
-    """Return whose average the result of a round is; nobody's if it is void."""
-    members: tuple[int, ...] = ()
-    for entry in entries:
-        match entry:
-            case Begin(at, _, chosen) if at == round:
-                members = chosen
-            case Done(at, _, _) if at == round:
-                return members
-            case Abandon(at, _) if at == round:
-                members = ()
-    return ()
 
 
 def check_own(vector: Array, name: str) -> None:

@@ -7,21 +7,22 @@ part, and only then does anything leave that is a sum (`Attempt.finish`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from securedfl.errors import InvalidInputError
-from securedfl.network.data.mailbox import Excused, Mailbox
+from securedfl.errors import InvalidInputError, PeerLostError
+from securedfl.network.data.mailbox import Excused, Mailbox, StalledError
 from securedfl.network.data.memory import ROOMS
-from securedfl.network.data.parcels import Place, Spec
+from securedfl.network.data.parcels import Place, pack
 from securedfl.network.data.routes import Routes, find_routes, recoverable
+from securedfl.network.wire.streams import Outgoing
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.randomness import secret_uniform
-from securedfl.protocols.steps import Array, Draw, Held, Inbox, Outbox, PeerProtocol, Steps, in_one_part
+from securedfl.protocols.steps import Array, Draw, Held, Inbox, Outbox, PeerProtocol, Steps
 
 CHUNK = 1 << 18
 """Parameters per chunk: 1 MiB of float32. Messages cost more than their bytes, and chunks in flight cost memory."""
@@ -33,15 +34,8 @@ DEPTH = 3
 """Chunks in flight at a time: one that is computed while the messages of the others travel."""
 
 
-class Outlet(Protocol):
-    """Sends messages to one peer, in order; blocks while too many wait."""
-
-    def put(self, place: Place, message: Any) -> None:
-        """Send a message."""
-
-
 @dataclass(frozen=True)
-class Plan:
+class Recipe:
     """How one peer runs one average: the protocol, its chunks and routes. The same for all peers but for ``me``."""
 
     protocol: PeerProtocol
@@ -51,42 +45,29 @@ class Plan:
     dtype: str
     commit_step: int = 0
     chunk: int = CHUNK
-    depth: int = DEPTH
-    routes: tuple[Routes, ...] = field(default=())
-    repeatable: bool = False
 
-    @classmethod
-    @lru_cache(maxsize=64)
-    def make(
-        cls,
-        protocol: PeerProtocol,
-        me: int,
-        n: int,
-        size: int,
-        dtype: str,
-        *,
-        commit_step: int = 0,
-        chunk: int = CHUNK,
-        depth: int = DEPTH,
-    ) -> Plan:
-        """Find the routes of every chunk; kept, because rounds come back to the same protocol."""
-        plan = cls(protocol, me, n, size, dtype, commit_step, chunk, depth)
-        repeatable = bool(commit_step) and any(recoverable(protocol, n, frozenset({lost})) for lost in range(n))
-        return replace(plan, routes=plan._find(protocol), repeatable=repeatable)
+    @property
+    def starts(self) -> range:
+        """Where the chunks of a vector begin."""
+        return range(0, self.size, self.chunk)
 
-    def routes_without(self, lost: frozenset[int]) -> tuple[Routes, ...]:
-        """Return the routes of what is left to do when members were lost after the commit."""
-        done: tuple[Mapping[int, Spec], ...] = ({},) * self.commit_step
-        return tuple(
-            replace(routes, incoming=done + routes.incoming[self.commit_step :])
-            for routes in self._find(in_one_part(self.protocol, lost))
-        )
+    @cached_property
+    def repeatable(self) -> bool:
+        """Whether those left could finish again, without a member that was lost."""
+        lost = range(self.n if self.commit_step else 0)
+        return any(recoverable(self.protocol, self.n, frozenset({one})) for one in lost)
 
-    def _find(self, protocol: PeerProtocol) -> tuple[Routes, ...]:
-        """Return the routes of every chunk; there are at most two lengths of chunk."""
-        lengths = [min(self.chunk, self.size - start) for start in range(0, self.size, self.chunk)]
-        known = {length: find_routes(protocol, self.n, length, self.dtype)[self.me] for length in set(lengths)}
-        return tuple(known[length] for length in lengths)
+    def routes(self, lost: frozenset[int] = frozenset()) -> Sequence[Routes]:
+        """Return the routes of every chunk; when members were lost after the commit, of what is left to do."""
+        # there are at most two lengths of chunk
+        lengths = [min(self.chunk, self.size - start) for start in self.starts]
+        found = {
+            length: find_routes(self.protocol, self.n, length, self.dtype, lost)[self.me] for length in set(lengths)
+        }
+        if lost:
+            done: Routes = ({},) * self.commit_step
+            found = {length: done + routes[self.commit_step :] for length, routes in found.items()}
+        return [found[length] for length in lengths]
 
 
 @dataclass(frozen=True)
@@ -103,14 +84,15 @@ class Attempt:
 
     Parameters
     ----------
-    plan
+    recipe
         What to run.
     vector
         This peer's parameters.
     draws
         Gives the draw for the chunk that starts at an offset; by default fresh cryptographic masks.
     patience, excused
-        Seconds without progress after which a peer counts as lost, unless it is too early to miss these peers.
+        Seconds without progress after which a peer counts as lost; and whether it is too early to miss these peers, as
+        long as not everything before the commit step is done.
 
     Attributes
     ----------
@@ -118,23 +100,24 @@ class Attempt:
         Whether everything before the commit step is done.
     """
 
+    _mailbox: Mailbox
+    _streams: Mapping[int, Outgoing]
+
     def __init__(
         self,
-        plan: Plan,
+        recipe: Recipe,
         vector: Array,
         *,
         draws: Callable[[int], Draw] | None = None,
         patience: float = 60.0,
         excused: Excused = lambda _peers: False,
     ) -> None:
-        if vector.shape != (plan.size,) or vector.dtype != np.dtype(plan.dtype):
+        if vector.shape != (recipe.size,) or vector.dtype != np.dtype(recipe.dtype):
             raise InvalidInputError(
                 f"the vector has shape {vector.shape} and dtype {vector.dtype}, "
-                f"but the federation agreed on ({plan.size},) and {plan.dtype}"
+                f"but the federation agreed on ({recipe.size},) and {recipe.dtype}"
             )
-        self._plan, self._vector = plan, vector
-        self._mailbox: Mailbox | None = None
-        self._outlets: Mapping[int, Outlet] = {}
+        self._recipe, self._vector = recipe, vector
         self._draws = draws or (lambda _offset: secret_uniform)
         self._patience, self._excused = patience, excused
         self._held: dict[int, Held] = {}
@@ -142,13 +125,13 @@ class Attempt:
         self._lost: frozenset[int] = frozenset()
         self._result: Array | None = None
 
-    def connect(self, mailbox: Mailbox, outlets: Mapping[int, Outlet]) -> None:
-        """Say where messages come from and go to; peers are numbered as in the plan."""
-        self._mailbox, self._outlets = mailbox, outlets
+    def connect(self, mailbox: Mailbox, streams: Mapping[int, Outgoing]) -> None:
+        """Say where messages come from and go to; peers are numbered as in the recipe."""
+        self._mailbox, self._streams = mailbox, streams
 
     def share(self) -> None:
         """Do everything that comes before the commit step. Nothing that was sent is a sum of anybody's parameters."""
-        if self._plan.commit_step:
+        if self._recipe.commit_step:
             self._run()
             self.holds = True
 
@@ -168,11 +151,11 @@ class Attempt:
     def _run(self) -> None:
         """Advance all chunks to the end of the protocol, or of its first part."""
         active: dict[int, _Chunk] = {}
-        ahead = list(reversed(range(len(self._plan.routes))))
+        ahead = list(reversed(range(len(self._recipe.starts))))
         while ahead or active:
             waiting = {chunk: state.step for chunk, state in active.items()}
-            found = self._box.poll(waiting)
-            if found is None and ahead and len(active) < self._plan.depth:
+            found = self._mailbox.poll(waiting)
+            if found is None and ahead and len(active) < DEPTH:
                 chunk = ahead.pop()
                 state = self._begin(chunk)
             else:
@@ -185,24 +168,31 @@ class Attempt:
 
     def _wait(self, waiting: Mapping[int, int]) -> tuple[int, Inbox]:
         """Wait for a chunk that can go on, and its inbox."""
-        return self._box.take(waiting, self._patience, self._excused)
+        return self._mailbox.take(waiting, self._patience, lambda peers: not self.holds and self._excused(peers))
 
     def _send(self, chunk: int, state: _Chunk) -> None:
         """Send what a chunk has to say."""
-        at = self._box.place
+        at = self._mailbox.place
         for receiver, message in state.outbox.items():
-            self._outlets[receiver].put(Place(at.run, at.round, at.attempt, state.step, chunk), message)
+            self._put(receiver, Place(at.run, at.round, at.attempt, state.step, chunk), message)
         state.outbox.clear()
+
+    def _put(self, receiver: int, place: Place, message: Any) -> None:
+        """Send a message; blocks while too much waits."""
+        try:
+            self._streams[receiver].put(*pack(place, message), timeout=self._patience)
+        except PeerLostError as error:
+            raise StalledError(frozenset({receiver}), str(error)) from None
 
     def _begin(self, chunk: int) -> _Chunk | None:
         """Start a chunk: the protocol itself, or the finish of what it holds."""
-        plan, start = self._plan, chunk * self._plan.chunk
+        recipe, start = self._recipe, chunk * self._recipe.chunk
         if self.holds:
             # what nobody could finish a second time makes room for the result
-            held = self._held[chunk] if plan.repeatable else self._held.pop(chunk)
-            return self._advance(chunk, held.finish(self._lost), plan.commit_step)
-        part = self._vector[start : start + plan.chunk]
-        return self._advance(chunk, plan.protocol(plan.me, part, draw=self._draws(start)), 0)
+            held = self._held[chunk] if recipe.repeatable else self._held.pop(chunk)
+            return self._advance(chunk, held.finish(self._lost), recipe.commit_step)
+        part = self._vector[start : start + recipe.chunk]
+        return self._advance(chunk, recipe.protocol(recipe.me, part, draw=self._draws(start)), 0)
 
     def _advance(self, chunk: int, steps: Steps, step: int, inbox: Inbox | None = None) -> _Chunk | None:
         """Hand a chunk its inbox, if it waits for one; return what it does next, None if it has ended."""
@@ -224,7 +214,7 @@ class Attempt:
 
     def _keep(self, chunk: int, result: Any) -> None:
         """Put a chunk's average, whole or in pieces, in its place; or keep what it holds at its commit."""
-        start = chunk * self._plan.chunk
+        start = chunk * self._recipe.chunk
         if isinstance(result, Held):
             self._held[chunk] = result
             return
@@ -233,12 +223,3 @@ class Attempt:
         for piece in result if isinstance(result, tuple) else (result,):
             self._result[start : start + len(piece)] = piece
             start += len(piece)
-
-    @property
-    def _box(self) -> Mailbox:
-        if self._mailbox is None:
-            raise RuntimeError("an attempt needs to be connected first")
-        return self._mailbox
-
-
-__all__ = ["CHUNK", "DEPTH", "SLICED_CHUNK", "Attempt", "Outlet", "Plan"]

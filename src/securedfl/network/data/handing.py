@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from securedfl.errors import PeerLostError, SecuredFLError
-from securedfl.network.core.events import Event, Fetch, Holds
-from securedfl.network.data.results import Results, vector_from
+from securedfl.network.core.events import Event, Fetch
+from securedfl.network.core.messages import Result
+from securedfl.network.data.results import Results
 from securedfl.network.letters import Want, pack
 from securedfl.network.wire.links import Links
 
@@ -27,23 +29,12 @@ class Handing:
     ----------
     links, results
         Of this peer.
-    dtype
-        Of results.
     tell
-        Told `Holds`.
-    broke
-        Told an error of this peer's own, such as a full disk.
+        Told the `Result`, or an error of this peer's own, such as a full disk.
     """
 
-    def __init__(
-        self,
-        links: Links,
-        results: Results,
-        dtype: str,
-        tell: Callable[[Event], None],
-        broke: Callable[[BaseException], None],
-    ) -> None:
-        self._links, self._results, self._dtype, self._tell, self._broke = links, results, dtype, tell, broke
+    def __init__(self, links: Links, results: Results, tell: Callable[[Event | BaseException], None]) -> None:
+        self._links, self._results, self._tell = links, results, tell
         self._giving: set[str] = set()
         self._lock = threading.Lock()
         self._stopped: threading.Event | None = None
@@ -61,7 +52,7 @@ class Handing:
         self.stop()
         self._stopped = threading.Event()
         target, arguments = self._fetch, (fetch, dict(names), patience, self._stopped)
-        threading.Thread(target=target, args=arguments, name=f"fetch-{fetch.round}", daemon=True).start()
+        threading.Thread(target=target, args=arguments, name=f"fetch-{fetch.result.round}", daemon=True).start()
 
     def stop(self) -> None:
         """Stop fetching."""
@@ -84,30 +75,31 @@ class Handing:
                 self._giving.discard(peer)
 
     def _fetch(self, fetch: Fetch, names: Mapping[int, str], patience: float, stopped: threading.Event) -> None:
+        wanted = fetch.result
         try:
             while not stopped.is_set():
                 for holder in fetch.holders:
-                    data = self._ask(names[holder], fetch, patience, stopped) if holder in names else None
+                    data = self._ask(names[holder], wanted, patience, stopped) if holder in names else None
                     if data is None:
                         continue
-                    found = self._results.store(fetch.round, fetch.attempt, vector_from(data, self._dtype))
-                    if found.digest == fetch.digest:
-                        log.info("round %d: took the result from %s", fetch.round, names[holder])
-                        self._tell(Holds(fetch.round, fetch.attempt, fetch.digest))
+                    found = self._results.store(wanted.round, wanted.attempt, self._results.vector_of(data))
+                    if found == wanted:
+                        log.info("round %d: took the result from %s", wanted.round, names[holder])
+                        self._tell(found)
                         return
                     self._results.drop(found)
-                    log.warning("round %d: %s sent another result than was agreed", fetch.round, names[holder])
+                    log.warning("round %d: %s sent another result than was agreed", wanted.round, names[holder])
                 stopped.wait(PAUSE)
         except SecuredFLError as error:
-            self._broke(error)
+            self._tell(error)
 
-    def _ask(self, holder: str, fetch: Fetch, patience: float, stopped: threading.Event) -> memoryview | None:
+    def _ask(self, holder: str, wanted: Result, patience: float, stopped: threading.Event) -> memoryview | None:
         """Return the bytes that a holder sends; None if they do not come."""
         inlet = _Pieces(self._results.nbytes)
         # a key of its own, so that what is left of an earlier try is not mistaken for this one
         key = b"result " + secrets.token_bytes(16)
         self._links.accept(holder, key, inlet)
-        if self._links.send(holder, pack(Want(fetch.round, fetch.digest, key))):
+        if self._links.send(holder, pack(Want(wanted.round, wanted.digest, key))):
             inlet.wait(patience, stopped)
         self._links.forget(holder, key)
         return inlet.data if inlet.complete else None
@@ -148,11 +140,9 @@ class _Pieces:
 
     def wait(self, patience: float, stopped: threading.Event) -> None:
         """Wait until it is over, or no piece came for so many seconds."""
+        deadline, before = time.monotonic() + patience, 0
         with self._changed:
-            while not self._over and not stopped.is_set():
-                before, waited = self._filled, 0.0
-                while self._filled == before and not self._over and not stopped.is_set():
-                    self._changed.wait(1.0)
-                    waited += 1.0
-                    if waited >= patience:
-                        return
+            while not self._over and not stopped.is_set() and time.monotonic() < deadline:
+                self._changed.wait(1.0)
+                if self._filled > before:
+                    deadline, before = time.monotonic() + patience, self._filled

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import itertools
 import threading
 import weakref
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 
 from securedfl.protocols.steps import Array
 
+COLLECTED = 100
+"""Averages after which all garbage is collected."""
+_averages = itertools.count(1)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 
 
@@ -28,7 +34,13 @@ def share_one_heap() -> None:
 
 
 def give_back() -> None:
-    """Give memory that was freed back to the system; holes in the heap would grow from one average to the next."""
+    """Give memory that was freed back to the system; holes in the heap would grow from one average to the next.
+
+    Python keeps small objects for later use (up to 2,000 tuples of each length) until it collects all garbage, which it
+    hardly ever does where there is little. So that is done now and then.
+    """
+    if next(_averages) % COLLECTED == 0:
+        gc.collect()
     _found("malloc_trim")(0)
 
 
@@ -63,6 +75,7 @@ ROOMS = Rooms()
 """Of this process."""
 
 
+@cache
 def _found(name: str) -> Callable[..., object]:
     """Return a function of the C library; one that does nothing if it is another library, which has its own ways."""
     try:

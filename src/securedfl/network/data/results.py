@@ -40,7 +40,7 @@ class Results:
         # the last vector, until somebody takes it; then only as long as anybody has it
         self._kept: Array | None = None
         self._last: tuple[Result, weakref.ref[Array]] | None = None
-        self._files = dict(self._find())
+        self._held = set(self._find())
 
     @property
     def nbytes(self) -> int:
@@ -51,26 +51,29 @@ class Results:
     def held(self) -> list[Result]:
         """All results that are stored, in order."""
         with self._lock:
-            return sorted(self._files, key=lambda result: (result.round, result.attempt))
+            return sorted(self._held)
 
     def store(self, round: int, attempt: int, vector: Array) -> Result:
         """Keep a result safe; it is on disk when this returns."""
         vector.flags.writeable = False
         data = _bytes(np.ascontiguousarray(vector, dtype=self._dtype))
         result = Result(round, attempt, hashlib.sha256(data).digest())
-        path = self._folder / f"{round}-{attempt}-{result.digest.hex()}.bin"
         # it may be computed and fetched at the same time
         with (
             self._storing,
-            replacing(path, AGAIN, mode=OWNER, spare=self._spare) as temporary,
+            replacing(self._path(result), AGAIN, mode=OWNER, spare=self._spare) as temporary,
             temporary.open("r+b") as file,
         ):
             file.write(data)
             file.truncate()
         with self._lock:
-            self._files[result] = path
+            self._held.add(result)
             self._kept, self._last = vector, (result, weakref.ref(vector))
         return result
+
+    def vector_of(self, data: memoryview) -> Array:
+        """Return the vector that bytes from another peer hold."""
+        return np.frombuffer(data, dtype=self._dtype)
 
     def keep_from(self, round: int) -> None:
         """Forget results of earlier rounds."""
@@ -81,30 +84,29 @@ class Results:
     def drop(self, result: Result) -> None:
         """Forget a result; the next one is written over its file."""
         with self._lock:
-            path = self._files.pop(result, None)
+            self._held.discard(result)
             if self._last is not None and self._last[0] == result:
                 self._kept = self._last = None
-        if path is not None:
-            with suppress(OSError):
-                path.replace(self._spare)
+        with suppress(OSError):
+            self._path(result).replace(self._spare)
 
     def load(self, round: int, digest: bytes) -> Array:
         """Return a stored result; `RunFolderError` if it is not here, or was damaged and is now gone."""
         with self._lock:
-            found = next((r for r in self._files if (r.round, r.digest) == (round, digest)), None)
+            found = next((r for r in self._held if (r.round, r.digest) == (round, digest)), None)
             if found is None:
                 raise RunFolderError(f"there is no result of round {round} here; start this peer again to fetch it")
             if self._last is not None and self._last[0] == found:
                 self._kept, vector = None, self._last[1]()
                 if vector is not None:
                     return vector
-            path = self._files[found]
-        vector = self._read(path, digest)
+        vector = self._read(found)
         if vector is None:
             with self._lock:
-                self._files.pop(found, None)
-            path.unlink(missing_ok=True)
-            raise RunFolderError(f"{path} was damaged and is removed; start this peer again to fetch it from others")
+                self._held.discard(found)
+            raise RunFolderError(
+                f"{self._path(found)} was damaged and is removed; start this peer again to fetch it from others"
+            )
         with self._lock:
             self._last = (found, weakref.ref(vector))
         return vector
@@ -118,33 +120,31 @@ class Results:
         for at in range(0, len(data), PIECE):
             yield data[at : at + PIECE]
 
-    def _find(self) -> Iterator[tuple[Result, Path]]:
-        """Find what is whole; what is damaged is removed, because others hold it."""
+    def _path(self, result: Result) -> Path:
+        return self._folder / f"{result.round}-{result.attempt}-{result.digest.hex()}.bin"
+
+    def _find(self) -> Iterator[Result]:
+        """Find what is whole."""
         for path in self._folder.glob("*.bin"):
             try:
                 round, attempt, digest = path.stem.split("-")
                 result = Result(int(round), int(attempt), bytes.fromhex(digest))
             except ValueError:
                 continue
-            if self._read(path, result.digest) is None:
-                path.unlink(missing_ok=True)
-            else:
-                yield result, path
+            if self._read(result) is not None:
+                yield result
 
-    def _read(self, path: Path, digest: bytes) -> Array | None:
+    def _read(self, result: Result) -> Array | None:
+        """Return what is stored; what is damaged is removed, because others hold it."""
         try:
-            vector: Array = np.fromfile(path, dtype=self._dtype)
+            vector: Array = np.fromfile(self._path(result), dtype=self._dtype)
         except OSError:
             return None
-        if vector.shape != (self._size,) or hashlib.sha256(_bytes(vector)).digest() != digest:
+        if vector.shape != (self._size,) or hashlib.sha256(_bytes(vector)).digest() != result.digest:
+            self._path(result).unlink(missing_ok=True)
             return None
         vector.flags.writeable = False
         return vector
-
-
-def vector_from(data: memoryview, dtype: str) -> Array:
-    """Return the vector that bytes from another peer hold."""
-    return np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<"))
 
 
 def _bytes(vector: Array) -> memoryview:

@@ -13,17 +13,18 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 
 from securedfl.errors import PeerLostError
 from securedfl.network.core import events as ev
+from securedfl.network.core.entries import Try
+from securedfl.network.core.messages import Failure, Result
 from securedfl.network.data.averages import check_finite
-from securedfl.network.data.driver import Attempt, Plan
+from securedfl.network.data.driver import Attempt, Recipe
 from securedfl.network.data.mailbox import Mailbox, StalledError
 from securedfl.network.data.memory import give_back
-from securedfl.network.data.parcels import Place, pack
+from securedfl.network.data.parcels import Place
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.streams import Outgoing
 from securedfl.protocols.steps import Array, Draw
@@ -37,30 +38,28 @@ class Work:
 
     Attributes
     ----------
-    place, members, me
-        Run, round and attempt; the names of the members by number, in order; and this peer's number.
-    plan, two_parts
-        What to run, and whether it stops at its commit step.
+    place, members
+        Run, round and attempt; and the names of the members by number, in order.
+    recipe
+        What to run.
     vector, draws
         This peer's parameters, and where masks come from; None for cryptographic ones.
     patience, grace, ready
         Seconds without progress; seconds in which the core notices by itself who is lost; and who is ready now, so that
         its messages can be waited for.
     store
-        Makes a result of a mean and keeps it; returns its digest.
+        Makes a result of a mean and keeps it.
     """
 
     place: Place
     members: Mapping[int, str]
-    me: int
-    plan: Plan
-    two_parts: bool
+    recipe: Recipe
     vector: Array
     draws: Callable[[int], Draw] | None
     patience: float
     grace: float
     ready: Callable[[], Collection[int]]
-    store: Callable[[Array], bytes]
+    store: Callable[[Array], Result]
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,8 @@ class _Streams:
 
     key: bytes
     mailbox: Mailbox
-    outlets: dict[int, _Outlet] = field(default_factory=dict)
+    peers: Collection[str]
+    outgoing: dict[int, Outgoing] = field(default_factory=dict)
 
 
 class Trial(threading.Thread):
@@ -82,23 +82,25 @@ class Trial(threading.Thread):
     work
         What it is about.
     tell
-        Told `Shared`, `Holds` and `Failed`.
-    broke
-        Told an error of this peer's own, after which it cannot go on.
+        Told `Shared`, the `Result` and `Failure`, or an error of this peer's own, after which it cannot go on.
     """
 
-    def __init__(
-        self, links: Links, work: Work, tell: Callable[[ev.Event], None], broke: Callable[[BaseException], None]
-    ) -> None:
+    def __init__(self, links: Links, work: Work, tell: Callable[[ev.Event | BaseException], None]) -> None:
         super().__init__(name=f"securedfl-round-{work.place.round}", daemon=True)
-        self._links, self._work, self._tell, self._broke = links, work, tell, broke
-        self._numbers = tuple(work.members)
+        self._links, self._work, self._tell = links, work, tell
+        self._numbers = numbers = tuple(work.members)
         self._orders: queue.SimpleQueue[tuple[int, ...] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
         self._streams: _Streams | None = None
         self._done = self._stopped = False
-        self._failed: ev.Failed | None = None
-        self._job = Attempt(work.plan, work.vector, draws=work.draws, patience=work.patience, excused=self._too_early)
+        self._failed: Failure | None = None
+        # no method of this object: each would hold the other, and memory would wait for the garbage collector
+        self._job = Attempt(
+            work.recipe,
+            work.vector,
+            draws=work.draws,
+            patience=work.patience,
+            excused=lambda missing: not any(numbers[k] in work.ready() for k in missing),
+        )
 
     def finish(self, lost: tuple[int, ...] = ()) -> None:
         """Open the sums; again, without those that were lost, if need be."""
@@ -117,8 +119,7 @@ class Trial(threading.Thread):
 
     def link_lost(self, peer: int, reason: str) -> None:
         """Learn that the streams to and from a peer broke off."""
-        with self._lock:
-            streams = self._streams
+        streams = self._streams
         if streams is not None and peer in self._numbers and not self._done:
             streams.mailbox.fail(StalledError(frozenset({self._numbers.index(peer)}), reason))
 
@@ -131,7 +132,7 @@ class Trial(threading.Thread):
                     self._part(lost)
         except BaseException as error:
             if not self._stopped:
-                self._broke(error)
+                self._tell(error)
         finally:
             self._hang_up()
             self._job.forget()
@@ -159,11 +160,11 @@ class Trial(threading.Thread):
                 self._connect(lost or ())
             if lost is None:
                 self._job.share()
-            if lost is not None or not work.two_parts:
-                self._keep(frozenset(self._numbers.index(peer) for peer in lost or ()))
+            if lost is not None or not work.recipe.commit_step:
+                self._keep(self._places(lost or ()))
                 self._see_off()
             else:
-                self._tell(ev.Shared(place.round, place.attempt))
+                self._tell(ev.Shared(Try(place.round, place.attempt)))
         except PeerLostError as error:
             if self._orders.empty():
                 self._failed = self._blame(error, lost)
@@ -174,84 +175,63 @@ class Trial(threading.Thread):
         """Finish, and keep the result."""
         mean = self._job.finish(lost)
         check_finite(mean)
-        digest = self._work.store(mean)
+        result = self._work.store(mean)
         self._done = True
-        self._tell(ev.Holds(self._work.place.round, self._work.place.attempt, digest))
+        self._tell(result)
 
-    def _blame(self, error: PeerLostError, lost: tuple[int, ...] | None) -> ev.Failed:
+    def _blame(self, error: PeerLostError, lost: tuple[int, ...] | None) -> Failure:
         work, place = self._work, self._work.place
         peers = tuple(sorted(self._numbers[k] for k in error.peers)) if isinstance(error, StalledError) else ()
         if lost is None:
             ready = work.ready()
             peers = tuple(peer for peer in peers if peer in ready) or peers
         names = ", ".join(work.members[peer] for peer in peers)
-        log.warning("round %d: attempt %d makes no progress: %s: %s", place.round, place.attempt, names, error)
-        return ev.Failed(place.round, place.attempt, lost or (), peers)
+        log.warning("round %d: attempt %d makes no progress: %s: %s", place.round, place.attempt, names, str(error))
+        return Failure(place.round, place.attempt, lost or (), peers)
 
-    def _too_early(self, missing: frozenset[int]) -> bool:
-        ready = self._work.ready()
-        return not self._job.holds and not any(self._numbers[k] in ready for k in missing)
+    def _places(self, peers: Collection[int]) -> frozenset[int]:
+        return frozenset(self._numbers.index(peer) for peer in peers)
 
     def _connect(self, lost: tuple[int, ...]) -> None:
         """Open a mailbox, and streams to everybody who takes part."""
-        work = self._work
-        gone = frozenset(self._numbers.index(peer) for peer in lost)
-        routes = work.plan.routes_without(gone) if gone else work.plan.routes
-        place = work.place
-        name = repr((place.run, place.round, place.attempt, lost)).encode()
-        streams = _Streams(blake2b(name, digest_size=24).digest(), Mailbox(place, routes))
-        with self._lock:
-            self._streams = streams
+        work, place, gone = self._work, self._work.place, self._places(lost)
+        key = blake2b(repr((place.run, place.round, place.attempt, lost)).encode(), digest_size=24).digest()
+        others = {k: name for k, name in enumerate(work.members.values()) if k not in (work.recipe.me, *gone)}
+        mailbox = Mailbox(place, work.recipe.routes(gone))
+        self._streams = streams = _Streams(key, mailbox, others.values())
         if not self._orders.empty():
             raise PeerLostError("there are new orders")
-        others = {k: self._work.members[peer] for k, peer in enumerate(self._numbers) if peer not in (work.me, *lost)}
         for k, peer in others.items():
-            self._links.accept(peer, streams.key, _Delivery(streams.mailbox, k))
+            self._links.accept(peer, key, _Delivery(mailbox, k))
         for k, peer in others.items():
             try:
-                streams.outlets[k] = _Outlet(k, self._links.open(peer, streams.key), work.patience)
+                streams.outgoing[k] = self._links.open(peer, key)
             except PeerLostError as error:
                 raise StalledError(frozenset({k}), str(error)) from None
-        self._job.connect(streams.mailbox, streams.outlets)
+        self._job.connect(mailbox, streams.outgoing)
 
     def _interrupt(self) -> None:
-        with self._lock:
-            streams = self._streams
-        if streams is not None:
+        if (streams := self._streams) is not None:
             streams.mailbox.fail(PeerLostError("there are new orders"))
-            for outlet in list(streams.outlets.values()):
-                outlet.stream.cancel()
+            for stream in list(streams.outgoing.values()):
+                stream.cancel()
 
     def _see_off(self) -> None:
         """Wait until the others have what they were sent, or want it no more."""
         streams = self._streams
-        for outlet in streams.outlets.values() if streams else ():
+        for stream in streams.outgoing.values() if streams else ():
             with suppress(PeerLostError):
-                outlet.stream.finish(self._work.patience)
+                stream.finish(self._work.patience)
 
     def _hang_up(self) -> None:
-        with self._lock:
-            streams, self._streams = self._streams, None
+        streams, self._streams = self._streams, None
         if streams is None:
             return
-        for k, outlet in streams.outlets.items():
-            if not outlet.stream.over:
-                outlet.stream.cancel()
-            self._links.forget(self._work.members[self._numbers[k]], streams.key)
-
-
-class _Outlet:
-    """Where the driver puts messages for one member."""
-
-    def __init__(self, number: int, stream: Outgoing, patience: float) -> None:
-        self._number, self.stream, self._patience = number, stream, patience
-
-    def put(self, place: Place, message: Any) -> None:
-        """Send a message; blocks while too much waits."""
-        try:
-            self.stream.put(*pack(place, message), timeout=self._patience)
-        except PeerLostError as error:
-            raise StalledError(frozenset({self._number}), str(error)) from None
+        for stream in streams.outgoing.values():
+            if not stream.over:
+                stream.cancel()
+        for peer in streams.peers:
+            self._links.forget(peer, streams.key)
 
 
 class _Delivery:

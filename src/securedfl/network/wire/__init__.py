@@ -8,6 +8,6 @@ The door of this room is `securedfl.network.wire.links.Links`. In short::
     stream.put(head, array); stream.finish(60)
     links.accept("b", key, inlet)               # the other end: where each message is to be put
     links.reaches()                             # {"b": Reach(True, through="relay-1"), ...}
-    links.update(roster=..., relays=..., keys=...)
+    links.update(roster=..., files=...)
     links.close()
 """

@@ -6,13 +6,14 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from securedfl.errors import SecuredFLError
 from securedfl.network.wire import frames
 from securedfl.network.wire.exchange import Exchange
 from securedfl.network.wire.frames import PIECE, Kind
 from securedfl.network.wire.identity import Tls
-from securedfl.network.wire.loop import READ, WRITE, Loop
+from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.values import FrameError, Inlet, Limits
 
 _PIECES_AT_ONCE = 4
@@ -37,9 +38,6 @@ class Handler:
     def on_closed(self, connection: Connection, reason: str) -> None:
         """Learn that the connection is gone; said once."""
 
-    def count(self, what: str) -> None:
-        """Take note of something that was dropped or refused."""
-
 
 class Connection:
     """A connection that speaks TLS from its first byte.
@@ -54,6 +52,8 @@ class Connection:
         Whether this side greets first.
     secured, greeted
         Whether TLS is done, and whether the other side has said what the connection is for.
+    settled
+        Whether it is a link, or waits at a relay; that must be so in time.
     began, heard, spoke
         When it was made, and when bytes last arrived and left.
     """
@@ -70,18 +70,19 @@ class Connection:
         through: str | None = None,
         dialled: bool = False,
     ) -> None:
-        self._loop, self._sock, self._tls = loop, sock, tls
+        self._loop, self._sock, self._tls, self._handshake = loop, sock, tls, limits.handshake
         self.handler = handler
         self.peer, self.through, self.dialled = peer, through, dialled
-        self.exchange = Exchange(self, limits, time.monotonic)
-        self.closed = self.secured = self.greeted = False
+        self.exchange = Exchange(self, limits, loop.counters, time.monotonic)
+        self.closed = self.secured = self.greeted = self.settled = self._writing = False
         self._pending = memoryview(b"")
         self.began = self.heard = self.spoke = time.monotonic()
 
     def start(self, received: bytes = b"") -> None:
         """Begin; with bytes that came before, if there are any."""
-        self._loop.watch(self._sock, READ, self._ready)
-        self._attempt(lambda: self._take(memoryview(received)))
+        self._loop.add_reader(self._sock, self._attempt, self._read)
+        self._loop.call_later(self._handshake, self._hurry)
+        self._attempt(self._take, memoryview(received))
 
     @property
     def certificate(self) -> bytes:
@@ -95,8 +96,7 @@ class Connection:
 
     def flush(self) -> None:
         """Send what waits, as far as the socket takes it now."""
-        if not self.closed:
-            self._attempt(self._write)
+        self._attempt(self._write)
 
     def reply(self, kind: Kind, payload: bytes = b"") -> None:
         """Send a frame about the connection itself."""
@@ -112,7 +112,7 @@ class Connection:
                 self.exchange.reply(Kind.CLOSE, 0, reason.encode()[:512])
                 self._write()
         self.closed = True
-        self._loop.watch(self._sock, 0, self._ready)
+        self._loop.unwatch(self._sock)
         self._sock.close()
         self.exchange.fail(reason)
         self.handler.on_closed(self, reason)
@@ -120,24 +120,24 @@ class Connection:
     def detach(self) -> tuple[socket.socket, bytes]:
         """Give the socket away, with the bytes that came after this TLS; nothing may wait to be sent."""
         self.closed = True
-        self._loop.watch(self._sock, 0, self._ready)
+        self._loop.unwatch(self._sock)
         return self._sock, self._tls.rest()
+
+    def _hurry(self) -> None:
+        if not self.settled:
+            self.close("it did not say who it is in time", tell=True)
 
     # -- of the socket ----------------------------------------------------------------------------------------
 
-    def _ready(self, events: int) -> None:
-        if events & READ and not self.closed:
-            self._attempt(self._read)
-        if events & WRITE and not self.closed:
-            self._attempt(self._write)
-
-    def _attempt(self, action: Callable[[], None]) -> None:
+    def _attempt(self, action: Callable[..., None], *arguments: Any) -> None:
         """Do something that may fail; then the connection is over."""
+        if self.closed:
+            return
         try:
-            action()
+            action(*arguments)
         except SecuredFLError as error:
             if isinstance(error, FrameError):
-                self.handler.count("refused: malformed")
+                self._loop.counters["refused: malformed"] += 1
             self.close(str(error), tell=True)
         except OSError as error:
             self.close(error.strerror or "the connection broke off")
@@ -174,24 +174,28 @@ class Connection:
             self._write()
 
     def _write(self) -> None:
+        """Send what there is, as far as the socket takes it; after some of it, it is the turn of others."""
+        more = True
         for _ in range(_PIECES_AT_ONCE):
             if not self._pending:
                 self._fill()
-                if not self._pending:
-                    self._loop.watch(self._sock, READ, self._ready)
-                    return
+            if not self._pending:
+                more = False
+                break
             try:
                 sent = self._sock.send(self._pending)
             except (BlockingIOError, InterruptedError):
-                sent = 0
-            if sent:
-                self.spoke = time.monotonic()
-                self._loop.bytes_out += sent
+                break
+            self.spoke = time.monotonic()
+            self._loop.bytes_out += sent
             self._pending = self._pending[sent:]
             if self._pending:
                 break
-        # the others' turn
-        self._loop.watch(self._sock, READ | WRITE, self._ready)
+        if more and not self._writing:
+            self._loop.add_writer(self._sock, self._attempt, self._write)
+        elif not more and self._writing:
+            self._loop.remove_writer(self._sock)
+        self._writing = more
 
     def _fill(self) -> None:
         """Encrypt what is to be sent next: many small frames, or one piece of a stream."""
@@ -221,7 +225,3 @@ class Connection:
     def inlet(self, key: bytes) -> Inlet | None:
         """Return the inlet of a stream, if it is accepted already."""
         return self.handler.inlet(self, key)
-
-    def count(self, what: str) -> None:
-        """Take note of something that was dropped or refused."""
-        self.handler.count(what)

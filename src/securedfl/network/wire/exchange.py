@@ -6,7 +6,7 @@ Nothing here reads a clock of its own, waits or does input and output, so that a
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -36,12 +36,18 @@ class Owner(Protocol):
     def inlet(self, key: bytes) -> Inlet | None:
         """Return the inlet of a stream, if it is accepted already."""
 
-    def count(self, what: str) -> None:
-        """Take note of something that was dropped or refused."""
-
 
 class Exchange:
     """What one connection has to say, and what it hears.
+
+    Parameters
+    ----------
+    owner
+        Told what arrives.
+    limits, counters
+        How much the other side may ask for, and what was refused or dropped of it, by kind.
+    clock
+        Gives the time.
 
     Attributes
     ----------
@@ -49,8 +55,8 @@ class Exchange:
         Whether the connection is the link of two peers; before, nothing but greetings is taken.
     """
 
-    def __init__(self, owner: Owner, limits: Limits, clock: Callable[[], float]) -> None:
-        self._owner, self._limits, self._clock = owner, limits, clock
+    def __init__(self, owner: Owner, limits: Limits, counters: Counter[str], clock: Callable[[], float]) -> None:
+        self._owner, self._limits, self._counters, self._clock = owner, limits, counters, clock
         self._lock = threading.Lock()
         self._replies: deque[bytes] = deque()
         self._control: deque[Buffer] = deque()
@@ -162,7 +168,7 @@ class Exchange:
                 if self._affordable(len(payload)):
                     self._owner.on_control(payload)
                 else:
-                    self._owner.count("dropped: too many control messages")
+                    self._counters["dropped: too many control messages"] += 1
             case Kind.OPEN:
                 self._open(channel, payload)
             case Kind.MESSAGE:
@@ -199,7 +205,7 @@ class Exchange:
         if len(self._incoming) > self._limits.streams + _MOST_STOPPED:
             raise FrameError("it opens streams without end")
         if len(self._incoming) > self._limits.streams:
-            self._owner.count("refused: too many streams")
+            self._counters["refused: too many streams"] += 1
             stream.stop("too many streams are open")
             return
         inlet = self._owner.inlet(key)

@@ -9,28 +9,30 @@ from __future__ import annotations
 
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from securedfl.errors import ConfigError
 from securedfl.network.wire import frames
 from securedfl.network.wire.connection import Connection, Handler
 from securedfl.network.wire.contact.door import Door
-from securedfl.network.wire.contact.pursuit import Pursuit, Site
+from securedfl.network.wire.contact.pursuit import Pursuit
 from securedfl.network.wire.contact.relay import Relay
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, identify, require
+from securedfl.network.wire.keys import KeyFiles
+from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.streams import Outgoing
 from securedfl.network.wire.values import (
+    Endpoint,
     Event,
     FrameError,
     IdentityError,
     Inlet,
+    Limits,
     LinkDown,
     LinkUp,
-    Member,
     Message,
     Refused,
-    Unreachable,
 )
 
 PROBE = 3.0
@@ -40,75 +42,86 @@ _MOST_SAID, _MOST_FORGOTTEN = 256, 1024
 
 
 class Hub(Handler):
-    """All connections of one peer; everything but the attributes is for the I/O thread.
+    """All connections of one peer. What is here is for the I/O thread; `Links` adds what others may call.
 
     Attributes
     ----------
-    site
-        This peer, the roster and the relays.
     links
         The link of each linked peer.
     reasons
         Why others are not linked.
-    counters
-        What was refused or dropped, by kind.
+    connections
+        All that are secured, or should soon be.
     """
 
-    def __init__(self, site: Site, listen: str | None, idle: float, tell: Callable[[Event], None]) -> None:
-        self.site, self.tell, self._idle = site, tell, idle
-        site.handler, site.linked = self, lambda peer: peer in self.links
+    def __init__(
+        self,
+        me: str,
+        files: KeyFiles,
+        roster: Sequence[Endpoint],
+        *,
+        on_event: Callable[[Event], None],
+        listen: str | None = None,
+        relays: Sequence[Endpoint] = (),
+        proxy: str | None = None,
+        idle: float = 10.0,
+        limits: Limits | None = None,
+    ) -> None:
+        self.me, self.roster, self.relays, self.proxy = me, by_name(roster), by_name(relays), proxy
+        if me not in self.roster:
+            raise ConfigError(f"{me!r} is not in the roster; it lists {', '.join(self.roster)}")
+        self.identity, self.limits = Identity(files, me), limits or Limits()
+        self.door = Door(listen, self.limits) if listen else None
+        self.loop, self._idle, self._tell = Loop(me), idle, on_event
+        self.connections: set[Connection] = set()
         self.links: dict[str, Connection] = {}
         self.reasons: dict[str, str] = {}
-        self.counters: Counter[str] = Counter()
         self._candidates: dict[str, Connection] = {}
         self._pursuits: dict[str, Pursuit] = {}
         self._inlets: dict[tuple[str, bytes], Inlet] = {}
         self._forgotten: dict[tuple[str, bytes], None] = {}
         self._said: set[tuple[str, str]] = set()
-        self._relay = Relay(site.loop, site.limits.joined)
-        self.door = Door(site.loop, listen, site.limits, self._welcome) if listen else None
+        self._relay = Relay(self.loop, self.limits.joined)
         self._swept = time.monotonic()
+        self.loop.call(self._begin)
 
-    def begin(self) -> None:
+    def _begin(self) -> None:
         """Listen, dial and keep watch."""
         if self.door is not None:
-            self.door.open()
+            self.door.open(self.loop, self._welcome)
         self._pursue()
         self._sweep()
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Hang up on everybody."""
         for pursuit in self._pursuits.values():
             pursuit.stop()
         self._pursuits.clear()
         if self.door is not None:
-            self.door.close()
+            self.door.close(self.loop)
         self._relay.close()
-        for connection in list(self.site.connections):
+        for connection in list(self.connections):
             connection.close("the peer is stopping", tell=True)
 
     def _pursue(self) -> None:
         """Pursue exactly the peers of the roster."""
-        others = self.site.roster.keys() - {self.site.me}
+        others = self.roster.keys() - {self.me}
         for peer in self._pursuits.keys() - others:
             self._pursuits.pop(peer).stop()
         for peer in sorted(others - self._pursuits.keys()):
-            self._pursuits[peer] = Pursuit(self.site, peer, self._try_failed)
+            self._pursuits[peer] = Pursuit(self, peer)
             self._pursuits[peer].begin()
 
-    def update(
-        self, roster: Sequence[Member] | None, relays: Sequence[Member] | None, identity: Identity | None
-    ) -> None:
-        """Take another roster, other relays or another key; drop the links that do not fit."""
-        self.site.relays = self.site.relays if relays is None else by_name(relays)
-        self.site.identity = identity or self.site.identity
+    def _update(self, roster: Sequence[Endpoint] | None, identity: Identity | None) -> None:
+        """Take another roster or key; drop the links that do not fit."""
+        self.identity = identity or self.identity
         if roster is None:
             return
-        self.site.roster = by_name(roster)
+        self.roster = by_name(roster)
         self._pursue()
-        for connection in [one for one in self.site.connections if one.secured and one.handler is self]:
+        for connection in [one for one in self.connections if one.secured and one.handler is self]:
             try:
-                identify(connection.certificate, self.site.roster)
+                identify(connection.certificate, self.roster)
             except IdentityError:
                 connection.close("the roster has changed and this certificate is no longer in it", tell=True)
 
@@ -118,8 +131,8 @@ class Hub(Handler):
         # if this process itself has slept, silence says nothing about the others
         slept = now - self._swept > self._idle / 2
         # relays give sockets away without a word
-        self.site.connections -= {connection for connection in self.site.connections if connection.closed}
-        for connection in list(self.site.connections):
+        self.connections -= {connection for connection in self.connections if connection.closed}
+        for connection in list(self.connections):
             if slept:
                 connection.heard = now
             elif now - connection.heard > self._idle:
@@ -128,9 +141,9 @@ class Hub(Handler):
                 connection.reply(Kind.PING)
         self._swept = now
         self._relay.sweep()
-        self.site.loop.later(pause, self._sweep)
+        self.loop.call_later(pause, self._sweep)
 
-    def send_stream(self, link: Connection, stream: Outgoing) -> None:
+    def _send_stream(self, link: Connection, stream: Outgoing) -> None:
         """Send what a stream has to say."""
         if link.closed:
             stream.fail("the link was lost")
@@ -138,7 +151,7 @@ class Hub(Handler):
             link.exchange.ready(stream)
             link.flush()
 
-    def accept(self, peer: str, key: bytes, inlet: Inlet) -> None:
+    def _accept(self, peer: str, key: bytes, inlet: Inlet) -> None:
         """Take a stream, now or when it is opened."""
         self._forgotten.pop((peer, key), None)
         link = self.links.get(peer)
@@ -147,50 +160,51 @@ class Hub(Handler):
         else:
             self._inlets[peer, key] = inlet
 
-    def forget(self, peer: str, key: bytes) -> None:
+    def _forget(self, peer: str, key: bytes) -> None:
         """Take a stream no more, nor when it is opened later."""
-        self._forgotten[peer, key] = None
-        if len(self._forgotten) > _MOST_FORGOTTEN:
-            del self._forgotten[next(iter(self._forgotten))]
-        self._inlets.pop((peer, key), None)
+        if self._inlets.pop((peer, key), None) is not None:
+            # it has not been opened yet
+            self._forgotten[peer, key] = None
+            if len(self._forgotten) > _MOST_FORGOTTEN:
+                del self._forgotten[next(iter(self._forgotten))]
         if peer in self.links:
             self.links[peer].exchange.stop(key, "the receiver has stopped it")
             self.links[peer].flush()
 
     def _welcome(self, sock: socket.socket) -> Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return Connection(self.site.loop, sock, self.site.identity.accepting(), self.site.limits, self)
+        return Connection(self.loop, sock, self.identity.accepting(), self.limits, self)
 
-    def _say(self, event: Unreachable | Refused) -> None:
-        """Say something once."""
-        key = (getattr(event, "peer", ""), event.reason)
-        if key not in self._said and len(self._said) < _MOST_SAID:
-            self._said.add(key)
-            self.tell(event)
+    def _refused(self, peer: str, reason: str) -> None:
+        """Say once why somebody is not linked; strangers have no name."""
+        if (peer, reason) not in self._said and len(self._said) < _MOST_SAID:
+            self._said.add((peer, reason))
+            self._tell(Refused(peer, reason))
 
-    def _try_failed(self, peer: str, reason: str) -> None:
-        if _ALREADY not in reason and peer not in self.links and peer in self.site.roster:
+    def try_failed(self, peer: str, reason: str) -> None:
+        """Learn why a peer could not be linked this time."""
+        if _ALREADY not in reason and peer not in self.links and peer in self.roster:
             self.reasons[peer] = reason
-            self._say(Unreachable(peer, reason))
+            self._refused(peer, reason)
 
     # -- of connections ---------------------------------------------------------------------------------------
 
     def on_secured(self, connection: Connection) -> None:
         """Find out who is there, and greet if this side dialled."""
-        self.site.connections.add(connection)
+        self.connections.add(connection)
         if connection.peer:
-            if connection.peer not in self.site.roster:
+            if connection.peer not in self.roster:
                 raise IdentityError(f"{connection.peer} is not in the roster any more")
-            require(connection.certificate, self.site.roster[connection.peer])
+            require(connection.certificate, self.roster[connection.peer])
         else:
-            connection.peer = identify(connection.certificate, self.site.roster)
+            connection.peer = identify(connection.certificate, self.roster)
         if connection.dialled:
             connection.reply(Kind.HELLO, bytes([frames.VERSION]))
 
     def on_frame(self, connection: Connection, kind: Kind, payload: bytes) -> None:
         """Take a greeting, the choice of a link, or the wish to be joined with another peer."""
         inbound = not connection.dialled and connection.through is None
-        first = self.site.me < connection.peer
+        first = self.me < connection.peer
         if kind is Kind.HELLO and not connection.greeted:
             if payload != bytes([frames.VERSION]):
                 raise FrameError(f"{connection.peer} speaks another version; install the same one at all sites")
@@ -203,7 +217,7 @@ class Hub(Handler):
             self._link(connection)
         elif kind is Kind.JOIN and inbound and not connection.greeted:
             target = payload.decode("ascii", "replace")
-            if target not in self.site.roster:
+            if target not in self.roster:
                 raise FrameError("the other peer is not in the roster")
             connection.greeted = True
             if self.door is not None:
@@ -214,18 +228,19 @@ class Hub(Handler):
 
     def on_control(self, connection: Connection, data: bytes) -> None:
         """Hand a control message on."""
-        self.tell(Message(connection.peer, data))
+        self._tell(Message(connection.peer, data))
 
     def inlet(self, connection: Connection, key: bytes) -> Inlet | None:
         """Return the inlet that waits for a stream; one that was forgotten is stopped as soon as it is open."""
         if (connection.peer, key) in self._forgotten:
-            self.site.loop.call(self.forget, connection.peer, key)
+            del self._forgotten[connection.peer, key]
+            self.loop.call(self._forget, connection.peer, key)
         return self._inlets.pop((connection.peer, key), None)
 
     def on_closed(self, connection: Connection, reason: str) -> None:
         """Take note of a lost link, or of somebody who was refused."""
         peer = connection.peer
-        self.site.connections.discard(connection)
+        self.connections.discard(connection)
         if self.door is not None:
             self.door.finished(connection)
         self._relay.closed(connection)
@@ -234,21 +249,17 @@ class Hub(Handler):
         if self.links.get(peer) is connection:
             del self.links[peer]
             self.reasons[peer] = reason
-            self.tell(LinkDown(peer, reason))
+            self._tell(LinkDown(peer, reason))
             if peer in self._candidates:
                 self._choose(self._candidates.pop(peer))
             elif peer in self._pursuits:
                 self._pursuits[peer].begin()
         elif not connection.greeted:
             if connection.dialled:
-                self._try_failed(peer, reason)
+                self.try_failed(peer, reason)
             else:
-                self.count("refused: stranger")
-                self._say(Refused(reason))
-
-    def count(self, what: str) -> None:
-        """Count what was refused or dropped."""
-        self.counters[what] += 1
+                self.loop.counters["refused: stranger"] += 1
+                self._refused("", reason)
 
     # -- which connection is the link -------------------------------------------------------------------------
 
@@ -273,7 +284,7 @@ class Hub(Handler):
                 else:
                     link.close("it does not answer, and the peer has dialled again")
 
-            self.site.loop.later(PROBE, decide)
+            self.loop.call_later(PROBE, decide)
 
     def _choose(self, connection: Connection) -> None:
         connection.reply(Kind.LINK)
@@ -285,7 +296,7 @@ class Hub(Handler):
         peer = connection.peer
         old = self.links.get(peer)
         self.links[peer] = connection
-        connection.exchange.linked = True
+        connection.exchange.linked = connection.settled = True
         if self.door is not None:
             self.door.finished(connection)
         if old is not None:
@@ -294,9 +305,9 @@ class Hub(Handler):
         self._said = {(who, why) for who, why in self._said if who != peer}
         if peer in self._pursuits:
             self._pursuits[peer].linked(connection.through)
-        self.tell(LinkUp(peer, connection.through))
+        self._tell(LinkUp(peer, connection.through))
 
 
-def by_name(members: Sequence[Member]) -> Mapping[str, Member]:
-    """Return members by their names."""
-    return {member.name: member for member in members}
+def by_name(endpoints: Sequence[Endpoint]) -> Mapping[str, Endpoint]:
+    """Return endpoints by their names."""
+    return {endpoint.name: endpoint for endpoint in endpoints}

@@ -11,9 +11,11 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from cryptography import x509
+
 from securedfl.errors import ConfigError
-from securedfl.network.wire.keys import KeyFiles, check_pair, describe_pem
-from securedfl.network.wire.values import IdentityError, Member
+from securedfl.network.wire.keys import CertificateInfo, KeyFiles, check_pair
+from securedfl.network.wire.values import Endpoint, IdentityError
 
 
 class Identity:
@@ -23,10 +25,14 @@ class Identity:
     ----------
     files
         Key, certificate and the federation's authority.
+    name
+        Whose it must be; None for anybody's.
     """
 
-    def __init__(self, files: KeyFiles) -> None:
-        self.name = check_pair(files).name
+    def __init__(self, files: KeyFiles, name: str | None = None) -> None:
+        found = check_pair(files).name
+        if name not in (None, found):
+            raise ConfigError(f"{files.certificate} is the certificate of {found!r} and not of {name!r}")
         self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         for context in (self._server, self._client):
@@ -112,8 +118,8 @@ def explain(error: ssl.SSLError) -> str:
     return f"it does not speak TLS 1.3 of this federation ({reason})"
 
 
-def identify(certificate: bytes, roster: Mapping[str, Member]) -> str:
-    """Return the name of the member that a certificate (DER) belongs to; `IdentityError` for everybody else.
+def identify(certificate: bytes, roster: Mapping[str, Endpoint]) -> str:
+    """Return the name of the peer that a certificate (DER) belongs to; `IdentityError` for everybody else.
 
     The authority was checked by TLS; here the roster must have the name *and* the fingerprint.
     """
@@ -124,14 +130,14 @@ def identify(certificate: bytes, roster: Mapping[str, Member]) -> str:
     return name
 
 
-def require(certificate: bytes, member: Member) -> None:
-    """Raise `IdentityError` unless a certificate (DER) has the name and the fingerprint of a member."""
+def require(certificate: bytes, endpoint: Endpoint) -> None:
+    """Raise `IdentityError` unless a certificate (DER) has the name and the fingerprint of an endpoint."""
     name, fingerprint = name_of(certificate), hashlib.sha256(certificate).hexdigest()
-    if name != member.name:
-        raise IdentityError(f"{member.address} should be {member.name} but is {name!r}")
-    if fingerprint != member.fingerprint:
+    if name != endpoint.name:
+        raise IdentityError(f"{endpoint.address} should be {endpoint.name} but is {name!r}")
+    if fingerprint != endpoint.fingerprint:
         raise IdentityError(
-            f"{name} shows a certificate with fingerprint {fingerprint}, but the roster says {member.fingerprint}; "
+            f"{name} shows a certificate with fingerprint {fingerprint}, but the roster says {endpoint.fingerprint}; "
             "update the roster if it was renewed"
         )
 
@@ -139,6 +145,6 @@ def require(certificate: bytes, member: Member) -> None:
 def name_of(certificate: bytes) -> str:
     """Return the name in a certificate (DER)."""
     try:
-        return describe_pem(ssl.DER_cert_to_PEM_cert(certificate).encode()).name
+        return CertificateInfo.of(x509.load_der_x509_certificate(certificate)).name
     except ValueError:
         raise IdentityError("no readable certificate") from None

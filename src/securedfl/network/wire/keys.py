@@ -38,24 +38,34 @@ class CertificateInfo:
     not_after: dt.datetime
     fingerprint: str
 
-    def expiry(self, now: dt.datetime | None = None) -> str:
-        """Return a warning if the certificate is not valid or soon will not be, else an empty string."""
-        now = now or dt.datetime.now(dt.UTC)
-        if now < self.not_before:
-            return f"the certificate of {self.name} is not valid before {self.not_before:%Y-%m-%d %H:%M} UTC"
-        if now >= self.not_after:
-            return (
-                f"the certificate of {self.name} expired on {self.not_after:%Y-%m-%d %H:%M} UTC; "
-                f"issue a new one: securedfl certs issue {self.name} --renew"
-            )
-        left = self.not_after - now
-        if left < dt.timedelta(days=WARN_DAYS):
-            return f"the certificate of {self.name} expires in {left.days} days; issue a new one soon"
-        return ""
+    @classmethod
+    def of(cls, certificate: x509.Certificate) -> CertificateInfo:
+        """Read a certificate."""
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return cls(
+            name=str(names[0].value) if names else "",
+            hosts=_hosts(certificate.extensions),
+            not_before=certificate.not_valid_before_utc,
+            not_after=certificate.not_valid_after_utc,
+            fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+        )
 
-    def valid(self, now: dt.datetime | None = None) -> bool:
+    def expiry(self) -> str:
+        """Return a warning if the certificate is not valid or soon will not be, else an empty string."""
+        left = self.not_after - dt.datetime.now(dt.UTC)
+        if self.valid():
+            soon = left < dt.timedelta(days=WARN_DAYS)
+            return f"the certificate of {self.name} expires in {left.days} days; issue a new one soon" if soon else ""
+        if left > dt.timedelta():
+            return f"the certificate of {self.name} is not valid before {self.not_before:%Y-%m-%d %H:%M} UTC"
+        return (
+            f"the certificate of {self.name} expired on {self.not_after:%Y-%m-%d %H:%M} UTC; "
+            f"issue a new one: securedfl certs issue {self.name} --renew"
+        )
+
+    def valid(self) -> bool:
         """Tell whether the certificate is valid now."""
-        return self.not_before <= (now or dt.datetime.now(dt.UTC)) < self.not_after
+        return self.not_before <= dt.datetime.now(dt.UTC) < self.not_after
 
 
 @dataclass(frozen=True)
@@ -170,58 +180,45 @@ def sign(folder: Path, csr_file: Path, *, days: float = PEER_DAYS, renew: bool =
 
 def describe(path: Path) -> CertificateInfo:
     """Read a certificate file."""
+    return CertificateInfo.of(read_certificate(path))
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """Return the certificate in a file."""
     try:
-        return describe_pem(path.read_bytes())
+        return x509.load_pem_x509_certificate(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"cannot read the certificate {path}: {error.strerror}") from None
     except ValueError:
         raise ConfigError(f"{path} is not a PEM certificate") from None
 
 
-def describe_pem(pem: bytes) -> CertificateInfo:
-    """Read a certificate; ValueError if it is none."""
-    certificate = x509.load_pem_x509_certificate(pem)
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return CertificateInfo(
-        name=str(names[0].value) if names else "",
-        hosts=_hosts(certificate.extensions),
-        not_before=certificate.not_valid_before_utc,
-        not_after=certificate.not_valid_after_utc,
-        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
-    )
-
-
-def read_private(path: Path) -> bytes:
-    """Read a private key file; refuse one that others than its owner can read."""
+def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the private key in a file; refuse one that others than its owner can read."""
     try:
         mode = path.stat().st_mode
-        content = path.read_bytes()
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except OSError as error:
         raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
+    except (ValueError, TypeError):
+        raise ConfigError(f"{path} is not a PEM file of a private key without a password") from None
     if mode & 0o077:
         raise ConfigError(f"others can read the private key {path}; run: chmod 600 {path}")
-    return content
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{path} is not an elliptic curve key; make one with `securedfl certs`")
+    return key
 
 
 def check_pair(files: KeyFiles) -> CertificateInfo:
     """Return what the certificate says; raise `ConfigError` if key, certificate and authority do not match."""
-    info = describe(files.certificate)
-    private = read_private(files.key)
-    try:
-        key = serialization.load_pem_private_key(private, password=None)
-        certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
-        authority = x509.load_pem_x509_certificate(files.authority.read_bytes())
-    except (ValueError, TypeError):
-        raise ConfigError(f"{files.key} or {files.authority} is not a PEM file of the expected kind") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from None
-    if key.public_key() != certificate.public_key():
+    certificate, authority = read_certificate(files.certificate), read_certificate(files.authority)
+    if read_key(files.key).public_key() != certificate.public_key():
         raise ConfigError(f"the key {files.key} does not belong to the certificate {files.certificate}")
     try:
         certificate.verify_directly_issued_by(authority)
     except Exception:
         raise ConfigError(f"{files.certificate} was not issued by the authority {files.authority}") from None
-    return info
+    return CertificateInfo.of(certificate)
 
 
 def _builder(
@@ -273,7 +270,9 @@ def _certify(
     start: dt.datetime | None = None,
 ) -> bytes:
     """Return a peer's certificate (PEM), signed by the authority in a folder."""
-    signer, authority = _load_authority(folder)
+    if not (folder / "ca.key").exists():
+        raise ConfigError(f"{folder} holds no authority; make one first: securedfl certs init --dir {folder}")
+    signer, authority = read_key(folder / "ca.key"), read_certificate(folder / "ca.crt")
     usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
         _builder(_subject(name), authority.subject, public, days, start)
@@ -306,15 +305,6 @@ def _hosts(extensions: x509.Extensions) -> tuple[str, ...]:
     except x509.ExtensionNotFound:
         return ()
     return tuple(str(host.value) for host in found if isinstance(host, x509.DNSName | x509.IPAddress))
-
-
-def _load_authority(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    if not (folder / "ca.key").exists():
-        raise ConfigError(f"{folder} holds no authority; make one first: securedfl certs init --dir {folder}")
-    key = serialization.load_pem_private_key(read_private(folder / "ca.key"), password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{folder / 'ca.key'} is not an ECDSA key")
-    return key, x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -1,4 +1,4 @@
-"""What crosses the door of this room: members, limits, events, and who reaches whom."""
+"""What crosses the door of this room: endpoints, limits, events, and who reaches whom."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class FrameError(SecuredFLError):
 
 
 @dataclass(frozen=True)
-class Member:
+class Endpoint:
     """One line of the roster, or a relay: its name, address and certificate fingerprint.
 
     A peer that only dials out (``listen = false``) has no host and port 0.
@@ -77,43 +77,35 @@ class Limits:
     joined: int = 64
 
 
-class OfPeer(Struct, frozen=True):
-    """Something about a peer of the roster."""
-
-    peer: str
-
-
-class LinkUp(OfPeer, frozen=True):
+class LinkUp(Struct, frozen=True):
     """A peer is linked, directly or through a relay or third peer. Said again when the way changes."""
 
+    peer: str
     through: str | None = None
 
 
-class LinkDown(OfPeer, frozen=True):
+class LinkDown(Struct, frozen=True):
     """A link was lost."""
 
+    peer: str
     reason: str
 
 
-class Unreachable(OfPeer, frozen=True):
-    """A peer cannot be linked, and why; said once until the reason changes."""
-
-    reason: str
-
-
-class Message(OfPeer, frozen=True):
+class Message(Struct, frozen=True):
     """A control message of a linked peer."""
 
+    peer: str
     data: bytes
 
 
 class Refused(Struct, frozen=True):
-    """Somebody was refused, and why; each reason is said once and counted from then on."""
+    """A peer, or a stranger without a name, cannot be linked, and why; each reason is said once until it changes."""
 
+    peer: str
     reason: str
 
 
-Event = LinkUp | LinkDown | Unreachable | Message | Refused
+Event = LinkUp | LinkDown | Message | Refused
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,16 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from securedfl.errors import ConfigError
 from securedfl.network.wire.connection import Connection
-from securedfl.network.wire.loop import READ, Loop, Timer
+from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.values import Limits, join_address, split_address
 
 _ACCEPTED_AT_ONCE = 32
 _BACKLOG = 512
+_NOTHING = Path(os.devnull)
 
 
 class Door:
@@ -29,15 +31,13 @@ class Door:
     ----------
     address
         ``HOST:PORT`` to listen at; port 0 takes any free one.
-    welcome
-        Makes the connection of a socket and starts it.
+    limits
+        How many may stand before it.
     """
 
-    def __init__(
-        self, loop: Loop, address: str, limits: Limits, welcome: Callable[[socket.socket], Connection]
-    ) -> None:
-        self._loop, self._limits, self._welcome = loop, limits, welcome
-        self._unfinished: dict[Connection, tuple[str, Timer]] = {}
+    def __init__(self, address: str, limits: Limits) -> None:
+        self._limits = limits
+        self._unfinished: dict[Connection, str] = {}
         host, port = split_address(address)
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -50,28 +50,25 @@ class Door:
         self._sock.setblocking(False)
         self.address = join_address(host, self._sock.getsockname()[1])
         # closed for a moment when descriptors run out, so that whoever knocks can be sent away
-        self._spare = os.open(os.devnull, os.O_RDONLY)
+        self._spare = _NOTHING.open("rb")
 
-    def open(self) -> None:
-        """Begin to accept; for the I/O thread."""
-        self._loop.watch(self._sock, READ, self._accept)
+    def open(self, loop: Loop, welcome: Callable[[socket.socket], Connection]) -> None:
+        """Begin to accept; ``welcome`` makes the connection of a socket. For the I/O thread."""
+        loop.add_reader(self._sock, self._accept, welcome)
 
-    def close(self) -> None:
+    def close(self, loop: Loop) -> None:
         """Stop accepting, and hang up on those who are not finished; for the I/O thread."""
-        self._loop.watch(self._sock, 0, self._accept)
+        loop.unwatch(self._sock)
         self._sock.close()
-        with suppress(OSError):
-            os.close(self._spare)
+        self._spare.close()
         for connection in list(self._unfinished):
             connection.close("this side is stopping")
 
     def finished(self, connection: Connection) -> None:
         """Learn that a connection is somebody's, or closed."""
-        found = self._unfinished.pop(connection, None)
-        if found is not None:
-            found[1].cancel()
+        self._unfinished.pop(connection, None)
 
-    def _accept(self, _events: int) -> None:
+    def _accept(self, welcome: Callable[[socket.socket], Connection]) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
                 sock, address = self._sock.accept()
@@ -83,30 +80,25 @@ class Door:
                 return
             sock.setblocking(False)
             self._make_room(str(address[0]))
-            connection = self._welcome(sock)
-            timer = self._loop.later(
-                self._limits.handshake,
-                lambda connection=connection: connection.close("it did not say who it is in time", tell=True),  # type: ignore[misc]
-            )
-            self._unfinished[connection] = (str(address[0]), timer)
+            connection = welcome(sock)
+            self._unfinished[connection] = str(address[0])
             connection.start()
 
     def _make_room(self, address: str) -> None:
         """Close the oldest unfinished connection of a busy address if there are too many."""
-        counts = Counter(where for where, _ in self._unfinished.values())
+        counts = Counter(self._unfinished.values())
         if counts[address] >= self._limits.unfinished_per_address:
             busiest = address
         elif len(self._unfinished) >= self._limits.unfinished:
             busiest = counts.most_common(1)[0][0]
         else:
             return
-        oldest = next(connection for connection, (where, _) in self._unfinished.items() if where == busiest)
+        oldest = next(connection for connection, where in self._unfinished.items() if where == busiest)
         oldest.close("too many connections that do not say who they are")
 
     def _turn_away(self) -> None:
-        with suppress(OSError):
-            os.close(self._spare)
+        self._spare.close()
         with suppress(OSError):
             self._sock.accept()[0].close()
         with suppress(OSError):
-            self._spare = os.open(os.devnull, os.O_RDONLY)
+            self._spare = _NOTHING.open("rb")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random
-import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from securedfl.errors import SecuredFLError
 from securedfl.network.wire.connection import Connection, Handler
-from securedfl.network.wire.contact.dial import Dial
+from securedfl.network.wire.contact.dial import dial
 from securedfl.network.wire.frames import Kind
-from securedfl.network.wire.identity import Identity, require
-from securedfl.network.wire.loop import Loop, Timer
-from securedfl.network.wire.values import FrameError, IdentityError, Limits, Member
+from securedfl.network.wire.identity import require
+from securedfl.network.wire.values import Endpoint, FrameError, IdentityError
+
+if TYPE_CHECKING:
+    from securedfl.network.wire.hub import Hub
 
 FIRST_PAUSE, LONGEST_PAUSE, RELAYED_PAUSE = 0.2, 5.0, 60.0
 """Seconds between tries: they double, with jitter; a peer that is linked through a relay is dialled now and then."""
@@ -27,45 +30,31 @@ RELAY_WAIT = 20.0
 """Seconds to wait at a relay before another one is tried instead."""
 
 
-@dataclass
-class Site:
-    """What all pursuits of this peer share; changed by `Links.update`, in the I/O thread only."""
-
-    me: str
-    loop: Loop
-    limits: Limits
-    identity: Identity
-    roster: Mapping[str, Member]
-    relays: Mapping[str, Member]
-    proxy: str | None
-    handler: Handler = field(default_factory=Handler)
-    linked: Callable[[str], bool] = lambda _peer: False
-    connections: set[Connection] = field(default_factory=set)
-
-
 class Pursuit(Handler):
     """Tries to link one peer, until it is linked or stopped; for the I/O thread.
 
     Parameters
     ----------
-    failed
-        Told why a try failed.
+    hub
+        The connections of this peer.
+    peer
+        Whom to link.
     """
 
-    def __init__(self, site: Site, peer: str, failed: Callable[[str, str], None]) -> None:
-        self._site, self._peer, self._report = site, peer, failed
-        self._tries: dict[str, Dial | Connection] = {}
+    def __init__(self, hub: Hub, peer: str) -> None:
+        self._hub, self._peer = hub, peer
+        self._tries: dict[str, asyncio.Task[None] | Connection] = {}
         self._put_off: dict[str, float] = {}
         self._turns = 0
         self._relayed = False
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         """Begin, or begin again after a link was lost."""
         self.stop()
         self._turns, self._relayed = 0, False
-        polite = self._peer < self._site.me and self._site.roster[self._peer].listens
-        self._timer = self._site.loop.later(POLITENESS * polite, self._turn)
+        polite = self._peer < self._hub.me and self._hub.roster[self._peer].listens
+        self._timer = self._hub.loop.call_later(POLITENESS * polite, self._turn)
 
     def stop(self) -> None:
         """Give up all tries."""
@@ -78,18 +67,18 @@ class Pursuit(Handler):
         """Learn that the peer is linked; if through a relay, go on looking for a direct way, slowly."""
         self.stop()
         self._relayed = through is not None
-        if self._relayed and self._site.roster[self._peer].listens:
-            self._timer = self._site.loop.later(RELAYED_PAUSE * random.uniform(0.5, 1.5), self._turn)
+        if self._relayed and self._hub.roster[self._peer].listens:
+            self._timer = self._hub.loop.call_later(RELAYED_PAUSE * random.uniform(0.5, 1.5), self._turn)
 
     def _turn(self) -> None:
-        site, member = self._site, self._site.roster[self._peer]
+        hub, peer = self._hub, self._hub.roster[self._peer]
         pause = RELAYED_PAUSE if self._relayed else min(FIRST_PAUSE * 2**self._turns, LONGEST_PAUSE)
         self._turns = min(self._turns + 1, 16)
-        self._timer = site.loop.later(pause * random.uniform(0.5, 1.5), self._turn)
+        self._timer = hub.loop.call_later(pause * random.uniform(0.5, 1.5), self._turn)
         direct = self._tries.get("")
-        if member.listens and (direct is None or (isinstance(direct, Connection) and direct.closed)):
-            self._dial("", member)
-        if not self._relayed and (not member.listens or self._turns > TURNS_BEFORE_RELAYS):
+        if peer.listens and (direct is None or (isinstance(direct, Connection) and direct.closed)):
+            self._begin_to_dial("", peer)
+        if not self._relayed and (not peer.listens or self._turns > TURNS_BEFORE_RELAYS):
             self._wait_at_relays()
 
     def _wait_at_relays(self) -> None:
@@ -101,107 +90,89 @@ class Pursuit(Handler):
                 self._drop(key)
         for relay in self._candidates():
             if len(self._tries.keys() - {""}) < RELAYS_AT_ONCE and relay.name not in self._tries:
-                self._dial(relay.name, relay)
+                self._begin_to_dial(relay.name, relay)
 
-    def _candidates(self) -> Sequence[Member]:
+    def _candidates(self) -> Sequence[Endpoint]:
         """Return who may join the two: both ends order them alike, those that failed here lately come last."""
-        site = self._site
-        pair = "\0".join(sorted((site.me, self._peer)))
-        thirds = [
-            member for member in site.roster.values() if member.listens and member.name not in (site.me, self._peer)
-        ]
+        hub = self._hub
+        pair = "\0".join(sorted((hub.me, self._peer)))
+        thirds = [third for third in hub.roster.values() if third.listens and third.name not in (hub.me, self._peer)]
 
-        def order(member: Member) -> tuple[float, bool, bool, bytes]:
-            mixed = hashlib.sha256(f"{pair}\0{member.name}".encode()).digest()
-            named = member.name in site.relays
-            return self._put_off.get(member.name, 0.0), not named, not named and not site.linked(member.name), mixed
+        def order(relay: Endpoint) -> tuple[float, bool, bool, bytes]:
+            mixed = hashlib.sha256(f"{pair}\0{relay.name}".encode()).digest()
+            named = relay.name in hub.relays
+            return self._put_off.get(relay.name, 0.0), not named, not named and relay.name not in hub.links, mixed
 
-        return sorted([*site.relays.values(), *thirds], key=order)
+        return sorted([*hub.relays.values(), *thirds], key=order)
 
-    def _dial(self, key: str, member: Member) -> None:
-        self._tries[key] = Dial(
-            self._site.loop,
-            member.host,
-            member.port,
-            proxy=self._site.proxy,
-            timeout=self._site.limits.handshake,
-            connected=lambda sock, rest: self._connected(key, member, sock, rest),
-            failed=lambda reason: self._failed(key, reason),
-        )
+    def _begin_to_dial(self, key: str, endpoint: Endpoint) -> None:
+        self._tries[key] = self._hub.loop.create_task(self._dial(key, endpoint))
+
+    async def _dial(self, key: str, endpoint: Endpoint) -> None:
+        """Dial the peer itself (an empty key), or a relay."""
+        hub = self._hub
+        try:
+            sock, rest = await dial(endpoint.host, endpoint.port, proxy=hub.proxy, timeout=hub.limits.handshake)
+        except SecuredFLError as error:
+            self._failed(key, str(error))
+            return
+        tls, handler = hub.identity.dialling(endpoint.name), self if key else hub
+        connection = Connection(hub.loop, sock, tls, hub.limits, handler, peer=endpoint.name, dialled=not key)
+        self._tries[key] = connection
+        hub.connections.add(connection)
+        connection.start(rest)
 
     def _drop(self, key: str) -> None:
         found = self._tries.pop(key)
-        if isinstance(found, Dial):
-            found.give_up()
+        if isinstance(found, asyncio.Task):
+            found.cancel()
         elif key:
             found.close("no longer needed")
 
     def _failed(self, key: str, reason: str) -> None:
         self._tries.pop(key, None)
         if not key:
-            self._report(self._peer, reason)
+            self._hub.try_failed(self._peer, reason)
             return
         self._put_off[key] = time.monotonic()
-        if not self._site.roster[self._peer].listens:
+        if not self._hub.roster[self._peer].listens:
             # of a peer that can be dialled, what is wrong with that is what people should mend
-            self._report(self._peer, f"it only dials out, and relay {key} does not join the two: {reason}")
-
-    def _connected(self, key: str, member: Member, sock: socket.socket, rest: bytes) -> None:
-        site = self._site
-        tls = site.identity.dialling(member.name)
-        handler = self if key else site.handler
-        connection = Connection(site.loop, sock, tls, site.limits, handler, peer=member.name, dialled=not key)
-        self._tries[key] = connection
-        self._hurry(connection)
-        connection.start(rest)
-
-    def _hurry(self, connection: Connection) -> None:
-        self._site.connections.add(connection)
-
-        def check() -> None:
-            waits_at_relay = connection.handler is self and connection.secured
-            if not connection.exchange.linked and not waits_at_relay:
-                connection.close("it did not greet in time", tell=True)
-
-        self._site.loop.later(self._site.limits.handshake, check)
+            self._hub.try_failed(self._peer, f"it only dials out, and relay {key} does not join the two: {reason}")
 
     # -- connections to relays --------------------------------------------------------------------------------
 
     def on_secured(self, connection: Connection) -> None:
         """Ask a relay for the peer, if it is the relay that it should be."""
-        relay = self._site.relays.get(connection.peer) or self._site.roster.get(connection.peer)
+        relay = self._hub.relays.get(connection.peer) or self._hub.roster.get(connection.peer)
         if relay is None:
             raise IdentityError(f"{connection.peer} is not a relay any more")
         require(connection.certificate, relay)
+        connection.settled = True
         connection.reply(Kind.JOIN, self._peer.encode())
 
     def on_frame(self, connection: Connection, kind: Kind, _payload: bytes) -> None:
         """Go on with the peer itself, once the relay has joined the two."""
         if kind is not Kind.JOINED:
             raise FrameError("a relay that does not answer as one")
-        site, peer = self._site, self._peer
+        hub, peer = self._hub, self._peer
         self._tries.pop(connection.peer, None)
         sock, rest = connection.detach()
-        first = site.me < peer
-        tls = site.identity.dialling(peer) if first else site.identity.accepting()
+        first = hub.me < peer
+        tls = hub.identity.dialling(peer) if first else hub.identity.accepting()
         inner = Connection(
-            site.loop,
+            hub.loop,
             sock,
             tls,
-            site.limits,
-            site.handler,
+            hub.limits,
+            hub,
             peer=peer,
             through=connection.peer,
             dialled=first,
         )
-        self._hurry(inner)
+        hub.connections.add(inner)
         inner.start(rest)
 
     def on_closed(self, connection: Connection, reason: str) -> None:
         """Learn that a relay is gone, or does not want to join the two."""
         if self._tries.get(connection.peer) is connection:
             self._failed(connection.peer, reason)
-
-    def count(self, what: str) -> None:
-        """Let the links count."""
-        self._site.handler.count(what)

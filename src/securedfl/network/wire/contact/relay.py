@@ -6,10 +6,10 @@ somebody else's place. Then TLS with the relay ends and the two speak TLS with e
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 
 from securedfl.network.wire.connection import Connection, Handler
@@ -17,11 +17,12 @@ from securedfl.network.wire.contact.door import Door
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, name_of
 from securedfl.network.wire.keys import KeyFiles
-from securedfl.network.wire.loop import READ, WRITE, Loop
+from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.values import FrameError, Limits
 
 SILENCE = 120.0
 """Seconds without a byte after which a relay hangs up; links speak more often than that."""
+_BUFFER = 1 << 17
 
 
 class Relay:
@@ -36,7 +37,7 @@ class Relay:
     def __init__(self, loop: Loop, joined: int) -> None:
         self._loop, self._most = loop, joined
         self._waiting: dict[tuple[str, str], Connection] = {}
-        self._pairs: dict[Pair, tuple[str, str]] = {}
+        self._pairs: dict[asyncio.Task[None], tuple[str, str]] = {}
         self.bytes = 0
 
     def join(self, connection: Connection, target: str) -> None:
@@ -52,6 +53,7 @@ class Relay:
         other = self._waiting.pop((target, name), None)
         if other is None:
             self._waiting[name, target] = connection
+            connection.settled = True
             return
         for end in (other, connection):
             end.reply(Kind.JOINED)
@@ -60,11 +62,14 @@ class Relay:
                 end.close("the other peer is gone", tell=True)
             return
         (first, early), (second, late) = other.detach(), connection.detach()
-        pair = Pair(self._loop, first, second, self._ended)
-        self._pairs[pair] = (name, target)
         if early or late:
             # nobody may speak before both know that they are joined
-            pair.close()
+            first.close()
+            second.close()
+            return
+        pair = self._loop.create_task(self._carry(first, second))
+        self._pairs[pair] = (name, target)
+        pair.add_done_callback(self._pairs.pop)
 
     def closed(self, connection: Connection) -> None:
         """Learn that a connection that waited is gone."""
@@ -73,17 +78,15 @@ class Relay:
                 del self._waiting[names]
 
     def sweep(self) -> None:
-        """Hang up where nothing has been heard for long."""
+        """Hang up on those that wait and from whom nothing has been heard for long."""
         now = time.monotonic()
-        for pair in [pair for pair in self._pairs if now - pair.heard > SILENCE]:
-            pair.close()
         for connection in [one for one in self._waiting.values() if now - one.heard > SILENCE]:
             connection.close("nothing was heard for too long", tell=True)
 
     def close(self) -> None:
         """Hang up on everybody."""
-        for pair in list(self._pairs):
-            pair.close()
+        for pair in self._pairs:
+            pair.cancel()
         for connection in list(self._waiting.values()):
             connection.close("the relay is stopping", tell=True)
 
@@ -92,74 +95,27 @@ class Relay:
         """How many pairs are joined now."""
         return len(self._pairs)
 
-    def _ended(self, pair: Pair) -> None:
-        self.bytes += pair.bytes
-        del self._pairs[pair]
-
-
-class Pair:
-    """Two sockets, each of which is sent what the other one says; at most one buffer waits in each direction."""
-
-    def __init__(self, loop: Loop, first: socket.socket, second: socket.socket, ended: Callable[[Pair], None]) -> None:
-        self._loop, self._ended = loop, ended
-        self.heard, self.bytes, self._closed = time.monotonic(), 0, False
-        self._ways = (Way(first, second, loop.buffer), Way(second, first, loop.buffer))
-        self._watch()
-
-    def close(self) -> None:
-        """Hang up on both."""
-        if self._closed:
-            return
-        self._closed = True
-        for way in self._ways:
-            self._loop.watch(way.source, 0, self._ready)
-            way.source.close()
-        self._ended(self)
-
-    def _watch(self) -> None:
-        there, back = self._ways
-        for way, other in ((there, back), (back, there)):
-            events = (0 if way.waiting or way.ended else READ) | (WRITE if other.waiting else 0)
-            self._loop.watch(way.source, events, self._ready)
-
-    def _ready(self, _events: int) -> None:
-        if self._closed:
-            return
+    async def _carry(self, first: socket.socket, second: socket.socket) -> None:
+        """Send each of two sockets what the other one says, until one of them ends."""
+        ways = [self._loop.create_task(self._move(*way)) for way in ((first, second), (second, first))]
         try:
-            moved = sum(way.move() for way in self._ways)
-        except OSError:
-            self.close()
-            return
-        if moved:
-            self.bytes += moved
-            self.heard = time.monotonic()
-        if any(way.ended and not way.waiting for way in self._ways):
-            self.close()
-        else:
-            self._watch()
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for way in ways:
+                way.cancel()
+            for sock in (first, second):
+                self._loop.unwatch(sock)
+                sock.close()
 
-
-class Way:
-    """One direction between two sockets; what the target does not take at once waits here, and nothing is read then."""
-
-    def __init__(self, source: socket.socket, target: socket.socket, buffer: memoryview) -> None:
-        self.source, self._target, self._buffer = source, target, buffer
-        self.waiting = memoryview(b"")
-        self.ended = False
-
-    def move(self) -> int:
-        """Move what can be moved now; return how many bytes arrived."""
-        arrived, fresh = 0, self.waiting
-        with suppress(BlockingIOError):
-            if not fresh:
-                arrived = self.source.recv_into(self._buffer)
-                self.ended, fresh = not arrived, self._buffer[:arrived]
-        with suppress(BlockingIOError):
-            if fresh:
-                fresh = fresh[self._target.send(fresh) :]
-        # the buffer is everybody's: what is left of it must be copied
-        self.waiting = memoryview(bytes(fresh)) if arrived else fresh
-        return arrived
+    async def _move(self, source: socket.socket, target: socket.socket) -> None:
+        """Move bytes in one direction, a buffer at a time, until there are no more or none come for long."""
+        buffer = memoryview(bytearray(_BUFFER))
+        with suppress(OSError):
+            async with asyncio.timeout(SILENCE) as patience:
+                while count := await self._loop.sock_recv_into(source, buffer):
+                    self.bytes += count
+                    await self._loop.sock_sendall(target, buffer[:count])
+                    patience.reschedule(self._loop.time() + SILENCE)
 
 
 class RelayServer(Handler):
@@ -178,24 +134,23 @@ class RelayServer(Handler):
     def __init__(self, files: KeyFiles, listen: str, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self._identity = Identity(files)
-        self.counters: Counter[str] = Counter()
-        self._loop = Loop("relay")
-        self.relay = Relay(self._loop, self._limits.joined)
-        self._door = Door(self._loop, listen, self._limits, self._welcome)
+        self._door = Door(listen, self._limits)
         self.address = self._door.address
-        self._loop.start()
-        self._loop.call(self._door.open)
+        self._loop = Loop("relay")
+        self.counters = self._loop.counters
+        self.relay = Relay(self._loop, self._limits.joined)
+        self._loop.call(self._door.open, self._loop, self._welcome)
         self._loop.call(self._sweep)
 
     def close(self) -> None:
         """Stop; joined peers look for another way."""
-        self._loop.call(self._door.close)
+        self._loop.call(self._door.close, self._loop)
         self._loop.call(self.relay.close)
-        self._loop.stop()
+        self._loop.end()
 
     def _sweep(self) -> None:
         self.relay.sweep()
-        self._loop.later(SILENCE / 4, self._sweep)
+        self._loop.call_later(SILENCE / 4, self._sweep)
 
     def _welcome(self, sock: socket.socket) -> Connection:
         return Connection(self._loop, sock, self._identity.accepting(), self._limits, self)
@@ -214,10 +169,6 @@ class RelayServer(Handler):
     def on_closed(self, connection: Connection, _reason: str) -> None:
         """Forget a connection."""
         if not connection.peer:
-            self.count("refused: stranger")
+            self.counters["refused: stranger"] += 1
         self._door.finished(connection)
         self.relay.closed(connection)
-
-    def count(self, what: str) -> None:
-        """Count what was refused."""
-        self.counters[what] += 1
