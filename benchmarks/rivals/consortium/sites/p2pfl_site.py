@@ -1,0 +1,106 @@
+"""A site of p2pfl: a node in a process of its own that is connected with all others; the first one begins the learning.
+
+``p2pfl_site.py KEYS ADDRESS OTHERS...``; the keys are those of its user's own authority.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+from datasets import Dataset
+from p2pfl.settings import Settings
+from training import NOTES, SITE, hold, note, start, train
+
+# before anything else of p2pfl is imported: its logger would start Ray
+Settings.general.DISABLE_RAY = True
+
+from p2pfl.learning.dataset.p2pfl_dataset import P2PFLDataset
+from p2pfl.learning.frameworks.learner import Learner
+from p2pfl.learning.frameworks.p2pfl_model import P2PFLModel
+from p2pfl.node import Node
+
+ABSENT = 15.0
+NODES: list[Node] = []
+
+
+class Plain(P2PFLModel):
+    def get_parameters(self):
+        return self.model
+
+    def set_parameters(self, params):
+        if isinstance(params, bytes):
+            params, info = self.decode_parameters(params)
+            self.additional_info.update(info)
+        self.model = list(params)
+
+    def get_framework(self):
+        return "pytorch"
+
+
+class Site(Learner):
+    number = int(os.environ[SITE])
+
+    def fit(self):
+        model = self.get_model()
+        model.set_parameters([train(self.number, NODES[0].state.round + 1, model.get_parameters()[0])])
+        model.set_contribution([self.addr], 1)
+        return model
+
+    def set_model(self, model):
+        super().set_model(model)
+        if NODES and NODES[0].state.round is not None:
+            hold(self.number, NODES[0].state.round + 1, self.get_model().get_parameters()[0])
+
+    def interrupt_fit(self):
+        pass
+
+    def evaluate(self):
+        return {}
+
+    def get_framework(self):
+        return "pytorch"
+
+
+def main() -> None:
+    keys, own, *others = sys.argv[1:]
+    site, rounds, folder = int(os.environ[SITE]), int(os.environ["CONSORTIUM_ROUNDS"]), Path(os.environ[NOTES])
+    ssl = Settings.ssl
+    ssl.USE_SSL, ssl.CA_CRT = True, f"{keys}/ca.crt"
+    ssl.SERVER_CRT = ssl.CLIENT_CRT = f"{keys}/site-{site}.crt"
+    ssl.SERVER_KEY = ssl.CLIENT_KEY = f"{keys}/site-{site}.key"
+    Settings.heartbeat.TIMEOUT = ABSENT
+    Settings.training.VOTE_TIMEOUT = Settings.training.AGGREGATION_TIMEOUT = 30
+    rows = P2PFLDataset(Dataset.from_dict({"x": [0.0, 1.0]}))
+    node = Node(Plain([start()]), rows, addr=own, learner=Site())
+    node.start()
+    NODES.append(node)
+    (folder / f"ready-{site}").touch()
+    while len(list(folder.glob("ready-*"))) <= len(others):
+        time.sleep(0.2)
+    begun = folder / "begun"
+    for other in others:
+        # at the first start each pair is connected once; one that comes back asks everybody
+        if begun.exists() or other < own:
+            with suppress(Exception):
+                node.connect(other)
+    while not site and len(node.get_neighbors()) < len(others):
+        time.sleep(0.5)
+    if not site:
+        begun.touch()
+        node.set_start_learning(rounds=rounds, epochs=1, trainset_size=len(others) + 1)
+    while node.state.round is None:
+        time.sleep(0.2)
+    while node.state.round is not None:
+        time.sleep(0.2)
+    model = np.asarray(node.learner.get_model().get_parameters()[0])
+    note(site, rounds, "ended", model)
+    time.sleep(600)
+
+
+if __name__ == "__main__":
+    main()

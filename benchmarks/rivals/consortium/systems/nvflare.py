@@ -1,0 +1,145 @@
+"""NVFlare, provisioned: a server at site 0, a client with its own kit at each site, a job that an administrator submits."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from ..system import HERE, System
+
+ADMIN = "admin@consortium.org"
+FILE = "FL_global_model.pt"
+LOOK = 10.0
+"""Seconds between two looks of the administrator."""
+PROJECT = """
+api_version: 3
+name: consortium
+participants:
+  - {{name: server, type: server, org: consortium, fed_learn_port: 8002}}
+{sites}
+  - {{name: {admin}, type: admin, org: consortium, role: project_admin}}
+builders:
+  - path: nvflare.lighter.impl.workspace.WorkspaceBuilder
+  - path: nvflare.lighter.impl.static_file.StaticFileBuilder
+    args: {{config_folder: config}}
+  - path: nvflare.lighter.impl.cert.CertBuilder
+  - path: nvflare.lighter.impl.signature.SignatureBuilder
+"""
+
+
+class FedAvg(System):
+    name = "NVFlare FedAvg"
+    environment = "nvflare"
+    settings = (
+        "provisioned kits (mutual TLS), started by their scripts; ScatterAndGather with min_clients of half of the sites, "
+        "wait_time_after_min_received=10, train_timeout=30"
+    )
+    packages = ("nvflare", "torch")
+    server = True
+    stays = True
+    job = "fedavg"
+
+    def prepare(self) -> None:
+        place, hour = self.place, self.place.hour
+        names = [f"  - {{name: site-{k + 1}, type: client, org: consortium}}" for k in range(hour.sites)]
+        project = place.folder / "project.yml"
+        project.write_text(PROJECT.format(sites="\n".join(names), admin=ADMIN), encoding="utf-8")
+        for name in ("kits", "stale"):
+            folder = place.folder / name
+            self.run(str(place.bin / "nvflare"), "provision", "-p", str(project), "-w", str(folder), "--force")
+        kits = self._kits("kits")
+        shutil.copytree(kits / "server", place.machines.disks[0] / "server")
+        for k in range(hour.sites):
+            shutil.copytree(kits / f"site-{k + 1}", place.machines.disks[k] / "site")
+        python, job = str(place.python), str(HERE / "sites" / "nvflare_app" / "job.py")
+        self.run(python, job, self.job, str(place.folder / "job"), str(hour.sites), str(hour.rounds))
+        self._number, self._status, self._next, self._complete = "", "", 0.0, False
+
+    def _kits(self, name: str) -> Path:
+        return self.place.folder / name / "consortium" / "prod_00"
+
+    def services(self) -> list[list[str]]:
+        return [["bash", str(self.place.machines.disks[0] / "server" / "startup" / "sub_start.sh")]]
+
+    def site(self, k: int, *, stale: bool) -> list[str]:
+        disk = self.place.machines.disks[k]
+        kit = self._kits("stale" if stale else "kits") / f"site-{k + 1}" / "startup"
+        shutil.copytree(kit, disk / "site" / "startup", dirs_exist_ok=True)
+        return ["bash", str(disk / "site" / "startup" / "sub_start.sh")]
+
+    def _admin(self, *command: str, timeout: float = 60) -> dict:
+        kit = ("--startup-kit", str(self._kits("kits") / ADMIN))
+        told = self.run(str(self.place.bin / "nvflare"), "--format", "json", *command, *kit, timeout=timeout)
+        return json.loads(told[told.index("{") :])
+
+    def submit(self) -> None:
+        until = time.monotonic() + 150
+        while True:
+            try:
+                # all sites must be there when the job is submitted, or they are not part of it
+                status = self._admin("system", "status")
+                if json.dumps(status).count("site-") >= self.place.hour.sites:
+                    break
+            except (RuntimeError, ValueError):
+                pass
+            if time.monotonic() > until:
+                raise TimeoutError("not all clients have registered at NVFlare's server")
+            time.sleep(2)
+        self._again()
+
+    def _again(self) -> None:
+        folder = next(path.parent for path in (self.place.folder / "job").rglob("meta.json"))
+        told = self._admin("job", "submit", "-j", str(folder))
+        self._number, self._status = told["data"]["job_id"], ""
+
+    def tend(self) -> str | None:
+        """Look at the job; one that has failed is submitted again, which begins it anew."""
+        if time.monotonic() < self._next:
+            return None
+        self._next = time.monotonic() + LOOK
+        try:
+            self._status = str(self._admin("job", "meta", self._number)["data"].get("status", ""))
+        except (RuntimeError, ValueError, subprocess.TimeoutExpired):
+            return None
+        if self._status.startswith("FINISHED") and not self.ended():
+            status, self._complete = self._status, self._result() == self.place.hour.rounds
+            if not self._complete:
+                self._again()
+                return f"the administrator submits the job again: it ended as {status}"
+            return f"the job ended as {status}, but the administrator finds that its model is complete"
+        return None
+
+    def ended(self) -> bool:
+        return self._status == "FINISHED:COMPLETED" or self._complete
+
+    def _result(self) -> int:
+        """Download what the job has left at the server, take note of its model, and return the round that it is of."""
+        folder = self.place.folder / "download"
+        self._admin("job", "download", self._number, "-o", str(folder), "--force")
+        return max((self._keep(-1, path) for path in folder.rglob(FILE)), default=0)
+
+    def _keep(self, site: int, path: Path) -> int:
+        script = str(HERE / "sites" / "nvflare_app" / "last.py")
+        told = self.run(str(self.place.python), script, str(site), str(path), str(self.place.hour.rounds))
+        return int(told.split()[-1])
+
+    def collect(self) -> None:
+        if self.ended():
+            self._result()
+
+
+class Swarm(FedAvg):
+    name = "NVFlare swarm"
+    settings = (
+        "provisioned kits as above; SwarmLearningRecipe with min_clients of half of the sites, "
+        "wait_time_after_min_resps_received=10, learn_task_timeout=30, round_timeout=30"
+    )
+    job = "swarm"
+
+    def _result(self) -> int:
+        """Take note of the models that the job has left at the sites, and return the round of the newest."""
+        folders = [disk / "site" / self._number for disk in self.place.machines.disks]
+        return max((self._keep(k, path) for k, folder in enumerate(folders) for path in folder.rglob(FILE)), default=0)
