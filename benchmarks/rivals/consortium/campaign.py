@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .hour import PUT_RIGHT, Fault
-from .system import Place, System
+from .system import System
 
 READY = 240.0
 """Seconds within which the first site must begin to train."""
@@ -37,6 +37,7 @@ class Campaign:
         self.starts: Counter[int] = Counter()
         self.acts: list[str] = []
         self.told_stale = ""
+        self.put_right = False
         self._running: dict[int, subprocess.Popen[str]] = {}
         self._services: list[subprocess.Popen[str]] = []
         self._absent: dict[int, float] = {}
@@ -168,7 +169,7 @@ class Campaign:
         for k, right in list(self._stale.items()):
             if now > right:
                 del self._stale[k]
-                self.told_stale = self.system.told()
+                self.told_stale, self.put_right = self.system.told(), True
                 self._say(f"the operator of site {k} puts the key right")
                 self._stop(k)
                 self._left.add(k)

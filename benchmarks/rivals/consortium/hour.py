@@ -55,13 +55,7 @@ class Hour:
     rounds: int
     faults: tuple[Fault, ...]
     pause: float = 3.0
-    most: float = 600.0
-
-    def alone(self, kind: str, rounds: int) -> Hour:
-        """Return an hour with one kind of fault only, early."""
-        faults = [fault for fault in self.faults if fault.kind == kind]
-        moved = tuple(replace(fault, at=fault.at and FIRST) for fault in faults)
-        return replace(self, name=kind, rounds=rounds, faults=moved)
+    most: float = 900.0
 
 
 FIRST = 8.0
@@ -82,3 +76,13 @@ BAD = Hour(
 )
 """The faults of tests/network/campaign/consortium.py, at the same moments."""
 SMOKE = Hour("smoke", 3, 3, (Fault(2.0, "leave", 2, 5.0),), pause=1.0, most=240.0)
+
+
+def alone(fault: Fault) -> Hour:
+    """Return a shorter hour with one fault only, early."""
+    return replace(BAD, name=f"{fault.kind} alone", rounds=10, faults=(replace(fault, at=fault.at and FIRST),))
+
+
+ALONE = {fault.kind: alone(fault) for fault in BAD.faults}
+HOURS = {"bad": BAD, "quiet": replace(BAD, name="quiet hour", faults=()), **ALONE, "smoke": SMOKE}
+"""All hours, by the names that commands have for them."""

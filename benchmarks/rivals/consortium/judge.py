@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from .training import exact, found
 
 SERVER = -1
 """In the place of a site's number: the server's own notes."""
+SAME = 1e-5
+"""Models that differ by less are the same but for rounding."""
 
 
 def newest(notes: Path) -> dict[int, tuple[int, np.ndarray, str]]:
@@ -34,39 +36,45 @@ def inside(model: np.ndarray, sites: int, rounds: int) -> dict[str, Any]:
     """
     weights = found(model, sites, rounds)
     members = [[k for k in range(sites) if row[k] > 0.5 / sites] for row in weights]
+    even = [[(k in each) / max(len(each), 1) for k in range(sites)] for each in members]
     return {
         "members": ["".join(map(str, each)) for each in members],
         "rounds_with_all": sum(len(each) == sites for each in members),
         "fewest_members": min(map(len, members)),
         "trainings": sum(map(len, members)),
-        "distance": float(np.abs(model - exact(members)).max()),
-        "weights": [[round(float(weight), 4) for weight in row] for row in weights],
+        "distance": distance(model, exact(members)),
+        "largest_weight_off": round(float(np.abs(weights - even).max()), 4),
     }
 
 
 def judge(notes: Path, sites: int, rounds: int) -> dict[str, Any]:
     """Return what came out."""
     last = newest(notes)
-    own = {site: value for site, value in last.items() if site != SERVER}
-    finished = [site for site, (round, _, _) in own.items() if round == rounds]
-    digests = Counter(own[site][2] for site in finished)
+    finished = [site for site, (round, _, _) in last.items() if round == rounds and site != SERVER]
+    whole = {site: model for site, (round, model, _) in last.items() if round == rounds}
     result: dict[str, Any] = {
         "finished": finished,
-        "rounds_of_sites": {site: round for site, (round, _, _) in own.items()},
-        "models": len(digests),
+        "server_finished": SERVER in whole,
+        "rounds_of_sites": {site: round for site, (round, _, _) in last.items()},
+        "different_bits": len({last[site][2] for site in finished}),
+        "apart": max((distance(whole[a], whole[b]) for a in finished for b in finished), default=0.0),
         "rounds_with_several_models": forks(notes),
+        "inside": [],
     }
-    if SERVER in last:
-        result["server"] = {"round": last[SERVER][0], "digest": last[SERVER][2]}
-    whole = [site for site in last if last[site][0] == rounds]
-    if whole:
-        # each different model once, the commonest first
-        order = sorted({last[site][2] for site in whole}, key=lambda digest: -digests[digest])
-        result["inside"] = []
-        for digest in order:
-            holders = [site for site in whole if last[site][2] == digest]
-            result["inside"].append({"held_by": holders, **inside(last[holders[0]][1], sites, rounds)})
+    for site, model in sorted(whole.items(), key=lambda item: (item[0] == SERVER, item[0])):
+        for known in result["inside"]:
+            if distance(whole[known["held_by"][0]], model) < SAME:
+                known["held_by"].append(site)
+                break
+        else:
+            result["inside"].append({"held_by": [site], **inside(model, sites, rounds)})
+    result["inside"].sort(key=lambda known: -len(known["held_by"]))
     return result
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return by how much two models differ at most."""
+    return float(np.abs(one.astype(np.float64) - other).max())
 
 
 def forks(notes: Path) -> int:

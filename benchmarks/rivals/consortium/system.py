@@ -7,9 +7,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from .hour import Hour
 from .machines import Machines
-from .training import NOTES, PAUSE, SITE
+from .training import NOTES, PAUSE, SITE, hold, newest_round
 
 HERE = Path(__file__).parent
 
@@ -49,6 +51,8 @@ class System:
         Whether sites talk to a server only, so that links between sites do not exist.
     stays
         Whether a site's process stays when the work is done.
+    patience, alone
+        How many times as long as others it is given; whether it is also put through each fault alone.
     without
         Faults that do not exist in this system, and why.
     """
@@ -59,6 +63,8 @@ class System:
     packages: tuple[str, ...] = ()
     server = False
     stays = False
+    patience = 1.0
+    alone = True
     without: dict[str, str] = {}  # noqa: RUF012
 
     def __init__(self, place: Place) -> None:
@@ -120,6 +126,13 @@ class System:
         if ended.returncode:
             raise RuntimeError(f"{' '.join(command)}: {(ended.stderr or ended.stdout).strip()[-2000:]}")
         return ended.stdout
+
+    def keep(self, site: int, model: np.ndarray) -> int:
+        """Take note of a model that a site (-1: the server) has left in a file, and return the round that it is of."""
+        hour = self.place.hour
+        round = newest_round(model, hour.sites, hour.rounds)
+        hold(site, round, model, self.place.notes)
+        return round
 
     def log(self, name: str) -> str:
         """Return what a site or service printed."""

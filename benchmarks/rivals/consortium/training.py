@@ -18,7 +18,7 @@ import numpy as np
 SIZE = 20_003
 """Numbers in a model, as in SecureD-FL's own campaign."""
 NOTES, SITE, PAUSE = "CONSORTIUM_NOTES", "CONSORTIUM_SITE", "CONSORTIUM_PAUSE"
-"""Variables that tell a site where the observer's notes are, who it is, and how many seconds a round's training takes."""
+"""Variables that tell a site where the observer's notes are, who it is, and how many seconds its training takes."""
 
 
 def start() -> np.ndarray:
@@ -38,22 +38,22 @@ def train(site: int, round: int, model: np.ndarray) -> np.ndarray:
     return model.reshape(-1).astype(np.float32) + step(site, round)
 
 
-def hold(site: int, round: int, model: np.ndarray) -> None:
+def hold(site: int, round: int, model: np.ndarray, notes: Path | None = None) -> None:
     """Take note of the model that a site has after a round (0: before the first)."""
     model = np.ascontiguousarray(model, dtype=np.float32).reshape(-1)
-    folder = Path(os.environ[NOTES])
+    folder = notes or Path(os.environ[NOTES])
     part = folder / f"part-{site}.npy"
     np.save(part, model)
     part.replace(folder / f"model-{site}-{round}.npy")
-    note(site, round, "holds", model)
+    note(site, round, "holds", model, folder)
 
 
-def note(site: int, round: int, what: str, model: np.ndarray | None = None) -> None:
+def note(site: int, round: int, what: str, model: np.ndarray | None = None, notes: Path | None = None) -> None:
     """Write a line to the notes of a site, which are the observer's and not on the site's disk."""
     row = {"site": site, "round": round, "what": what, "time": time.time()}
     if model is not None:
         row["digest"] = hashlib.sha256(np.ascontiguousarray(model, dtype=np.float32).tobytes()).hexdigest()[:16]
-    with (Path(os.environ[NOTES]) / f"site-{site}.jsonl").open("a") as file:
+    with ((notes or Path(os.environ[NOTES])) / f"site-{site}.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
 
 
@@ -62,6 +62,12 @@ def found(model: np.ndarray, sites: int, rounds: int) -> np.ndarray:
     parts = np.stack([step(k, r + 1) for r in range(rounds) for k in range(sites)]).astype(np.float64)
     weights, *_ = np.linalg.lstsq(parts.T, model.astype(np.float64), rcond=None)
     return weights.reshape(rounds, sites)
+
+
+def newest_round(model: np.ndarray, sites: int, rounds: int) -> int:
+    """Return the last round of which something is in a model."""
+    inside = found(model, sites, rounds).max(axis=1) > 0.5 / sites
+    return int(inside.nonzero()[0].max()) + 1 if inside.any() else 0
 
 
 def exact(members: list[list[int]]) -> np.ndarray:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+
 from training import SITE, hold, start, train
 
 CHECKPOINT = Path("checkpoint.npz")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from hivemind import DHT
 from hivemind.averaging import DecentralizedAverager
+
 from training import NOTES, SITE, hold, note, start, train
 
 PATIENCE = 30.0

@@ -10,73 +10,78 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-from datasets import Dataset
-from p2pfl.settings import Settings
 from training import NOTES, SITE, hold, note, start, train
 
-# before anything else of p2pfl is imported: its logger would start Ray
-Settings.general.DISABLE_RAY = True
-
-from p2pfl.learning.dataset.p2pfl_dataset import P2PFLDataset
-from p2pfl.learning.frameworks.learner import Learner
-from p2pfl.learning.frameworks.p2pfl_model import P2PFLModel
-from p2pfl.node import Node
-
-ABSENT = 15.0
-NODES: list[Node] = []
+ABSENT, PATIENCE = 15.0, 30
+NODES: list[Any] = []
 
 
-class Plain(P2PFLModel):
-    def get_parameters(self):
-        return self.model
+def choose(keys: str, site: int) -> None:
+    """Set p2pfl's settings, before anything else of it is imported: its logger would start Ray."""
+    from p2pfl.settings import Settings
 
-    def set_parameters(self, params):
-        if isinstance(params, bytes):
-            params, info = self.decode_parameters(params)
-            self.additional_info.update(info)
-        self.model = list(params)
-
-    def get_framework(self):
-        return "pytorch"
-
-
-class Site(Learner):
-    number = int(os.environ[SITE])
-
-    def fit(self):
-        model = self.get_model()
-        model.set_parameters([train(self.number, NODES[0].state.round + 1, model.get_parameters()[0])])
-        model.set_contribution([self.addr], 1)
-        return model
-
-    def set_model(self, model):
-        super().set_model(model)
-        if NODES and NODES[0].state.round is not None:
-            hold(self.number, NODES[0].state.round + 1, self.get_model().get_parameters()[0])
-
-    def interrupt_fit(self):
-        pass
-
-    def evaluate(self):
-        return {}
-
-    def get_framework(self):
-        return "pytorch"
-
-
-def main() -> None:
-    keys, own, *others = sys.argv[1:]
-    site, rounds, folder = int(os.environ[SITE]), int(os.environ["CONSORTIUM_ROUNDS"]), Path(os.environ[NOTES])
+    Settings.general.DISABLE_RAY = True
     ssl = Settings.ssl
     ssl.USE_SSL, ssl.CA_CRT = True, f"{keys}/ca.crt"
     ssl.SERVER_CRT = ssl.CLIENT_CRT = f"{keys}/site-{site}.crt"
     ssl.SERVER_KEY = ssl.CLIENT_KEY = f"{keys}/site-{site}.key"
     Settings.heartbeat.TIMEOUT = ABSENT
-    Settings.training.VOTE_TIMEOUT = Settings.training.AGGREGATION_TIMEOUT = 30
+    Settings.training.VOTE_TIMEOUT = Settings.training.AGGREGATION_TIMEOUT = PATIENCE
+
+
+def make_node(site: int, address: str) -> Any:
+    """Return a node that trains."""
+    from datasets import Dataset
+    from p2pfl.learning.dataset.p2pfl_dataset import P2PFLDataset
+    from p2pfl.learning.frameworks.learner import Learner
+    from p2pfl.learning.frameworks.p2pfl_model import P2PFLModel
+    from p2pfl.node import Node
+
+    class Plain(P2PFLModel):
+        def get_parameters(self):
+            return self.model
+
+        def set_parameters(self, params):
+            if isinstance(params, bytes):
+                params, info = self.decode_parameters(params)
+                self.additional_info.update(info)
+            self.model = list(params)
+
+        def get_framework(self):
+            return "pytorch"
+
+    class Site(Learner):
+        def fit(self):
+            model = self.get_model()
+            model.set_parameters([train(site, NODES[0].state.round + 1, model.get_parameters()[0])])
+            model.set_contribution([self.addr], 1)
+            return model
+
+        def set_model(self, model):
+            super().set_model(model)
+            if NODES and NODES[0].state.round is not None:
+                hold(site, NODES[0].state.round + 1, self.get_model().get_parameters()[0])
+
+        def interrupt_fit(self):
+            pass
+
+        def evaluate(self):
+            return {}
+
+        def get_framework(self):
+            return "pytorch"
+
     rows = P2PFLDataset(Dataset.from_dict({"x": [0.0, 1.0]}))
-    node = Node(Plain([start()]), rows, addr=own, learner=Site())
+    return Node(Plain([start()]), rows, addr=address, learner=Site())
+
+
+def main() -> None:
+    keys, own, *others = sys.argv[1:]
+    site, rounds, folder = int(os.environ[SITE]), int(os.environ["CONSORTIUM_ROUNDS"]), Path(os.environ[NOTES])
+    choose(keys, site)
+    node = make_node(site, own)
     node.start()
     NODES.append(node)
     (folder / f"ready-{site}").touch()
@@ -97,9 +102,9 @@ def main() -> None:
         time.sleep(0.2)
     while node.state.round is not None:
         time.sleep(0.2)
-    model = np.asarray(node.learner.get_model().get_parameters()[0])
-    note(site, rounds, "ended", model)
-    time.sleep(600)
+    note(site, rounds, "ended")
+    # others may still want something of it
+    time.sleep(3600)
 
 
 if __name__ == "__main__":

@@ -37,8 +37,9 @@ class Flower(System):
     name = "Flower FedAvg"
     environment = "flower"
     settings = (
-        "SuperLink with TLS, --enable-supernode-auth and a database, SuperNodes with registered keys; FedAvg of all nodes "
-        f"that are there, at least half of them, a round waits {PATIENCE} s; federated evaluation after each round, its default"
+        "SuperLink with TLS, --enable-supernode-auth and a database, SuperNodes with registered keys; FedAvg of all "
+        f"nodes that are there, at least half of them, a round waits {PATIENCE} s; evaluation at the sites after each "
+        "round, its default"
     )
     packages = ("flwr", "numpy")
     server = True
@@ -118,7 +119,10 @@ class Flower(System):
 class SecAgg(Flower):
     name = "Flower SecAgg+"
     settings = (
-        "as Flower FedAvg, by the legacy API; SecAgg+ with shares to all sites and a threshold of half of them, each of its "
-        f"four stages waits {PATIENCE} s"
+        "as Flower FedAvg, by the legacy API; SecAgg+ with shares to all sites and a threshold of half of them, each "
+        f"of its four stages waits {PATIENCE} s"
     )
     module = "secagg"
+    # four messages and as many new processes at every site in each round
+    patience = 2.0
+    alone = False

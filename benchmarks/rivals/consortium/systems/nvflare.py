@@ -1,4 +1,4 @@
-"""NVFlare, provisioned: a server at site 0, a client with its own kit at each site, a job that an administrator submits."""
+"""NVFlare, provisioned: a server at site 0, a client with its kit at each site, a job that somebody submits."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+
+import numpy as np
 
 from ..system import HERE, System
 
@@ -34,8 +36,8 @@ class FedAvg(System):
     name = "NVFlare FedAvg"
     environment = "nvflare"
     settings = (
-        "provisioned kits (mutual TLS), started by their scripts; ScatterAndGather with min_clients of half of the sites, "
-        "wait_time_after_min_received=10, train_timeout=30"
+        "provisioned kits (mutual TLS), started by their scripts; ScatterAndGather with min_clients of half of the "
+        "sites, wait_time_after_min_received=10, train_timeout=30"
     )
     packages = ("nvflare", "torch")
     server = True
@@ -77,18 +79,19 @@ class FedAvg(System):
 
     def submit(self) -> None:
         until = time.monotonic() + 150
-        while True:
-            try:
-                # all sites must be there when the job is submitted, or they are not part of it
-                status = self._admin("system", "status")
-                if json.dumps(status).count("site-") >= self.place.hour.sites:
-                    break
-            except (RuntimeError, ValueError):
-                pass
+        while not self._all_there():
             if time.monotonic() > until:
                 raise TimeoutError("not all clients have registered at NVFlare's server")
             time.sleep(2)
         self._again()
+
+    def _all_there(self) -> bool:
+        """Whether all sites have registered: those that come later are no part of a job."""
+        try:
+            status = json.dumps(self._admin("system", "status"))
+        except (RuntimeError, ValueError, subprocess.TimeoutExpired):
+            return False
+        return all(f'"site-{k + 1}"' in status for k in range(self.place.hour.sites))
 
     def _again(self) -> None:
         folder = next(path.parent for path in (self.place.folder / "job").rglob("meta.json"))
@@ -107,6 +110,8 @@ class FedAvg(System):
         if self._status.startswith("FINISHED") and not self.ended():
             status, self._complete = self._status, self._result() == self.place.hour.rounds
             if not self._complete:
+                if not self._all_there():
+                    return None
                 self._again()
                 return f"the administrator submits the job again: it ended as {status}"
             return f"the job ended as {status}, but the administrator finds that its model is complete"
@@ -122,9 +127,9 @@ class FedAvg(System):
         return max((self._keep(-1, path) for path in folder.rglob(FILE)), default=0)
 
     def _keep(self, site: int, path: Path) -> int:
-        script = str(HERE / "sites" / "nvflare_app" / "last.py")
-        told = self.run(str(self.place.python), script, str(site), str(path), str(self.place.hour.rounds))
-        return int(told.split()[-1])
+        copy = self.place.folder / f"last-{site}.npy"
+        self.run(str(self.place.python), str(HERE / "sites" / "nvflare_app" / "last.py"), str(path), str(copy))
+        return self.keep(site, np.load(copy))
 
     def collect(self) -> None:
         if self.ended():

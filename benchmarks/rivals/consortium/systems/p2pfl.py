@@ -16,8 +16,8 @@ class P2pfl(System):
     name = "p2pfl"
     environment = "p2pfl"
     settings = (
-        "a node in a process at each site, all connected with all, mutual TLS; defaults, but a node counts as gone after 15 s "
-        "without a heartbeat, votes and models are waited for 30 s, all sites train in each round"
+        "a node in a process at each site, all connected with all, mutual TLS; defaults, but a node counts as gone "
+        "after 15 s without a heartbeat, votes and models are waited for 30 s, all sites train in each round"
     )
     packages = ("p2pfl", "grpcio")
     stays = True
@@ -41,4 +41,4 @@ class P2pfl(System):
         done = sum('"ended"' in text for text in notes)
         if done and not self._first:
             self._first = time.monotonic()
-        return done == self.place.hour.sites or bool(done) and time.monotonic() > self._first + LATE
+        return done == self.place.hour.sites or (bool(done) and time.monotonic() > self._first + LATE)

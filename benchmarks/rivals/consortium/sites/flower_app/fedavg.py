@@ -9,6 +9,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
+
 from training import SITE, hold, note, start, train
 
 SERVER = -1

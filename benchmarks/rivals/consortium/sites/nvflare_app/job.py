@@ -15,6 +15,7 @@ from nvflare.app_opt.pt.file_model_persistor import PTFileModelPersistor
 from nvflare.app_opt.pt.recipes.swarm import SwarmLearningRecipe
 from nvflare.job_config.api import FedJob
 from nvflare.job_config.script_runner import ScriptRunner
+
 from training import SIZE
 
 SCRIPT = str(Path(__file__).parent / "site.py")
@@ -32,7 +33,12 @@ def swarm(folder: str, sites: int, rounds: int) -> None:
         key_metric=None,
         learn_task_timeout=PATIENCE,
         round_timeout=PATIENCE,
-        client_config_overrides={"wait_time_after_min_resps_received": AFTER_ENOUGH},
+        max_status_report_interval=3 * PATIENCE,
+        progress_timeout=2 * PATIENCE,
+        client_config_overrides={
+            "wait_time_after_min_resps_received": AFTER_ENOUGH,
+            "request_to_submit_result_max_wait": PATIENCE,
+        },
     )
     recipe.export(folder)
 

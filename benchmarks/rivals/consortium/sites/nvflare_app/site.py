@@ -6,6 +6,7 @@ import os
 
 import nvflare.client as flare
 import torch
+
 from training import SITE, hold, start, train
 
 
