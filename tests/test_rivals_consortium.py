@@ -66,23 +66,24 @@ def test_what_came_out_is_read_from_notes(tmp_path):
 
     first, second = training.exact([[0, 1]]), training.exact([[0, 1], [0, 1]])
     for site in (0, 1):
-        training.hold(site, 1, first, tmp_path)
-        training.hold(site, 2, second, tmp_path)
+        training.hold(site, 1, first, tmp_path, 1020.0)
+        training.hold(site, 2, second, tmp_path, 1050.0 + 10 * site)
     training.hold(2, 1, training.exact([[2]]), tmp_path)
-    training.hold(SERVER, 2, second, tmp_path)
+    training.hold(SERVER, 2, second, tmp_path, 1099.0)
     with (tmp_path / "site-2.jsonl").open("a") as torn:
         torn.write('{"site": 2, "rou')
-    found = judge(tmp_path, 3, 2)
+    found = judge(tmp_path, 3, 2, 1000.0)
+    assert found["seconds"] == 60.0
     assert found["finished"] == [0, 1]
     assert found["rounds_of_sites"] == {-1: 2, 0: 2, 1: 2, 2: 1}
     assert (found["server_finished"], found["different_bits"], found["apart"]) == (True, 1, 0.0)
     assert found["rounds_with_several_models"] == 1
     assert [one["held_by"] for one in found["inside"]] == [[0, 1, -1]]
     training.hold(1, 2, second + 1e-7, tmp_path)
-    assert judge(tmp_path, 3, 2)["different_bits"] == 2
-    assert len(judge(tmp_path, 3, 2)["inside"]) == 1
+    assert judge(tmp_path, 3, 2, 0.0)["different_bits"] == 2
+    assert len(judge(tmp_path, 3, 2, 0.0)["inside"]) == 1
     training.hold(1, 2, second + 1e-2, tmp_path)
-    assert len(judge(tmp_path, 3, 2)["inside"]) == 2
+    assert len(judge(tmp_path, 3, 2, 0.0)["inside"]) == 2
 
 
 def example(**changes):
@@ -95,6 +96,7 @@ def example(**changes):
         "rounds": 20,
         "seconds": 99.6,
         "over": True,
+        "over_after": 101.0,
     }
     run |= {"finished": list(range(8)), "server_finished": False, "different_bits": 1, "apart": 0.0, "inside": [inside]}
     run |= {"starts": dict.fromkeys(range(8), 1) | {3: 2, 6: 3}, "acts": [], "put_right": True}
@@ -105,7 +107,9 @@ def test_tables_say_who_finished_with_which_model():
     from consortium.table import tables
 
     quiet = example(hour_name="quiet", seconds=70.2, put_right=False, hour_faults=[])
-    stuck = example(system="b", name="b", seconds=900.0, over=False, finished=[], inside=[], server_finished=True)
+    stuck = example(
+        system="b", name="b", seconds=None, over_after=900.0, over=False, finished=[], inside=[], server_finished=True
+    )
     worse = example(system="c", name="c", different_bits=3, apart=0.25, starts={0: 12}, acts=["submits the job again"])
     alone = example(hour_name="leave", rounds=10, inside=[{**example()["inside"][0], "trainings": 79}])
     failed = example(hour_name="kill", failed="no | way")

@@ -18,6 +18,8 @@ READY = 240.0
 """Seconds within which the first site must begin to train."""
 REST = 2.0
 """Seconds after which a service manager starts a process again that has ended."""
+STALLED = 120.0
+"""Seconds without a new model at any site after which the operator of the whole begins the work again."""
 AFTERWARDS = 8.0
 """Seconds that sites have for what they do after the work is over."""
 
@@ -44,7 +46,7 @@ class Campaign:
         self._left: set[int] = set()
         self._stale: dict[int, float] = {}
         self._frozen: set[int] = set()
-        self._began = time.monotonic()
+        self._began, self.began_at = time.monotonic(), time.time()
         self._ended = threading.Event()
 
     def __call__(self) -> float:
@@ -64,7 +66,7 @@ class Campaign:
                 raise TimeoutError(f"no site began to train within {READY:g} s")
             self._look_after()
             time.sleep(0.1)
-        self._began = time.monotonic()
+        self._began, self.began_at = time.monotonic(), time.time()
         return self._faults()
 
     def _trained(self) -> bool:
@@ -94,8 +96,14 @@ class Campaign:
         return over
 
     def _operate(self) -> None:
+        moved = time.time()
         while not self._ended.wait(1.0):
-            if act := self.system.tend():
+            act = self.system.tend()
+            moved = max([moved, *(path.stat().st_mtime for path in self.place.notes.glob("model-*.npy"))])
+            if not act and time.time() > moved + STALLED:
+                act = self.system.anew()
+                moved = time.time()
+            if act:
                 self.acts.append(act)
                 self._say(act)
 
@@ -185,7 +193,8 @@ class Campaign:
                 self._left.add(k)
                 continue
             # what a killed process leaves behind would hold ports
-            self.place.machines.signal(k, signal.SIGKILL) if k else None
+            if k:
+                self.place.machines.signal(k, signal.SIGKILL)
             self._left.discard(k)
             self._say(f"site {k} is started again")
             self._start(k)

@@ -80,7 +80,8 @@ SMOKE = Hour("smoke", 3, 3, (Fault(2.0, "leave", 2, 5.0),), pause=1.0, most=240.
 
 def alone(fault: Fault) -> Hour:
     """Return a shorter hour with one fault only, early."""
-    return replace(BAD, name=f"{fault.kind} alone", rounds=10, faults=(replace(fault, at=fault.at and FIRST),))
+    early = replace(fault, at=fault.at and FIRST)
+    return replace(BAD, name=f"{fault.kind} alone", rounds=10, faults=(early,), most=BAD.most / 2)
 
 
 ALONE = {fault.kind: alone(fault) for fault in BAD.faults}

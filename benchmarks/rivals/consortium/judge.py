@@ -47,12 +47,15 @@ def inside(model: np.ndarray, sites: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def judge(notes: Path, sites: int, rounds: int) -> dict[str, Any]:
-    """Return what came out."""
+def judge(notes: Path, sites: int, rounds: int, began: float) -> dict[str, Any]:
+    """Return what came out; ``seconds`` is when the last of those who finished had the last model."""
     last = newest(notes)
     finished = [site for site, (round, _, _) in last.items() if round == rounds and site != SERVER]
     whole = {site: model for site, (round, model, _) in last.items() if round == rounds}
+    ends = [row["time"] for row in rows_of(notes) if row["what"] == "holds" and row["round"] == rounds]
+    sure = [row["time"] for row in rows_of(notes) if row["what"] == "holds" and row["site"] in finished]
     result: dict[str, Any] = {
+        "seconds": round(max(sure or ends) - began, 1) if sure or ends else None,
         "finished": finished,
         "server_finished": SERVER in whole,
         "rounds_of_sites": {site: round for site, (round, _, _) in last.items()},

@@ -45,14 +45,14 @@ def run(name: str, python: Path, hour: Hour, folder: Path) -> dict[str, Any]:
     campaign = Campaign(kind(Place(machines, folder, python, hour)))
     result: dict[str, Any] = {"system": kind.name, "hour": hour.name, "sites": hour.sites, "rounds": hour.rounds}
     try:
-        result["seconds"] = round(campaign(), 1)
-        result["over"] = result["seconds"] < hour.most
+        result["over_after"] = round(campaign(), 1)
+        result["over"] = result["over_after"] < hour.most
     except Exception as error:
         traceback.print_exc()
         result["failed"] = f"{type(error).__name__}: {error}"[-1500:]
     finally:
         campaign.close()
-    result |= judge(campaign.place.notes, hour.sites, hour.rounds)
+    result |= judge(campaign.place.notes, hour.sites, hour.rounds, campaign.began_at)
     result |= {"starts": dict(campaign.starts), "acts": campaign.acts, "events": campaign.events}
     result["hour_faults"] = [fault.kind for fault in hour.faults]
     return {**result, "put_right": campaign.put_right, "stale_key_was_told": campaign.told_stale}

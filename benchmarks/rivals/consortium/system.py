@@ -91,6 +91,10 @@ class System:
         """Do what an operator of the whole does who looks at it now and then; return what it was, if anything."""
         return None
 
+    def anew(self) -> str | None:
+        """Begin the work again where it stood, because nothing has moved for long; return what was done, if anything."""
+        return None
+
     def ended(self) -> bool:
         """Whether the work is over though sites stay."""
         return False
@@ -127,11 +131,11 @@ class System:
             raise RuntimeError(f"{' '.join(command)}: {(ended.stderr or ended.stdout).strip()[-2000:]}")
         return ended.stdout
 
-    def keep(self, site: int, model: np.ndarray) -> int:
-        """Take note of a model that a site (-1: the server) has left in a file, and return the round that it is of."""
+    def keep(self, site: int, model: np.ndarray, path: Path) -> int:
+        """Take note of a model that a site (-1: the server) has left in a file; return the round that it is of."""
         hour = self.place.hour
         round = newest_round(model, hour.sites, hour.rounds)
-        hold(site, round, model, self.place.notes)
+        hold(site, round, model, self.place.notes, path.stat().st_mtime)
         return round
 
     def log(self, name: str) -> str:

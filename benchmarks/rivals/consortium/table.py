@@ -58,7 +58,9 @@ def members(run: dict[str, Any]) -> list[str]:
 
 def lasted(run: dict[str, Any]) -> str:
     """Return how long it took."""
-    return f"{run['seconds']:.0f} s" if run["over"] else f"not over after {run['seconds']:.0f} s"
+    if not run["over"]:
+        return f"not over after {run['over_after']:.0f} s"
+    return f"{run['seconds']:.0f} s" if run["seconds"] is not None else f"ended after {run['over_after']:.0f} s"
 
 
 def by_hand(run: dict[str, Any]) -> str:

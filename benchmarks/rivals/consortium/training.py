@@ -38,23 +38,45 @@ def train(site: int, round: int, model: np.ndarray) -> np.ndarray:
     return model.reshape(-1).astype(np.float32) + step(site, round)
 
 
-def hold(site: int, round: int, model: np.ndarray, notes: Path | None = None) -> None:
-    """Take note of the model that a site has after a round (0: before the first)."""
+def hold(site: int, round: int, model: np.ndarray, notes: Path | None = None, at: float | None = None) -> None:
+    """Take note of the model that a site has after a round (0: before the first), since now or some time before."""
     model = np.ascontiguousarray(model, dtype=np.float32).reshape(-1)
     folder = notes or Path(os.environ[NOTES])
     part = folder / f"part-{site}.npy"
     np.save(part, model)
     part.replace(folder / f"model-{site}-{round}.npy")
-    note(site, round, "holds", model, folder)
+    note(site, round, "holds", model, folder, at)
 
 
-def note(site: int, round: int, what: str, model: np.ndarray | None = None, notes: Path | None = None) -> None:
+def note(
+    site: int,
+    round: int,
+    what: str,
+    model: np.ndarray | None = None,
+    notes: Path | None = None,
+    at: float | None = None,
+) -> None:
     """Write a line to the notes of a site, which are the observer's and not on the site's disk."""
-    row = {"site": site, "round": round, "what": what, "time": time.time()}
+    row = {"site": site, "round": round, "what": what, "time": time.time() if at is None else at}
     if model is not None:
         row["digest"] = hashlib.sha256(np.ascontiguousarray(model, dtype=np.float32).tobytes()).hexdigest()[:16]
     with ((notes or Path(os.environ[NOTES])) / f"site-{site}.jsonl").open("a") as file:
         file.write(json.dumps(row) + "\n")
+
+
+def save(path: Path, round: int, model: np.ndarray) -> None:
+    """Keep a checkpoint, as the users of systems do that keep none themselves."""
+    part = path.with_suffix(".part.npz")
+    np.savez(part, round=round, model=model)
+    part.replace(path)
+
+
+def load(path: Path) -> tuple[int, np.ndarray]:
+    """Return round and model of a checkpoint, or the beginning."""
+    if not path.exists():
+        return 0, start()
+    with np.load(path) as kept:
+        return int(kept["round"]), kept["model"]
 
 
 def found(model: np.ndarray, sites: int, rounds: int) -> np.ndarray:

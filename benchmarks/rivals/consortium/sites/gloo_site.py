@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from training import SITE, hold, start, train
+from training import SITE, hold, load, save, train
 
 CHECKPOINT = Path("checkpoint.npz")
 PATIENCE = timedelta(seconds=15)
@@ -18,22 +18,13 @@ PATIENCE = timedelta(seconds=15)
 
 def newest() -> tuple[int, np.ndarray]:
     """Return round and model of the newest checkpoint that any site has."""
-    round, model = 0, start()
-    if CHECKPOINT.exists():
-        with np.load(CHECKPOINT) as kept:
-            round, model = int(kept["round"]), kept["model"]
+    round, model = load(CHECKPOINT)
     rounds = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
     dist.all_gather(rounds, torch.tensor([round]))
     best = max(range(len(rounds)), key=lambda rank: int(rounds[rank]))
     shared = torch.from_numpy(model)
     dist.broadcast(shared, best)
     return int(rounds[best]), shared.numpy()
-
-
-def save(round: int, model: np.ndarray) -> None:
-    part = CHECKPOINT.with_suffix(".part.npz")
-    np.savez(part, round=round, model=model)
-    part.replace(CHECKPOINT)
 
 
 def main() -> None:
@@ -46,7 +37,7 @@ def main() -> None:
         shared = torch.from_numpy(train(site, round, model))
         dist.all_reduce(shared)
         model = (shared / dist.get_world_size()).numpy()
-        save(round, model)
+        save(CHECKPOINT, round, model)
         hold(site, round, model)
     dist.destroy_process_group()
 

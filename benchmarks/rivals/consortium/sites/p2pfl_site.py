@@ -12,9 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from training import NOTES, SITE, hold, note, start, train
+import numpy as np
+from training import NOTES, SITE, hold, load, note, save, train
 
 ABSENT, PATIENCE = 15.0, 30
+CHECKPOINT = Path("checkpoint.npz")
 NODES: list[Any] = []
 
 
@@ -31,7 +33,12 @@ def choose(keys: str, site: int) -> None:
     Settings.training.VOTE_TIMEOUT = Settings.training.AGGREGATION_TIMEOUT = PATIENCE
 
 
-def make_node(site: int, address: str) -> Any:
+def round_now() -> int:
+    """Return the round, counted from 1 and over all beginnings."""
+    return int((Path(os.environ[NOTES]) / "begun").read_text()) + NODES[0].state.round + 1
+
+
+def make_node(site: int, address: str, model: np.ndarray) -> Any:
     """Return a node that trains."""
     from datasets import Dataset
     from p2pfl.learning.dataset.p2pfl_dataset import P2PFLDataset
@@ -55,14 +62,15 @@ def make_node(site: int, address: str) -> Any:
     class Site(Learner):
         def fit(self):
             model = self.get_model()
-            model.set_parameters([train(site, NODES[0].state.round + 1, model.get_parameters()[0])])
+            model.set_parameters([train(site, round_now(), model.get_parameters()[0])])
             model.set_contribution([self.addr], 1)
             return model
 
         def set_model(self, model):
             super().set_model(model)
             if NODES and NODES[0].state.round is not None:
-                hold(site, NODES[0].state.round + 1, self.get_model().get_parameters()[0])
+                hold(site, round_now(), self.get_model().get_parameters()[0])
+                save(CHECKPOINT, round_now(), self.get_model().get_parameters()[0])
 
         def interrupt_fit(self):
             pass
@@ -74,14 +82,15 @@ def make_node(site: int, address: str) -> Any:
             return "pytorch"
 
     rows = P2PFLDataset(Dataset.from_dict({"x": [0.0, 1.0]}))
-    return Node(Plain([start()]), rows, addr=address, learner=Site())
+    return Node(Plain([model]), rows, addr=address, learner=Site())
 
 
 def main() -> None:
     keys, own, *others = sys.argv[1:]
     site, rounds, folder = int(os.environ[SITE]), int(os.environ["CONSORTIUM_ROUNDS"]), Path(os.environ[NOTES])
     choose(keys, site)
-    node = make_node(site, own)
+    done, model = load(CHECKPOINT)
+    node = make_node(site, own, model)
     node.start()
     NODES.append(node)
     (folder / f"ready-{site}").touch()
@@ -96,8 +105,8 @@ def main() -> None:
     while not site and len(node.get_neighbors()) < len(others):
         time.sleep(0.5)
     if not site:
-        begun.touch()
-        node.set_start_learning(rounds=rounds, epochs=1, trainset_size=len(others) + 1)
+        begun.write_text(str(done))
+        node.set_start_learning(rounds=rounds - done, epochs=1, trainset_size=len(others) + 1)
     while node.state.round is None:
         time.sleep(0.2)
     while node.state.round is not None:

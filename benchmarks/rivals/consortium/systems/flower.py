@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 
@@ -27,6 +28,7 @@ sites = {sites}
 rounds = {rounds}
 enough = {enough}
 patience = {patience}
+checkpoint = "{checkpoint}"
 [build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
@@ -39,7 +41,7 @@ class Flower(System):
     settings = (
         "SuperLink with TLS, --enable-supernode-auth and a database, SuperNodes with registered keys; FedAvg of all "
         f"nodes that are there, at least half of them, a round waits {PATIENCE} s; evaluation at the sites after each "
-        "round, its default"
+        "round, its default; a checkpoint at the server after each round"
     )
     packages = ("flwr", "numpy")
     server = True
@@ -68,6 +70,7 @@ class Flower(System):
 
     def project(self, hour: Hour) -> str:
         values = {"sites": hour.sites, "rounds": hour.rounds, "enough": (hour.sites + 1) // 2, "patience": PATIENCE}
+        values["checkpoint"] = self.place.machines.disks[0] / "checkpoint.npz"
         return PROJECT.format(module=self.module, **values)
 
     def services(self) -> list[list[str]]:
@@ -94,7 +97,14 @@ class Flower(System):
             self._patiently(str(self.place.bin / "flwr"), "supernode", "register", public)
 
     def submit(self) -> None:
-        self.run(str(self.place.bin / "flwr"), "run", str(self.place.folder / "app"), "consortium")
+        app = str(self.place.folder / "app")
+        told = self.run(str(self.place.bin / "flwr"), "run", app, "consortium", "--format", "json")
+        self._number = str(json.loads(told[told.index("{") :])["run-id"])
+
+    def anew(self) -> str:
+        self.run(str(self.place.bin / "flwr"), "stop", self._number, "consortium")
+        self.submit()
+        return "the run is stopped and begun again from the server's checkpoint"
 
     def _patiently(self, *command: str) -> None:
         """Run a command until it succeeds: the SuperLink takes some seconds to listen."""

@@ -56,9 +56,8 @@ class FedAvg(System):
         shutil.copytree(kits / "server", place.machines.disks[0] / "server")
         for k in range(hour.sites):
             shutil.copytree(kits / f"site-{k + 1}", place.machines.disks[k] / "site")
-        python, job = str(place.python), str(HERE / "sites" / "nvflare_app" / "job.py")
-        self.run(python, job, self.job, str(place.folder / "job"), str(hour.sites), str(hour.rounds))
         self._number, self._status, self._next, self._complete = "", "", 0.0, False
+        self._done, self._newest = 0, Path()
 
     def _kits(self, name: str) -> Path:
         return self.place.folder / name / "consortium" / "prod_00"
@@ -94,7 +93,17 @@ class FedAvg(System):
         return all(f'"site-{k + 1}"' in status for k in range(self.place.hour.sites))
 
     def _again(self) -> None:
-        folder = next(path.parent for path in (self.place.folder / "job").rglob("meta.json"))
+        """Submit the job, or what is left of it."""
+        place, app = self.place, HERE / "sites" / "nvflare_app" / "job.py"
+        job = place.folder / "job"
+        shutil.rmtree(job, ignore_errors=True)
+        job.mkdir()
+        words = [self.job, str(job), str(place.hour.sites), str(place.hour.rounds)]
+        if self._done:
+            shutil.copy(self._newest, place.machines.disks[0] / "last.pt")
+            words += [str(place.machines.disks[0] / "last.pt"), str(self._done)]
+        self.run(str(place.python), str(app), *words)
+        folder = next(path.parent for path in job.rglob("meta.json"))
         told = self._admin("job", "submit", "-j", str(folder))
         self._number, self._status = told["data"]["job_id"], ""
 
@@ -108,28 +117,35 @@ class FedAvg(System):
         except (RuntimeError, ValueError, subprocess.TimeoutExpired):
             return None
         if self._status.startswith("FINISHED") and not self.ended():
-            status, self._complete = self._status, self._result() == self.place.hour.rounds
+            self._result()
+            status, self._complete = self._status, self._done == self.place.hour.rounds
             if not self._complete:
                 if not self._all_there():
                     return None
                 self._again()
-                return f"the administrator submits the job again: it ended as {status}"
+                return f"the administrator submits the job again, from round {self._done}: it ended as {status}"
             return f"the job ended as {status}, but the administrator finds that its model is complete"
         return None
 
     def ended(self) -> bool:
         return self._status == "FINISHED:COMPLETED" or self._complete
 
-    def _result(self) -> int:
-        """Download what the job has left at the server, take note of its model, and return the round that it is of."""
+    def anew(self) -> str | None:
+        self._admin("job", "abort", self._number, "--force")
+        return "the administrator ends the job, in which nothing moves"
+
+    def _result(self) -> None:
+        """Download what the job has left at the server, and take note of its model."""
         folder = self.place.folder / "download"
         self._admin("job", "download", self._number, "-o", str(folder), "--force")
-        return max((self._keep(-1, path) for path in folder.rglob(FILE)), default=0)
+        for path in folder.rglob(FILE):
+            self._keep(-1, path)
 
-    def _keep(self, site: int, path: Path) -> int:
+    def _keep(self, site: int, path: Path) -> None:
         copy = self.place.folder / f"last-{site}.npy"
         self.run(str(self.place.python), str(HERE / "sites" / "nvflare_app" / "last.py"), str(path), str(copy))
-        return self.keep(site, np.load(copy))
+        if (done := self.keep(site, np.load(copy), path)) > self._done:
+            self._done, self._newest = done, path
 
     def collect(self) -> None:
         if self.ended():
@@ -144,7 +160,8 @@ class Swarm(FedAvg):
     )
     job = "swarm"
 
-    def _result(self) -> int:
-        """Take note of the models that the job has left at the sites, and return the round of the newest."""
-        folders = [disk / "site" / self._number for disk in self.place.machines.disks]
-        return max((self._keep(k, path) for k, folder in enumerate(folders) for path in folder.rglob(FILE)), default=0)
+    def _result(self) -> None:
+        """Take note of the models that the job has left at the sites."""
+        for k, disk in enumerate(self.place.machines.disks):
+            for path in (disk / "site" / self._number).rglob(FILE):
+                self._keep(k, path)

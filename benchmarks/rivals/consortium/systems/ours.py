@@ -69,7 +69,7 @@ class Ours(System):
         for k, disk in enumerate(self.place.machines.disks):
             if (path := disk / "out" / "model.npz").exists():
                 with np.load(path) as kept:
-                    self.keep(k, kept["weights"])
+                    self.keep(k, kept["weights"], path)
 
     def told(self) -> str:
         texts = []

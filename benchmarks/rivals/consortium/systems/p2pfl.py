@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
 from ..keys import Authority
@@ -17,7 +18,7 @@ class P2pfl(System):
     environment = "p2pfl"
     settings = (
         "a node in a process at each site, all connected with all, mutual TLS; defaults, but a node counts as gone "
-        "after 15 s without a heartbeat, votes and models are waited for 30 s, all sites train in each round"
+        "after 15 s without a heartbeat, votes and models are waited for 30 s, all sites train in each round; a checkpoint at each node after each round"
     )
     packages = ("p2pfl", "grpcio")
     stays = True
@@ -35,6 +36,14 @@ class P2pfl(System):
         others = [address for other, address in enumerate(all_of_them) if other != k]
         keys = str(self.place.folder / ("stale" if stale else "keys"))
         return [str(self.place.python), str(HERE / "sites" / "p2pfl_site.py"), keys, all_of_them[k], *others]
+
+    def anew(self) -> str:
+        notes, machines = self.place.notes, self.place.machines
+        for path in (*notes.glob("ready-*"), notes / "begun"):
+            path.unlink(missing_ok=True)
+        for k in range(self.place.hour.sites):
+            machines.signal(k, signal.SIGKILL)
+        return "all nodes are ended and begin again from the first node's checkpoint"
 
     def ended(self) -> bool:
         notes = [path.read_text() for path in self.place.notes.glob("site-*.jsonl")]

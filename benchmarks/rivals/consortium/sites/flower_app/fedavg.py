@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from training import SITE, hold, note, start, train
+from training import SITE, hold, load, note, save, train
 
 SERVER = -1
 client = ClientApp()
 server = ServerApp()
 
 
+def round_of(message: Message) -> int:
+    """Return the round of a message, counted over all runs."""
+    config = message.content["config"]
+    return int(config["done"]) + int(config["server-round"])
+
+
 @client.train()
 def trained(message: Message, context) -> Message:
-    site, round = int(os.environ[SITE]), int(message.content["config"]["server-round"])
+    site, round = int(os.environ[SITE]), round_of(message)
     (model,) = message.content["arrays"].to_numpy_ndarrays()
     content = {"arrays": ArrayRecord([train(site, round, model)]), "metrics": MetricRecord({"num-examples": 1})}
     return Message(RecordDict(content), reply_to=message)
@@ -27,7 +34,7 @@ def trained(message: Message, context) -> Message:
 
 @client.evaluate()
 def evaluated(message: Message, context) -> Message:
-    site, round = int(os.environ[SITE]), int(message.content["config"]["server-round"])
+    site, round = int(os.environ[SITE]), round_of(message)
     (model,) = message.content["arrays"].to_numpy_ndarrays()
     hold(site, round, model)
     return Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message)
@@ -38,9 +45,21 @@ def main(grid, context) -> None:
     given = context.run_config
     while len(list(grid.get_node_ids())) < given["sites"]:
         time.sleep(1)
-    enough = int(given["enough"])
-    strategy = FedAvg(min_train_nodes=enough, min_evaluate_nodes=enough, min_available_nodes=enough)
-    rounds = int(given["rounds"])
-    result = strategy.start(grid, ArrayRecord([start()]), num_rounds=rounds, timeout=float(given["patience"]))
-    hold(SERVER, rounds, result.arrays.to_numpy_ndarrays()[0])
+    enough, rounds, kept = int(given["enough"]), int(given["rounds"]), Path(str(given["checkpoint"]))
+    done, model = load(kept)
+
+    def keep(round: int, arrays: ArrayRecord) -> None:
+        if round:
+            save(kept, done + round, arrays.to_numpy_ndarrays()[0])
+
+    FedAvg(min_train_nodes=enough, min_evaluate_nodes=enough, min_available_nodes=enough).start(
+        grid,
+        ArrayRecord([model]),
+        num_rounds=rounds - done,
+        timeout=float(given["patience"]),
+        train_config=ConfigRecord({"done": done}),
+        evaluate_config=ConfigRecord({"done": done}),
+        evaluate_fn=keep,
+    )
+    hold(SERVER, rounds, load(kept)[1])
     note(SERVER, rounds, "ended")

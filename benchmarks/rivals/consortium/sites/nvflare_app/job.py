@@ -1,4 +1,7 @@
-"""Writes a job for NVFlare: ``job.py swarm|fedavg FOLDER SITES ROUNDS`` in NVFlare's own environment."""
+"""Writes a job for NVFlare, in NVFlare's own environment: ``job.py swarm|fedavg FOLDER SITES ROUNDS [CHECKPOINT DONE]``.
+
+A job that goes on begins after so many rounds with the model of a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,14 @@ MODEL = {"class_path": "torch.nn.Linear", "args": {"in_features": SIZE, "out_fea
 PATIENCE, AFTER_ENOUGH = 30, 10
 
 
-def swarm(folder: str, sites: int, rounds: int) -> None:
+def swarm(folder: str, sites: int, rounds: int, checkpoint: str | None, done: int) -> None:
     recipe = SwarmLearningRecipe(
         name="consortium",
         model=MODEL,
-        num_rounds=rounds,
+        num_rounds=rounds - done,
+        # a path that is relative makes the file part of the job
+        initial_ckpt=checkpoint and Path(checkpoint).name,
+        server_config_overrides={"start_round": done},
         train_script=SCRIPT,
         min_clients=(sites + 1) // 2,
         key_metric=None,
@@ -43,16 +49,18 @@ def swarm(folder: str, sites: int, rounds: int) -> None:
     recipe.export(folder)
 
 
-def fedavg(folder: str, sites: int, rounds: int) -> None:
+def fedavg(folder: str, sites: int, rounds: int, checkpoint: str | None, done: int) -> None:
     enough = (sites + 1) // 2
     job = FedJob(name="consortium", min_clients=enough)
-    job.to_server(PTFileModelPersistor(model={"path": MODEL["class_path"], "args": MODEL["args"]}), id="persistor")
+    model = {"path": MODEL["class_path"], "args": MODEL["args"]}
+    job.to_server(PTFileModelPersistor(model=model, source_ckpt_file_full_name=checkpoint), id="persistor")
     job.to_server(InTimeAccumulateWeightedAggregator(expected_data_kind=DataKind.WEIGHTS), id="aggregator")
     job.to_server(FullModelShareableGenerator(), id="shareable_generator")
     job.to_server(
         ScatterAndGather(
             min_clients=enough,
-            num_rounds=rounds,
+            num_rounds=rounds - done,
+            start_round=done,
             wait_time_after_min_received=AFTER_ENOUGH,
             train_timeout=PATIENCE,
             persistor_id="persistor",
@@ -67,4 +75,6 @@ def fedavg(folder: str, sites: int, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    {"swarm": swarm, "fedavg": fedavg}[sys.argv[1]](sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    given = [*sys.argv[5:], None, 0][:2]
+    jobs = {"swarm": swarm, "fedavg": fedavg}
+    jobs[sys.argv[1]](sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), given[0], int(given[1]))
