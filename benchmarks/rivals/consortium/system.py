@@ -92,7 +92,7 @@ class System:
         return None
 
     def anew(self) -> str | None:
-        """Begin the work again where it stood, because nothing has moved for long; return what was done, if anything."""
+        """Begin the work again where it stood, because nothing moves any more; return what was done, if anything."""
         return None
 
     def ended(self) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from training import NOTES, SITE, hold, load, note, save, train
 
 ABSENT, PATIENCE = 15.0, 30

@@ -18,7 +18,8 @@ class P2pfl(System):
     environment = "p2pfl"
     settings = (
         "a node in a process at each site, all connected with all, mutual TLS; defaults, but a node counts as gone "
-        "after 15 s without a heartbeat, votes and models are waited for 30 s, all sites train in each round; a checkpoint at each node after each round"
+        "after 15 s without a heartbeat, votes and models are waited for 30 s, all sites train in each round; a "
+        "checkpoint at each node after each round"
     )
     packages = ("p2pfl", "grpcio")
     stays = True
