@@ -177,7 +177,7 @@ class Campaign:
         for k, right in list(self._stale.items()):
             if now > right:
                 del self._stale[k]
-                self.told_stale, self.put_right = self.system.told(), True
+                self.told_stale, self.put_right = self.system.told(k), True
                 self._say(f"the operator of site {k} puts the key right")
                 self._stop(k)
                 self._left.add(k)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,8 @@ class System:
         Whether sites talk to a server only, so that links between sites do not exist.
     stays
         Whether a site's process stays when the work is done.
+    refusal
+        A pattern for what logs say of a stale key.
     patience, alone
         How many times as long as others it is given; whether it is also put through each fault alone.
     without
@@ -63,6 +66,7 @@ class System:
     packages: tuple[str, ...] = ()
     server = False
     stays = False
+    refusal = ""
     patience = 1.0
     alone = True
     without: dict[str, str] = {}  # noqa: RUF012
@@ -102,9 +106,13 @@ class System:
     def collect(self) -> None:
         """Take note, after the end, of models that sites did not note themselves."""
 
-    def told(self) -> str:
-        """Return what somebody who looks for it reads about the stale key."""
-        return ""
+    def told(self, k: int) -> str:
+        """Return what somebody reads about the stale key of a site, in its log and in those of services."""
+        found: list[str] = []
+        for name in (f"site-{k}", "service-0"):
+            lines = re.findall(self.refusal, self.log(name)) if self.refusal else []
+            found += [f"{name}: {line[:200]}" for line in lines[-1:]]
+        return "; ".join(found)
 
     def variables(self, k: int) -> dict[str, str]:
         """Return variables for the processes of a site."""

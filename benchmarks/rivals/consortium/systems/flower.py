@@ -47,6 +47,7 @@ class Flower(System):
     server = True
     stays = True
     module = "fedavg"
+    refusal = r"Failed to activate SuperNode\.|No SuperNode found with the given public key"
 
     def prepare(self) -> None:
         place, hour = self.place, self.place.hour

@@ -43,6 +43,7 @@ class FedAvg(System):
     server = True
     stays = True
     job = "fedavg"
+    refusal = r"SSLCertVerificationError: .*"
 
     def prepare(self) -> None:
         place, hour = self.place, self.place.hour

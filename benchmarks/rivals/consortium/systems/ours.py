@@ -71,7 +71,7 @@ class Ours(System):
                 with np.load(path) as kept:
                     self.keep(k, kept["weights"], path)
 
-    def told(self) -> str:
+    def told(self, k: int) -> str:
         texts = []
         for disk in self.place.machines.disks:
             path = disk / "out" / "peer.log"

@@ -23,6 +23,7 @@ class P2pfl(System):
     )
     packages = ("p2pfl", "grpcio")
     stays = True
+    refusal = r"Handshake failed with error .*"
 
     def prepare(self) -> None:
         addresses = self.place.machines.addresses

@@ -1,4 +1,4 @@
-"""Writes a job for NVFlare, in NVFlare's own environment: ``job.py swarm|fedavg FOLDER SITES ROUNDS [CHECKPOINT DONE]``.
+"""Writes a job for NVFlare, in its own environment: ``job.py swarm|fedavg FOLDER SITES ROUNDS [CHECKPOINT DONE]``.
 
 A job that goes on begins after so many rounds with the model of a checkpoint.
 """
