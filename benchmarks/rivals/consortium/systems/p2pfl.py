@@ -23,6 +23,8 @@ class P2pfl(System):
     )
     packages = ("p2pfl", "grpcio")
     stays = True
+    # a round with somebody missing takes as long as its timers say, about a minute
+    patience = 2.0
     refusal = r"Handshake failed with error .*"
 
     def prepare(self) -> None:
