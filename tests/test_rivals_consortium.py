@@ -99,6 +99,7 @@ def example(**changes):
         "over_after": 101.0,
     }
     run |= {"finished": list(range(8)), "server_finished": False, "different_bits": 1, "apart": 0.0, "inside": [inside]}
+    run |= {"versions": {"torch": "2"}, "settings": "all of it", "stale_key_was_told": ""}
     run |= {"starts": dict.fromkeys(range(8), 1) | {3: 2, 6: 3}, "acts": [], "put_right": True}
     return {**run, "hour_faults": ["slow", "leave", "kill"], **changes}
 
@@ -108,9 +109,18 @@ def test_tables_say_who_finished_with_which_model():
 
     quiet = example(hour_name="quiet", seconds=70.2, put_right=False, hour_faults=[])
     stuck = example(
-        system="b", name="b", seconds=None, over_after=900.0, over=False, finished=[], inside=[], server_finished=True
+        system="b",
+        name="flower",
+        seconds=None,
+        over_after=900.0,
+        over=False,
+        finished=[],
+        inside=[],
+        server_finished=True,
     )
-    worse = example(system="c", name="c", different_bits=3, apart=0.25, starts={0: 12}, acts=["submits the job again"])
+    worse = example(
+        system="c", name="hivemind", different_bits=3, apart=0.25, starts={0: 12}, acts=["submits the job again"]
+    )
     alone = example(hour_name="leave", rounds=10, inside=[{**example()["inside"][0], "trainings": 79}])
     failed = example(hour_name="kill", failed="no | way")
     made = tables([example(), quiet, stuck, worse, alone, failed])
@@ -120,6 +130,7 @@ def test_tables_say_who_finished_with_which_model():
     assert "| the server, 0 of 8 sites | not over after 900 s | – | – | – | – | – |" in made["consortium"][3]
     assert "3 different ones, up to 0.25 apart" in made["consortium"][4]
     assert made["consortium"][4].endswith("| 1 more starts by the service manager; job submitted again 1 times |")
+    assert made["deployments"][2] == "| gloo | torch 2 | all of it | does not apply: it has no keys |"
     assert made["faults"][2] == "| gloo | – | – | 8 of 8, 79/80, 100 s | failed: no / way | – | – | – |"
 
 
@@ -143,7 +154,7 @@ def test_every_system_has_a_script_and_the_page_has_the_tables():
         assert kind.settings
         assert not kind.environment or (FOLDER / "environments" / f"{kind.environment}.txt").is_file()
     page = (FOLDER.parents[1] / "docs" / "evidence" / "comparison.md").read_text(encoding="utf-8")
-    for name in ("consortium", "faults"):
+    for name in ("consortium", "faults", "deployments"):
         assert f"<!-- end of {name} -->" in page
 
 

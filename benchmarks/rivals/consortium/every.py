@@ -16,6 +16,7 @@ import json
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -116,17 +117,24 @@ def main(
     parser.add_argument("--hours", default="", help=f"only these hours, by commas: {', '.join(HOURS)}")
     parser.add_argument("--keep", type=Path, help="leave logs and notes in this folder")
     parser.add_argument("--write", action="store_true", help="write docs/results/consortium-rivals.json and the tables")
+    parser.add_argument(
+        "--tables", action="store_true", help="run nothing: make the tables from the results that are there"
+    )
     args = parser.parse_args()
     names = args.only.split(",") if args.only else list(SYSTEMS)
     hours = args.hours.split(",") if args.hours else ["smoke"] if args.smoke else [h for h in HOURS if h != "smoke"]
     if unknown := {*names, *hours} - {*SYSTEMS, *HOURS}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    if args.smoke and args.write:
+        parser.error("the tables are not made from so small a size")
+    # what runs in name spaces is ended with the process that waits for it, also when this one is asked to end
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     apart, path = name_spaces(), results / "consortium-rivals.json"
     runs: list[dict[str, Any]] = []
-    if args.write and path.exists():
+    if (args.write or args.tables) and path.exists():
         runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
     failed = False
-    for hour in hours:
+    for hour in () if args.tables else hours:
         for name in names:
             if hour in ALONE and not (chosen(name).alone or args.hours):
                 continue

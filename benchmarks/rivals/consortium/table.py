@@ -6,6 +6,7 @@ from typing import Any
 
 from .hour import ALONE, BAD
 from .judge import SAME
+from .one import chosen
 
 KINDS = {
     "slow": "slow line, 60 s",
@@ -75,7 +76,7 @@ def by_hand(run: dict[str, Any]) -> str:
 
 def tables(runs: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Return the tables by the names of their marks."""
-    return {"consortium": hours(runs), "faults": faults(runs)}
+    return {"consortium": hours(runs), "faults": faults(runs), "deployments": deployments(runs)}
 
 
 def hours(runs: list[dict[str, Any]]) -> list[str]:
@@ -104,6 +105,18 @@ def faults(runs: list[dict[str, Any]]) -> list[str]:
         if run["hour_name"] in ALONE:
             found.setdefault(run["system"], {})[run["hour_name"]] = cell(run)
     lines += [row([system, *(cells.get(kind, "–") for kind in kinds)]) for system, cells in found.items()]
+    return lines
+
+
+def deployments(runs: list[dict[str, Any]]) -> list[str]:
+    """Return the table of how systems were set up, and of what was read about the stale key."""
+    lines = head(["system", "versions", "set up as", "what is read about the stale key"])
+    for run in runs:
+        if run["hour_name"] == "bad":
+            versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+            stale = chosen(run["name"]).without.get("stale")
+            told = f"does not apply: {stale}" if stale else run.get("stale_key_was_told") or "nothing"
+            lines.append(row([run["system"], versions, run["settings"], told]))
     return lines
 
 
