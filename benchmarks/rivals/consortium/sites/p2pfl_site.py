@@ -112,7 +112,8 @@ def main() -> None:
         time.sleep(0.2)
     while node.state.round is not None:
         time.sleep(0.2)
-    note(site, rounds, "ended")
+    # learning also ends when something went wrong
+    note(site, rounds, "ended" if load(CHECKPOINT)[0] == rounds else "gave up")
     # others may still want something of it
     time.sleep(3600)
 

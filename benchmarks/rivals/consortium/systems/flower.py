@@ -47,6 +47,8 @@ class Flower(System):
     server = True
     stays = True
     module = "fedavg"
+    # two messages in each round, and a new process at every site for each of them
+    patience = 2.0
     refusal = r"Failed to activate SuperNode\.|No SuperNode found with the given public key"
 
     def prepare(self) -> None:
@@ -134,6 +136,6 @@ class SecAgg(Flower):
         f"of its four stages waits {PATIENCE} s"
     )
     module = "secagg"
-    # four messages and as many new processes at every site in each round
-    patience = 2.0
+    # five messages instead of two
+    patience = 4.0
     alone = False

@@ -10,7 +10,7 @@ from ..system import HERE, System
 
 PORT = 6666
 LATE = 60.0
-"""Seconds that others have to end after the first node has."""
+"""Seconds that others have to end after most nodes have."""
 
 
 class P2pfl(System):
@@ -52,6 +52,6 @@ class P2pfl(System):
     def ended(self) -> bool:
         notes = [path.read_text() for path in self.place.notes.glob("site-*.jsonl")]
         done = sum('"ended"' in text for text in notes)
-        if done and not self._first:
+        if done > self.place.hour.sites // 2 and not self._first:
             self._first = time.monotonic()
-        return done == self.place.hour.sites or (bool(done) and time.monotonic() > self._first + LATE)
+        return done == self.place.hour.sites or (self._first > 0 and time.monotonic() > self._first + LATE)
