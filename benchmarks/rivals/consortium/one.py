@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 import traceback
@@ -76,8 +77,10 @@ def main() -> None:
     parser.add_argument("--python", type=Path, required=True, help="the Python of the system's environment")
     parser.add_argument("--keep", type=Path, help="leave logs and notes in this folder")
     args = parser.parse_args()
+    if args.keep:
+        shutil.rmtree(args.keep, ignore_errors=True)
+        args.keep.mkdir(parents=True)
     folder = args.keep or Path(tempfile.mkdtemp(prefix="consortium-"))
-    folder.mkdir(parents=True, exist_ok=True)
     try:
         print(json.dumps(run(args.system, args.python, HOURS[args.hour], folder.resolve())), flush=True)
     finally:
