@@ -63,7 +63,7 @@ lint: $(READY)  ## check style and types
 bench: $(READY)  ## measure speed and memory, as ratios within one run
 	for script in benchmarks/*.py; do echo; echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-rivals: $(READY)  ## run rival systems beside ours, each in its own environment: ARGS="--smoke", ARGS="--write"
+rivals: $(READY)  ## run rival systems beside ours, each in its own environment: ARGS="--smoke", ARGS="--write", ARGS="--consortium --smoke"
 	$(BIN)/python benchmarks/rivals/run.py $(ARGS)
 
 simulate: $(READY)  ## run a federation through random faults in a simulated world: SCHEDULES=100000 SEED=0

@@ -3,6 +3,7 @@
     python benchmarks/rivals/run.py --smoke               # every script at a small size: does it work here?
     python benchmarks/rivals/run.py --write               # the tables of the page, with what this machine measured
     python benchmarks/rivals/run.py --only hivemind       # one system, beside gloo
+    python benchmarks/rivals/run.py --consortium --help   # a consortium's bad hour instead of one average
 
 Every script runs in an environment of its own in .venv-rivals/, which is made the first time (`--install` makes all
 of them and stops), and, where the system allows it, in processes and a network of its own, so that processor time,
@@ -242,6 +243,11 @@ def put(page: Path, name: str, lines: list[str]) -> None:
 
 
 def main() -> None:
+    if "--consortium" in sys.argv:
+        sys.argv.remove("--consortium")
+        from consortium.every import main as consortium
+
+        consortium(environment, RESULTS, PAGE, put)
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--smoke", action="store_true", help="small sizes: five peers, 20,000 numbers, once")
     parser.add_argument("--install", action="store_true", help="make all environments, and stop")
