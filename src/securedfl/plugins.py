@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, TypeVar
 
 from securedfl.errors import ConfigError, unknown
@@ -51,7 +53,7 @@ def names(group: str, built_in: Mapping[str, T], what: str) -> list[str]:
 def _announced(group: str, built_in: Mapping[str, T], what: str) -> dict[str, EntryPoint]:
     """Return the entry points by name; a name that is taken is an error."""
     found: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=group):
+    for entry in _entry_points(group, tuple(sys.path)):
         if entry.name in built_in or entry.name in found:
             other = "this package" if entry.name in built_in else _package(found[entry.name])
             raise ConfigError(
@@ -60,6 +62,12 @@ def _announced(group: str, built_in: Mapping[str, T], what: str) -> dict[str, En
             )
         found[entry.name] = entry
     return found
+
+
+@cache
+def _entry_points(group: str, _path: tuple[str, ...]) -> EntryPoints:
+    """Return the entry points of a group, found once for a path: looking through all packages takes 20 ms each time."""
+    return entry_points(group=group)
 
 
 def _package(entry: EntryPoint) -> str:

@@ -198,7 +198,7 @@ def updates():
     moved = []
     with one_thread():
         trainer = LocalTrainer(data, digits.shape, digits.classes, options)
-        base = np.empty(trainer.model.size, dtype=np.float32)
+        base = np.empty(trainer.model.schema.size, dtype=np.float32)
         trainer.initialise(0, base)
         for peer in data:
             row = base.copy()

@@ -249,7 +249,7 @@ class Canary:
                 peers=3,
                 collusion=1,
                 rounds=4,
-                size=self.model.size,
+                size=self.model.schema.size,
                 units=60,
                 scale=0.05,
             ),
@@ -264,7 +264,7 @@ class Canary:
         with torch.no_grad():
             self.model.trained.zero_()
         for round in range(1, self.plan.rounds + 1):
-            total = np.zeros(self.model.size)
+            total = np.zeros(self.model.schema.size)
             for site in range(3):
                 x, y = self.x[site::3], self.y[site::3]
                 if member and site == 0:

@@ -163,6 +163,8 @@ class JoinedPeer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._seat.leave(kind, error, trace)
+        if kind is None and self._processes is not None:
+            self._processes.end()
 
 
 def join(path: str | Path) -> JoinedPeer:

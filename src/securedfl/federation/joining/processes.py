@@ -42,6 +42,9 @@ class Processes:
     def same(self, what: str, value: float) -> None:
         """Raise `ConfigError` in all processes if they were given different values."""
 
+    def end(self) -> None:
+        """Give back what was taken for it."""
+
 
 class SeveralProcesses(Processes):
     """The processes of a job of torch.distributed; made by all of them together."""
@@ -102,6 +105,11 @@ class SeveralProcesses(Processes):
         texts = self._gather(repr(float(value)))
         if len(set(texts)) > 1:
             raise ConfigError(f"the processes of this site gave different {what}s ({', '.join(texts)}); give one")
+
+    def end(self) -> None:
+        """End the group: a thread of gloo that drops an array after Python's end would abort the process."""
+        self._distributed.destroy_process_group(self._group)
+        self._group = None
 
     def _tell(self, told: Told) -> Told:
         """Send what the first process has to the others, piece by piece; return it in all of them."""

@@ -6,18 +6,16 @@ import asyncio
 import hashlib
 import random
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 
 from securedfl.errors import SecuredFLError
 from securedfl.network.wire.connection import Connection, Handler
 from securedfl.network.wire.contact.dial import dial
 from securedfl.network.wire.frames import Kind
-from securedfl.network.wire.identity import require
-from securedfl.network.wire.values import Endpoint, FrameError, IdentityError
-
-if TYPE_CHECKING:
-    from securedfl.network.wire.hub import Hub
+from securedfl.network.wire.identity import Identity, require
+from securedfl.network.wire.loop import Loop
+from securedfl.network.wire.values import Endpoint, FrameError, IdentityError, Limits
 
 FIRST_PAUSE, LONGEST_PAUSE, RELAYED_PAUSE = 0.2, 5.0, 60.0
 """Seconds between tries: they double, with jitter; a peer that is linked through a relay is dialled now and then."""
@@ -30,19 +28,37 @@ RELAY_WAIT = 20.0
 """Seconds to wait at a relay before another one is tried instead."""
 
 
+class Home(Handler):
+    """What pursuits know of the peer that they are of, and where a connection to another peer goes on."""
+
+    me: str
+    loop: Loop
+    identity: Identity
+    limits: Limits
+    proxy: str | None
+    roster: Mapping[str, Endpoint]
+    relays: Mapping[str, Endpoint]
+    connections: set[Connection]
+    links: dict[str, Connection]
+
+    @abstractmethod
+    def try_failed(self, peer: str, reason: str) -> None:
+        """Learn why a peer was not reached."""
+
+
 class Pursuit(Handler):
     """Tries to link one peer, until it is linked or stopped; for the I/O thread.
 
     Parameters
     ----------
-    hub
-        The connections of this peer.
+    home
+        This peer and its connections.
     peer
         Whom to link.
     """
 
-    def __init__(self, hub: Hub, peer: str) -> None:
-        self._hub, self._peer = hub, peer
+    def __init__(self, home: Home, peer: str) -> None:
+        self._home, self._peer = home, peer
         self._tries: dict[str, asyncio.Task[None] | Connection] = {}
         self._put_off: dict[str, float] = {}
         self._turns = 0
@@ -53,8 +69,8 @@ class Pursuit(Handler):
         """Begin, or begin again after a link was lost."""
         self.stop()
         self._turns, self._relayed = 0, False
-        polite = self._peer < self._hub.me and self._hub.roster[self._peer].listens
-        self._timer = self._hub.loop.call_later(POLITENESS * polite, self._turn)
+        polite = self._peer < self._home.me and self._home.roster[self._peer].listens
+        self._timer = self._home.loop.call_later(POLITENESS * polite, self._turn)
 
     def stop(self) -> None:
         """Give up all tries."""
@@ -67,14 +83,14 @@ class Pursuit(Handler):
         """Learn that the peer is linked; if through a relay, go on looking for a direct way, slowly."""
         self.stop()
         self._relayed = through is not None
-        if self._relayed and self._hub.roster[self._peer].listens:
-            self._timer = self._hub.loop.call_later(RELAYED_PAUSE * random.uniform(0.5, 1.5), self._turn)
+        if self._relayed and self._home.roster[self._peer].listens:
+            self._timer = self._home.loop.call_later(RELAYED_PAUSE * random.uniform(0.5, 1.5), self._turn)
 
     def _turn(self) -> None:
-        hub, peer = self._hub, self._hub.roster[self._peer]
+        home, peer = self._home, self._home.roster[self._peer]
         pause = RELAYED_PAUSE if self._relayed else min(FIRST_PAUSE * 2**self._turns, LONGEST_PAUSE)
         self._turns = min(self._turns + 1, 16)
-        self._timer = hub.loop.call_later(pause * random.uniform(0.5, 1.5), self._turn)
+        self._timer = home.loop.call_later(pause * random.uniform(0.5, 1.5), self._turn)
         direct = self._tries.get("")
         if peer.listens and (direct is None or (isinstance(direct, Connection) and direct.closed)):
             self._begin_to_dial("", peer)
@@ -94,32 +110,32 @@ class Pursuit(Handler):
 
     def _candidates(self) -> Sequence[Endpoint]:
         """Return who may join the two: both ends order them alike, those that failed here lately come last."""
-        hub = self._hub
-        pair = "\0".join(sorted((hub.me, self._peer)))
-        thirds = [third for third in hub.roster.values() if third.listens and third.name not in (hub.me, self._peer)]
+        home = self._home
+        pair = "\0".join(sorted((home.me, self._peer)))
+        thirds = [third for third in home.roster.values() if third.listens and third.name not in (home.me, self._peer)]
 
         def order(relay: Endpoint) -> tuple[float, bool, bool, bytes]:
             mixed = hashlib.sha256(f"{pair}\0{relay.name}".encode()).digest()
-            named = relay.name in hub.relays
-            return self._put_off.get(relay.name, 0.0), not named, not named and relay.name not in hub.links, mixed
+            named = relay.name in home.relays
+            return self._put_off.get(relay.name, 0.0), not named, not named and relay.name not in home.links, mixed
 
-        return sorted([*hub.relays.values(), *thirds], key=order)
+        return sorted([*home.relays.values(), *thirds], key=order)
 
     def _begin_to_dial(self, key: str, endpoint: Endpoint) -> None:
-        self._tries[key] = self._hub.loop.create_task(self._dial(key, endpoint))
+        self._tries[key] = self._home.loop.create_task(self._dial(key, endpoint))
 
     async def _dial(self, key: str, endpoint: Endpoint) -> None:
         """Dial the peer itself (an empty key), or a relay."""
-        hub = self._hub
+        home = self._home
         try:
-            sock, rest = await dial(endpoint.host, endpoint.port, proxy=hub.proxy, timeout=hub.limits.handshake)
+            sock, rest = await dial(endpoint.host, endpoint.port, proxy=home.proxy, timeout=home.limits.handshake)
         except SecuredFLError as error:
             self._failed(key, str(error))
             return
-        tls, handler = hub.identity.dialling(endpoint.name), self if key else hub
-        connection = Connection(hub.loop, sock, tls, hub.limits, handler, peer=endpoint.name, dialled=not key)
+        tls, handler = home.identity.dialling(endpoint.name), self if key else home
+        connection = Connection(home.loop, sock, tls, home.limits, handler, peer=endpoint.name, dialled=not key)
         self._tries[key] = connection
-        hub.connections.add(connection)
+        home.connections.add(connection)
         connection.start(rest)
 
     def _drop(self, key: str) -> None:
@@ -132,18 +148,18 @@ class Pursuit(Handler):
     def _failed(self, key: str, reason: str) -> None:
         self._tries.pop(key, None)
         if not key:
-            self._hub.try_failed(self._peer, reason)
+            self._home.try_failed(self._peer, reason)
             return
         self._put_off[key] = time.monotonic()
-        if not self._hub.roster[self._peer].listens:
+        if not self._home.roster[self._peer].listens:
             # of a peer that can be dialled, what is wrong with that is what people should mend
-            self._hub.try_failed(self._peer, f"it only dials out, and relay {key} does not join the two: {reason}")
+            self._home.try_failed(self._peer, f"it only dials out, and relay {key} does not join the two: {reason}")
 
     # -- connections to relays --------------------------------------------------------------------------------
 
     def on_secured(self, connection: Connection) -> None:
         """Ask a relay for the peer, if it is the relay that it should be."""
-        relay = self._hub.relays.get(connection.peer) or self._hub.roster.get(connection.peer)
+        relay = self._home.relays.get(connection.peer) or self._home.roster.get(connection.peer)
         if relay is None:
             raise IdentityError(f"{connection.peer} is not a relay any more")
         require(connection.certificate, relay)
@@ -154,22 +170,22 @@ class Pursuit(Handler):
         """Go on with the peer itself, once the relay has joined the two."""
         if kind is not Kind.JOINED:
             raise FrameError("a relay that does not answer as one")
-        hub, peer = self._hub, self._peer
+        home, peer = self._home, self._peer
         self._tries.pop(connection.peer, None)
         sock, rest = connection.detach()
-        first = hub.me < peer
-        tls = hub.identity.dialling(peer) if first else hub.identity.accepting()
+        first = home.me < peer
+        tls = home.identity.dialling(peer) if first else home.identity.accepting()
         inner = Connection(
-            hub.loop,
+            home.loop,
             sock,
             tls,
-            hub.limits,
-            hub,
+            home.limits,
+            home,
             peer=peer,
             through=connection.peer,
             dialled=first,
         )
-        hub.connections.add(inner)
+        home.connections.add(inner)
         inner.start(rest)
 
     def on_closed(self, connection: Connection, reason: str) -> None:
