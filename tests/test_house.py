@@ -16,6 +16,7 @@ ROOMS = sorted({path.parent for path in FILES})
 
 MOST_LINES, MOST_IN_A_FUNCTION, MOST_FILES = 350, 60, 12
 ONE_FILE_PER_COMMAND = "cli"
+SAME_IN_EVERY_FRAMEWORK = {"FederatedCallback"}
 
 
 def name(path: Path) -> str:
@@ -51,3 +52,13 @@ def test_rooms_have_few_files(room):
         return
     files = sorted(path.name for path in room.glob("*.py"))
     assert len(files) <= MOST_FILES, f"{len(files)} files at one level; make a chapter of some of them: {files}"
+
+
+def test_one_word_has_one_meaning():
+    """Two classes of one name are two meanings of one word, or one meaning in two places."""
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name(path))
+    assert {word for word, found in places.items() if len(found) > 1} == SAME_IN_EVERY_FRAMEWORK

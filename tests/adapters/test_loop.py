@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import securedfl
-from securedfl.adapters.loop import Loop, adapter_of, every, samples_of
+from securedfl.adapters.loop import FederatedLoop, adapter_of, every, samples_of
 from securedfl.adapters.peft import freeze_a_
 from securedfl.adapters.torch_averager import FederatedAverager
 from securedfl.errors import ConfigError, InvalidInputError, PeerLostError
@@ -42,7 +42,7 @@ def test_common_start_averages_and_the_end(sites, caplog):
 
     def work(k, peer):
         model, steps = one(float(k)), 0
-        loop = Loop(peer, every=3)
+        loop = FederatedLoop(peer, every=3)
         assert loop.begin(model)
         assert value(model) == 1.0
         while loop.trained(model):
@@ -62,7 +62,7 @@ def test_common_start_averages_and_the_end(sites, caplog):
 
 def test_a_restarted_loop_takes_the_last_average(sites, caplog):
     def first(k, peer):
-        model, loop = one(float(k)), Loop(peer, every=2)
+        model, loop = one(float(k)), FederatedLoop(peer, every=2)
         loop.begin(model)
         add(model, float(k))
         loop.trained(model)
@@ -74,7 +74,7 @@ def test_a_restarted_loop_takes_the_last_average(sites, caplog):
     assert "the others wait for round 2" in caplog.text
 
     def again(k, peer):
-        model, loop = one(50.0), Loop(peer)
+        model, loop = one(50.0), FederatedLoop(peer)
         assert loop.begin(model)
         before = value(model)
         add(model, 3.0 * k)
@@ -85,7 +85,7 @@ def test_a_restarted_loop_takes_the_last_average(sites, caplog):
     assert all(found == (2.0, 5.0) for found in sites(again))
 
     def late(_k, peer):
-        model, loop = one(50.0), Loop(peer)
+        model, loop = one(50.0), FederatedLoop(peer)
         assert not loop.begin(model)
         # a framework may train one more step before it looks
         add(model, 1.0)
@@ -103,7 +103,7 @@ def test_sites_whose_models_differ_all_fail(sites, monkeypatch):
     def work(k, peer):
         model = torch.nn.Linear(3 if k == 1 else 2, 1, bias=k != 2)
         with pytest.raises(ConfigError, match="mend that, then start all sites again") as told:
-            Loop(peer).begin(model)
+            FederatedLoop(peer).begin(model)
         return str(told.value)
 
     first, second, third = sites(work, rounds=1)
@@ -115,14 +115,14 @@ def test_sites_whose_models_differ_all_fail(sites, monkeypatch):
 def test_samples_are_the_weight(sites):
     def work(k, peer):
         model = one(float(k))
-        Loop(peer).begin(model, samples=(1, 2, 7)[k])
+        FederatedLoop(peer).begin(model, samples=(1, 2, 7)[k])
         return value(model)
 
     assert all(found == 1.6 for found in sites(work, weighted=True, settings={"max_weight": 10}))
 
     def unknown_count(_k, peer):
         with pytest.raises(ConfigError, match="pass weight="):
-            Loop(peer).begin(one(0.0))
+            FederatedLoop(peer).begin(one(0.0))
         with pytest.raises(ConfigError, match="pass weight="):
             FederatedAverager(peer, 4)
 
@@ -135,7 +135,7 @@ def operator(peer, wish: Wish) -> str:
 
 def test_an_operator_ends_the_run(sites, caplog):
     def work(k, peer):
-        model, loop = one(float(k)), Loop(peer)
+        model, loop = one(float(k)), FederatedLoop(peer)
         loop.begin(model)
         add(model, 1.0)
         if k == 0:
@@ -152,7 +152,7 @@ def test_an_operator_ends_the_run(sites, caplog):
     assert "training stops here, with the last average" in caplog.text
 
     def late(_k, peer):
-        model, loop = one(50.0), Loop(peer)
+        model, loop = one(50.0), FederatedLoop(peer)
         return loop.begin(model), value(model), loop.ended
 
     for goes_on, found, why in sites(late):
@@ -162,7 +162,7 @@ def test_an_operator_ends_the_run(sites, caplog):
 
 def test_a_peer_is_removed(sites):
     def work(k, peer):
-        model, loop = one(float(k)), Loop(peer)
+        model, loop = one(float(k)), FederatedLoop(peer)
         loop.begin(model)
         if k == 0:
             # it is decided between two rounds
@@ -211,7 +211,7 @@ def test_steps_or_epochs():
 @pytest.mark.parametrize("peer", [None, "peer.toml", securedfl.join])
 def test_an_adapter_without_join(peer):
     with pytest.raises(ConfigError, match=r"not a peer; pass what `with securedfl\.join"):
-        Loop(peer)
+        FederatedLoop(peer)
     with pytest.raises(ConfigError, match="not a peer"):
         FederatedAverager(peer, 4)
 
@@ -219,7 +219,7 @@ def test_an_adapter_without_join(peer):
 @pytest.mark.parametrize("count", [0, -1, 1.5, True, None])
 def test_averages_lie_whole_steps_apart(count):
     with pytest.raises(ConfigError, match="whole number of steps"):
-        Loop(securedfl.join("peer.toml"), every=count)
+        FederatedLoop(securedfl.join("peer.toml"), every=count)
 
 
 class Lora(torch.nn.Module):

@@ -13,7 +13,7 @@ from securedfl.federation.budget.protection import whole_steps
 from securedfl.federation.peers.events import Failed
 from securedfl.federation.peers.membership import Membership
 from securedfl.federation.peers.run import RealPeer
-from securedfl.federation.peers.update import Update, find_update, save_update
+from securedfl.federation.peers.update import StoredUpdate, find_update, save_update
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER
 from securedfl.learning.training.task import PeerSamples
 from tests.federation.test_protection import RECORD, SITE, keys
@@ -55,7 +55,7 @@ def peer(tmp_path, plan, learner, told):
         def check(self, vector):
             """Anything can travel."""
 
-    save_update(tmp_path, Update(0, MODEL, {"moment": 1.0}))
+    save_update(tmp_path, StoredUpdate(0, MODEL, {"moment": 1.0}))
     state = SimpleNamespace(round=1, roster=(), bound=(), phase="idle")
     running = SimpleNamespace(begin=lambda: None, progress=SimpleNamespace(state=state, todo=None), model=lambda: MODEL)
     federation = SimpleNamespace(max_weight=None, training=SimpleNamespace(weighted=False, differences=True))

@@ -13,7 +13,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.learner import known_learner
-from securedfl.federation.peers.update import Update, load_update, save_update
+from securedfl.federation.peers.update import StoredUpdate, load_update, save_update
 from securedfl.federation.run_folder import checkpoint
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.task import make_task
@@ -212,7 +212,7 @@ def test_an_entry_point_goes_on_with_what_is_at_home(entry, tmp_path, dtype):
     whole = entry(dtype=dtype)
     first, _ = whole.update(whole.initial(), 1)
     assert first.dtype == np.float32
-    save_update(tmp_path, Update(1, first, whole.state()))
+    save_update(tmp_path, StoredUpdate(1, first, whole.state()))
     second, _ = whole.update(first, 2)
 
     resumed = entry(dtype=dtype)

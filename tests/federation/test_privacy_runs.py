@@ -14,7 +14,7 @@ import securedfl
 from securedfl.errors import ConfigError, PrivacyError
 from securedfl.federation.budget.planning import check_privacy, make_plan
 from securedfl.federation.budget.protection import protect
-from securedfl.federation.budget.task import Chance
+from securedfl.federation.budget.task import SiteChance
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import save_account
 from securedfl.federation.methods import averaging_of, choose_design
@@ -260,7 +260,7 @@ class Canary:
 
     def score(self, trial: int, member: bool) -> float:
         """Return how well the trained model knows the strange record: minus its loss."""
-        chance = Chance(self.plan, seed=trial)
+        chance = SiteChance(self.plan, seed=trial)
         with torch.no_grad():
             self.model.trained.zero_()
         for round in range(1, self.plan.rounds + 1):

@@ -17,7 +17,7 @@ from securedfl.federation.bringing import Bringing
 from securedfl.federation.budget.account import epsilon_by_round, fewest, spent
 from securedfl.federation.budget.protection import protect, rounded, site_steps, whole_steps, with_central_noise
 from securedfl.federation.budget.rules import affordable, weigh
-from securedfl.federation.budget.task import Chance, private_steps
+from securedfl.federation.budget.task import SiteChance, private_steps
 from securedfl.network.core.entries import Abandon, Begin, Commit, Settings, Void
 from securedfl.network.core.messages import Result
 from securedfl.network.core.state import Rules, State, reduce
@@ -143,7 +143,7 @@ def test_the_mean_of_all_sites_has_the_noise_that_is_promised(noise, times):
     )
     nothing = np.zeros(size, dtype=np.float32)
     if alone:
-        steps, chance = private_steps(plan, seed=5), Chance(plan, 5)
+        steps, chance = private_steps(plan, seed=5), SiteChance(plan, 5)
         brought = [learning_rate * chance.noisy(nothing, k, 1, 0) / steps.expected for k in range(9)]
     else:
         brought = [protect(nothing, plan, keys(k))[0] for k in range(9)]

@@ -8,7 +8,7 @@ import pytest
 from securedfl.federation.bringing import Brought
 from securedfl.federation.peers.membership import Membership
 from securedfl.federation.peers.run import RealPeer
-from securedfl.federation.peers.update import Update, carried, find_update, save_update
+from securedfl.federation.peers.update import StoredUpdate, carried, find_update, save_update
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER
 from securedfl.network.data.averages import Averaged
 
@@ -85,7 +85,7 @@ def test_a_void_round_and_a_restart_drop_what_was_rounded_off(tmp_path):
 
 
 def test_a_restart_in_the_same_round_brings_the_same_and_carries_on(tmp_path):
-    save_update(tmp_path, Update(3, np.array([7.0]), {}, 0.5, LEFT))
+    save_update(tmp_path, StoredUpdate(3, np.array([7.0]), {}, 0.5, LEFT))
     peer, asked = real_peer(tmp_path, 3, [COUNTED])
     peer.update(3)
     peer.average(3)

@@ -23,7 +23,7 @@ from securedfl.federation.run_folder.reader import read_run
 from securedfl.federation.run_folder.summary import MethodSummary, Samples, Summary, read_summary
 from securedfl.federation.task import make_task
 from securedfl.learning.slices import Slices
-from securedfl.privacy.budget.words import Promise
+from securedfl.privacy.budget.words import PrivacyPromise
 from securedfl.reporting.report import report
 from tests.federation.test_protection import SITE
 
@@ -159,7 +159,7 @@ def test_the_card_of_a_run_with_a_budget_and_of_one_without_a_round():
     samples = Samples(train=9, test=3)
     summary = Summary(peers=3, rounds=2, samples=samples, methods={"secured": method})
     (certificate,) = pass_gate(TrainConfig.resolve({"methods": "secured"}), best(9, 3))
-    promised = replace(certificate, promise=Promise.of(SITE), sentence="All is well.")
+    promised = replace(certificate, promise=PrivacyPromise.of(SITE), sentence="All is well.")
     row = Row(method="secured", round=2, accuracy=0.5, peer_accuracy=(0.5,) * 3)
     text = card(summary, [row], promised, "secured")
     assert "epsilon: 1.25" in text

@@ -8,9 +8,9 @@ import pytest
 from securedfl.errors import RunFolderError
 from securedfl.federation.peers.events import (
     Certified,
+    PeerStatus,
     Phase,
     Resumed,
-    Status,
     Waiting,
     from_json,
     to_json,
@@ -111,7 +111,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line):
         (Resumed(4), '{"event": "resumed", "round": 4}'),
         (Phase("training", 5), '{"event": "phase", "phase": "training", "round": 5}'),
         (
-            Status("ready", 1, 2, 3),
+            PeerStatus("ready", 1, 2, 3),
             '{"event": "status", "phase": "ready", "round": 1, "bytes_in": 2, "bytes_out": 3}',
         ),
         (PEER_ROW, '{"event": "round", ' + to_line(PEER_ROW)[1:]),

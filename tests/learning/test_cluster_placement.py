@@ -10,7 +10,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.task import make_task
 from securedfl.learning.optimizers import make_optimizer
 from securedfl.learning.slices import Slices
-from securedfl.learning.training.cluster.placement import MODELS, PROCESS, Needs, Node, Seat, moved, seats, stated
+from securedfl.learning.training.cluster.placement import MODELS, PROCESS, Needs, Node, Placement, moved, seats, stated
 
 MB = 10**6
 SMALL = Needs(shard=400 * MB, peers=(10 * MB,) * 9, home=PROCESS + 90 * MB)
@@ -80,12 +80,12 @@ def test_the_line_before_the_start_says_how_much_memory():
 
 def test_a_lost_shard_goes_where_most_is_left_and_where_it_fits():
     a, b, c, small = node("a", 2), node("b", 4), node("c"), node("d", 8, memory=500 * MB)
-    lost, others = Seat(c, (0,), 400 * MB), [Seat(where, (1,), 400 * MB) for where in (a, b, b, b)]
+    lost, others = Placement(c, (0,), 400 * MB), [Placement(where, (1,), 400 * MB) for where in (a, b, b, b)]
     assert moved(lost, [a, b, c], others, SMALL) == lost
     assert moved(lost, [a, b], others[:1], SMALL) == replace(lost, node=b)
     assert moved(lost, [a, b], others, SMALL) == replace(lost, node=a)
     assert moved(lost, [small], [], SMALL) == replace(lost, node=small)
-    assert moved(lost, [small], [Seat(small, (1,), 400 * MB)], SMALL) is None
+    assert moved(lost, [small], [Placement(small, (1,), 400 * MB)], SMALL) is None
     # there, averaging takes 590 MB
     assert moved(lost, [replace(small, home=True)], [], SMALL) is None
     assert moved(lost, [], others, SMALL) is None

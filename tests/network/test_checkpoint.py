@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.apps.app import EntryPoint
-from securedfl.federation.peers.update import FILE, Update, forget_update, load_update, save_update
+from securedfl.federation.peers.update import FILE, StoredUpdate, forget_update, load_update, save_update
 from securedfl.states import pack, unpack
 from tests.federation.learners import learner_of
 
@@ -44,7 +44,7 @@ def test_arrays_and_tensors_survive(tmp_path):
         3: [torch.arange(3), torch.ones(2, dtype=torch.bfloat16), torch.tensor(2.5)],
         "number": np.float64(1.5),
     }
-    save_update(tmp_path, Update(4, np.arange(5.0), state, 0.25))
+    save_update(tmp_path, StoredUpdate(4, np.arange(5.0), state, 0.25))
     assert stat.S_IMODE((tmp_path / FILE).stat().st_mode) == 0o600
     found = load_update(tmp_path)
     assert (found.round, found.loss) == (4, 0.25)
@@ -64,7 +64,7 @@ def test_what_cannot_be_kept_is_named(state):
 
 def test_damage_is_told(tmp_path):
     assert load_update(tmp_path) is None
-    save_update(tmp_path, Update(1, np.zeros(100), {}))
+    save_update(tmp_path, StoredUpdate(1, np.zeros(100), {}))
     whole = (tmp_path / FILE).read_bytes()
     for damaged in (b"", b"noise", whole[:200], whole[: len(whole) // 2]):
         (tmp_path / FILE).write_bytes(damaged)
@@ -88,7 +88,7 @@ def test_a_resumed_entry_point_goes_on_with_its_optimiser(tmp_path):
     """Rounds 1 and 2 without a break, and with a restart in between, give the same bits; afresh does not."""
     whole = learner()
     first, _ = whole.update(whole.initial(), 1)
-    save_update(tmp_path, Update(1, first, whole.state()))
+    save_update(tmp_path, StoredUpdate(1, first, whole.state()))
     second, _ = whole.update(first, 2)
 
     resumed = learner()
@@ -101,7 +101,7 @@ def test_a_resumed_entry_point_goes_on_with_its_optimiser(tmp_path):
 def test_what_was_averaged_is_forgotten_after_the_last_round_and_the_optimiser_is_not(tmp_path):
     one = learner()
     vector, _ = one.update(one.initial(), 1)
-    save_update(tmp_path, Update(1, vector, one.state(), residual=vector))
+    save_update(tmp_path, StoredUpdate(1, vector, one.state(), residual=vector))
     assert stat.S_IMODE((tmp_path / "update.npz").stat().st_mode) == 0o600
     forget_update(tmp_path)
     kept = load_update(tmp_path)
@@ -111,7 +111,7 @@ def test_what_was_averaged_is_forgotten_after_the_last_round_and_the_optimiser_i
     np.testing.assert_array_equal(resumed.update(vector, 2)[0], one.update(vector, 2)[0])
     assert stat.S_IMODE((tmp_path / "update.npz").stat().st_mode) == 0o600
     for state in ({}, {"update": {}, "home": {}}):
-        save_update(tmp_path, Update(1, vector, state))
+        save_update(tmp_path, StoredUpdate(1, vector, state))
         forget_update(tmp_path)
         assert not (tmp_path / "update.npz").exists()
     forget_update(tmp_path)

@@ -28,7 +28,7 @@ from securedfl.federation.checking.check import check
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import DeadlineConfig, FederationConfig, PeerConfig
-from securedfl.federation.peers.events import Status
+from securedfl.federation.peers.events import PeerStatus
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.run_folder.metrics import Row, read_rows
@@ -372,17 +372,17 @@ def test_the_live_table_shows_peers_and_their_ends():
     """Peer, round, phase, bytes and last seen; a peer that ended shows how."""
     ended, alive = SimpleNamespace(poll=lambda: 7), SimpleNamespace(poll=lambda: None)
     peers = [
-        SimpleNamespace(name="peer-0", status=Status(), process=alive, seen=0.0, error="", rows={}),
+        SimpleNamespace(name="peer-0", status=PeerStatus(), process=alive, seen=0.0, error="", rows={}),
         SimpleNamespace(
             name="peer-1",
-            status=Status("finishing", 3, 1_500_000, 2_000_000),
+            status=PeerStatus("finishing", 3, 1_500_000, 2_000_000),
             process=alive,
             seen=time.monotonic(),
             error="",
             rows={},
         ),
         SimpleNamespace(
-            name="peer-2", status=Status(round=2), process=ended, seen=0.0, error="error: disk full", rows={}
+            name="peer-2", status=PeerStatus(round=2), process=ended, seen=0.0, error="error: disk full", rows={}
         ),
     ]
     console = Console(width=100, record=True, file=io.StringIO())

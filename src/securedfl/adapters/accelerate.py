@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from securedfl.adapters.loop import Loop
+from securedfl.adapters.loop import FederatedLoop
 from securedfl.federation.joining.join import JoinedPeer
 
 
@@ -39,7 +39,7 @@ class FederatedSGD:
     def __init__(
         self, accelerator: Any, model: Any, peer: JoinedPeer, local_sgd_steps: int, *, weight: float | None = None
     ) -> None:
-        self.loop = Loop(peer, every=local_sgd_steps, weight=weight)
+        self.loop = FederatedLoop(peer, every=local_sgd_steps, weight=weight)
         self._accelerator, self._model = accelerator, accelerator.unwrap_model(model)
 
     def __enter__(self) -> Self:

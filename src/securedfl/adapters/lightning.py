@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from securedfl.adapters.loop import Loop, Part, every, samples_of
+from securedfl.adapters.loop import FederatedLoop, Part, every, samples_of
 from securedfl.errors import needing
 from securedfl.federation.joining.join import JoinedPeer
 
@@ -55,7 +55,7 @@ class FederatedCallback(Callback):
         weight: float | None = None,
     ) -> None:
         count, self._by_epoch = every(steps, epochs)
-        self.loop = Loop(peer, every=count, part=part, weight=weight)
+        self.loop = FederatedLoop(peer, every=count, part=part, weight=weight)
         self._seen = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -21,7 +21,7 @@ Part = Callable[[Any], Any]
 """Gives what is averaged of a model: whatever `peer.average_` takes."""
 
 
-class Loop:
+class FederatedLoop:
     """A training loop in a federation; adapters tell it what happens.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from securedfl.adapters.loop import Loop
+from securedfl.adapters.loop import FederatedLoop
 from securedfl.errors import ConfigError, needing
 from securedfl.federation.joining.join import JoinedPeer
 
@@ -42,7 +42,7 @@ class FederatedAverager(ModelAverager):
         # not the constructor of ModelAverager: it looks for a process group
         if type(warmup_steps) is not int or warmup_steps < 0:
             raise ConfigError(f"warmup_steps = {warmup_steps!r}: must be a whole number, at least 0")
-        Loop(peer, every=period)
+        FederatedLoop(peer, every=period)
         if weight is None and peer.weighted:
             raise ConfigError("the federation is weighted; pass weight=, the number of samples of this site")
         self.peer, self.period, self.warmup_steps, self.step = peer, period, warmup_steps, 0

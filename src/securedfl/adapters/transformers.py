@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from securedfl.adapters.loop import Loop, adapter_of, every, samples_of
+from securedfl.adapters.loop import FederatedLoop, adapter_of, every, samples_of
 from securedfl.errors import needing
 from securedfl.federation.joining.join import JoinedPeer
 
@@ -50,7 +50,7 @@ class FederatedCallback(TrainerCallback):
     ) -> None:
         count, self._by_epoch = every(steps, epochs)
         part = None if adapter is None else lambda model: adapter_of(model, adapter)
-        self.loop = Loop(peer, every=count, part=part, weight=weight)
+        self.loop = FederatedLoop(peer, every=count, part=part, weight=weight)
 
     def on_train_begin(self, _args: Any, _state: Any, control: Any, *, model: Any, **given: Any) -> None:
         """Take the common parameters."""

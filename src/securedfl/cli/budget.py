@@ -87,7 +87,7 @@ def budget(
             }
             for case in shown
         }
-        promise = words.Promise.of(found).to_dict("sentence", "epsilon_by_round")
+        promise = words.PrivacyPromise.of(found).to_dict("sentence", "epsilon_by_round")
         by = {str(count): value if math.isfinite(value) else None for count, value in colluders.items()}
         more = {"rounds": found.rounds, "sites": sites, "collusion": collusion, "kinds": kinds}
         typer.echo(json.dumps({"found": wanted, **promise, **more, "epsilon_by_colluders": by}, indent=2))

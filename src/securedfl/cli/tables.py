@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from securedfl.experiments.results import Result
+    from securedfl.experiments.results import Shown
 
 LOOK: dict[str, Any] = {"title_justify": "left", "box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
 """Options of rich's tables: a title on the left, no lines."""
@@ -17,7 +17,7 @@ LOOK: dict[str, Any] = {"title_justify": "left", "box": None, "padding": (0, 2, 
 COLOURS = {"holds": "green", "not decided": "yellow", "differs": "red", "not measured": "dim"}
 
 
-def show(title: str, result: Result, console: Console) -> None:
+def show(title: str, result: Shown, console: Console) -> None:
     """Print the table, the paper's values beside ours, and the claims."""
     table = result.compact or result.table
     # The scales are told below the table.

@@ -12,7 +12,7 @@ from securedfl.experiments import figures, paper
 from securedfl.experiments.figures import Curve, Panel
 from securedfl.experiments.judging import Rule, below, judged, within
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Result, round_records, with_spread
+from securedfl.experiments.results import Check, Finding, Plot, Shown, round_records, with_spread
 from securedfl.experiments.runs.found import (
     NOTHING,
     Accuracies,
@@ -101,7 +101,7 @@ def _against_two(runs: Sequence[FoundRun]) -> dict[str, Difference]:
     return {count: difference for count, difference in found.items() if difference is not None}
 
 
-def present_by_method(data: MethodsData) -> Result:
+def present_by_method(data: MethodsData) -> Shown:
     """Return the curves as panels, and whether they run as the paper says."""
     panels = [panel for (dataset, peers), own in data.places.items() for panel in _panels(dataset, peers, own)]
     drawn = [panel for panel in panels if panel.curves]
@@ -114,7 +114,7 @@ def present_by_method(data: MethodsData) -> Result:
         Finding.of(f"{COLUMNS[method]} ends within {limit:g} point of FedAvg", _ends(cells, method, close), missing)
         for method in AVERAGING
     ]
-    return Result(
+    return Shown(
         table=Table(
             ["Data set", "Peers", "Method", "Final", "Best", near, "Scale"],
             [_row(cell, method) for cell in data.cells for method in cell.methods],
@@ -136,7 +136,7 @@ def present_by_method(data: MethodsData) -> Result:
     )
 
 
-def present_by_iterations(data: IterationsData) -> Result:
+def present_by_iterations(data: IterationsData) -> Shown:
     """Return the curves and whether the number of iterations matters."""
     keys = [*map(str, data.iterations), EXACT]
     rows, charts, missing = [], [], []
@@ -153,7 +153,7 @@ def present_by_iterations(data: IterationsData) -> Result:
     same = f"More than two iterations are within {paper.ANY_POINTS:g} point of two in best accuracy"
     close = partial(within, limit=paper.ANY_POINTS)
     more = [check for count in data.iterations if count > 2 for check in _counted(judged, count, close)]
-    return Result(
+    return Shown(
         table=Table(["Data set", "Iterations", "Best", "Final", "Scale"], rows),
         records=[row for cell in data.cells for row in round_records(cell, "iterations", cell.series)],
         findings=[

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from securedfl.reporting.figures import GRID, INK, WIDTH, Line, blank, legend, rounds_axis, style, whole_numbers
+from securedfl.reporting.figures import GRID, INK, WIDTH, Pen, blank, legend, rounds_axis, style, whole_numbers
 from securedfl.reporting.methods import Dashes, looks, palette
 from securedfl.reporting.units import power_of_ten
 
@@ -74,14 +74,14 @@ def panels(shown: Sequence[Panel], *, columns: int, titles: bool = True) -> Figu
             continue
         for layer, curve in enumerate(sorted(panel.curves, key=lambda c: list(drawn).index(c.name))):
             look, points = drawn[curve.name], len(curve.percent)
-            _draw(axes, curve, layer, Line.of(look, points=points, layer=layer, layers=len(panel.curves)))
+            _draw(axes, curve, layer, Pen.of(look, points=points, layer=layer, layers=len(panel.curves)))
         _accuracy_axes(axes, panel.curves)
         # A neighbour to the left or below names the axis already.
         if place % columns and shown[place - 1].curves:
             axes.set_ylabel("")
         if any(panel.curves for panel in shown[place + columns : place + columns + 1]):
             axes.set_xlabel("")
-    entries = [(labels[name], Line.of(look, points=2)) for name, look in drawn.items()]
+    entries = [(labels[name], Pen.of(look, points=2)) for name, look in drawn.items()]
     legend(figure, entries, columns=len(entries) if columns > 1 else 2)
     return figure
 
@@ -160,23 +160,23 @@ _SIZE_COLOURS = {3: "#c2410c", 4: "#00835f"}
 """The paper draws groups of 3 in red and of 4 in green."""
 
 _PARTITION_LINES = {
-    "bound": Line(color=INK, linestyle=":", linewidth=1.4),
-    "best known": Line(color=INK, linestyle=(0, (5, 1.5)), linewidth=1.8, marker="o", markersize=4),
-    "Algorithm 2": Line(color=INK, linewidth=2.4),
+    "bound": Pen(color=INK, linestyle=":", linewidth=1.4),
+    "best known": Pen(color=INK, linestyle=(0, (5, 1.5)), linewidth=1.8, marker="o", markersize=4),
+    "Algorithm 2": Pen(color=INK, linewidth=2.4),
 }
 """Each size of groups draws them in its own colour."""
 
 _ERROR_LINES = (
-    Line(color="#b5487f", linewidth=2.2, marker="D"),
-    Line(color="#b5487f", linestyle=(0, (3, 1.5)), linewidth=1.4, marker="d"),
-    Line(color="#0b57a4", linewidth=2.2, marker="o"),
-    Line(color="#0b57a4", linestyle=(0, (3, 1.5)), linewidth=1.4, marker=".", markersize=6),
-    Line(color=INK, linestyle="none", marker="x", markersize=9, markeredgewidth=2.2),
+    Pen(color="#b5487f", linewidth=2.2, marker="D"),
+    Pen(color="#b5487f", linestyle=(0, (3, 1.5)), linewidth=1.4, marker="d"),
+    Pen(color="#0b57a4", linewidth=2.2, marker="o"),
+    Pen(color="#0b57a4", linestyle=(0, (3, 1.5)), linewidth=1.4, marker=".", markersize=6),
+    Pen(color=INK, linestyle="none", marker="x", markersize=9, markeredgewidth=2.2),
 )
 
-_LEVEL = Line(color=COLOURS[4], linestyle=(0, (1.2, 1.8)), linewidth=1.6)
+_LEVEL = Pen(color=COLOURS[4], linestyle=(0, (1.2, 1.8)), linewidth=1.6)
 
-_EXACT = Line(color=COLOURS[3], linewidth=1.4, marker="o", markersize=4)
+_EXACT = Pen(color=COLOURS[3], linewidth=1.4, marker="o", markersize=4)
 
 _ITERATION_COLOURS = (*COLOURS[:3], *COLOURS[4:])
 
@@ -186,7 +186,7 @@ _ITERATION_DASHES: Sequence[Dashes] = [
 ]
 
 
-def _draw(axes: Axes, curve: Curve, layer: int, line: Line) -> None:
+def _draw(axes: Axes, curve: Curve, layer: int, line: Pen) -> None:
     """Draw the mean over seeds, and a band from the lowest to the highest."""
     by_round = curve.percent
     rounds = list(range(len(by_round)))
@@ -215,10 +215,10 @@ def _not_run(axes: Axes) -> None:
         side.set_color(GRID)
 
 
-def _iteration_line(name: str, exact: str, layer: int, points: int) -> Line:
+def _iteration_line(name: str, exact: str, layer: int, points: int) -> Pen:
     if name == exact:
         return replace(_EXACT, markevery=max(1, points // 8))
-    return Line(
+    return Pen(
         color=_ITERATION_COLOURS[layer % len(_ITERATION_COLOURS)],
         linestyle=_ITERATION_DASHES[layer % len(_ITERATION_DASHES)],
         linewidth=6.0 if name == "2" else 1.8,

@@ -15,7 +15,7 @@ from securedfl.errors import ConfigError
 from securedfl.experiments import figures, paper
 from securedfl.experiments.figures import Counted
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Result
+from securedfl.experiments.results import Check, Finding, Plot, Shown
 from securedfl.experiments.runs.found import mean, spread
 from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Table
@@ -50,9 +50,9 @@ def collect(preset: Preset, _out: Path, tell: Tell) -> GroupsData:
     return GroupsData(rows, list(preset.seeds), preset.most)
 
 
-def present(data: GroupsData) -> Result:
+def present(data: GroupsData) -> Shown:
     """Return the number of partitions, and whether it grows as the paper says."""
-    return Result(
+    return Shown(
         table=Table(
             ["Group size", "Peers", "Paper's text", "Algorithm 2", "Best known", "Bound"],
             [_row(row) for row in data.rows],

@@ -21,7 +21,7 @@ from securedfl.designs import best
 from securedfl.errors import RunFolderError
 from securedfl.experiments import figures, paper
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Result
+from securedfl.experiments.results import Check, Finding, Plot, Shown
 from securedfl.experiments.runs.found import ByIterations, Cell, FoundRun, cells, find, mean, spread
 from securedfl.federation.run_folder.files import updates_file
 from securedfl.learning.data.hub import Tell
@@ -99,7 +99,7 @@ def collect(preset: Preset, out: Path, tell: Tell) -> ErrorData:
     return ErrorData(found, list(preset.iterations))
 
 
-def present(data: ErrorData) -> Result:
+def present(data: ErrorData) -> Shown:
     """Return the errors beside the authors', and whether they fall as the paper says."""
     rows, compact = [], []
     for cell in data.cells:
@@ -116,7 +116,7 @@ def present(data: ErrorData) -> Result:
         compact.append(["shares", NONE, _short(cell.error(SHARES)), NONE, NONE, NONE])
     names = KINDS.values()
     where = data.cells[0].place if len(data.cells) == 1 else "by data set"
-    return Result(
+    return Shown(
         table=Table(["Data set", "Iterations", "Authors' code", *(f"Ours: {name}" for name in names), "Scale"], rows),
         compact=Table(["Iterations", "Authors'\ncode", *(n.replace(", ", ",\n") for n in names)], compact, where),
         records=[record for cell in data.cells for record in _records(cell)],

@@ -12,7 +12,7 @@ from securedfl.experiments import paper
 from securedfl.experiments.figures import Curve, Panel, panels
 from securedfl.experiments.judging import Rule, above, judged
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Result, round_records, with_spread
+from securedfl.experiments.results import Check, Finding, Plot, Shown, round_records, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
 from securedfl.federation.run_folder.files import read_ledgers
 from securedfl.learning.data.hub import Tell
@@ -85,7 +85,7 @@ def _spent(run: FoundRun) -> Spent:
     )
 
 
-def present(data: PrivacyData) -> Result:
+def present(data: PrivacyData) -> Shown:
     """Return the table, the curves, and what must hold."""
     rows = []
     for cell in data.cells:
@@ -107,7 +107,7 @@ def present(data: PrivacyData) -> Result:
         caption,
         described,
     )
-    return Result(
+    return Shown(
         table=Table(columns, rows),
         records=[r for cell in data.cells for r in round_records(cell, "noise", cell.variants)],
         findings=list(_findings(data.cells)),

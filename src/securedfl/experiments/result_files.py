@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from securedfl.errors import RunFolderError
 from securedfl.experiments import curves, groups, iterations, privacy, table
 from securedfl.experiments.presets import NAMES, Preset, read_preset
-from securedfl.experiments.results import Finding, Plot, Result, Verdict
+from securedfl.experiments.results import Finding, Plot, Shown, Verdict
 from securedfl.experiments.runs.found import Cell
 from securedfl.federation.run_folder.summary import versions
 from securedfl.learning.data.hub import Tell
@@ -40,7 +40,7 @@ class Experiment:
 
     collect: Callable[[Preset, Path, Tell], Any]
     data: type[Any]
-    present: Callable[[Any], Result]
+    present: Callable[[Any], Shown]
 
 
 EXPERIMENTS = {
@@ -82,7 +82,7 @@ class Record:
     data: Any
 
 
-def make_record(name: str, data: object, *, command: str, chosen: Mapping[str, object]) -> tuple[Record, Result]:
+def make_record(name: str, data: object, *, command: str, chosen: Mapping[str, object]) -> tuple[Record, Shown]:
     """Return the record of an experiment and what it shows; `Record` tells about command and chosen."""
     preset = read_preset(name)
     result = EXPERIMENTS[name].present(data)
@@ -103,7 +103,7 @@ def make_record(name: str, data: object, *, command: str, chosen: Mapping[str, o
     return record, result
 
 
-def write(out: Path, record: Record, result: Result) -> list[Path]:
+def write(out: Path, record: Record, result: Shown) -> list[Path]:
     """Write all files of an experiment and return their paths."""
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -130,7 +130,7 @@ def write(out: Path, record: Record, result: Result) -> list[Path]:
     return [*texts, *(pictures if result.figure is not None else [])]
 
 
-def _read(out: Path) -> list[tuple[Record, Result]]:
+def _read(out: Path) -> list[tuple[Record, Shown]]:
     """Return all experiments in a folder, in the paper's order; a damaged file is an error."""
     found = []
     for name in NAMES:
@@ -186,7 +186,7 @@ def csv_text(records: Sequence[Mapping[str, object]]) -> str:
     return text.getvalue()
 
 
-def markdown(record: Record, result: Result) -> str:
+def markdown(record: Record, result: Shown) -> str:
     """Return the table, the claims and the command as Markdown."""
     lines = [f"# {record.title}", "", f"The paper's {record.paper}, repeated.", ""]
     if result.scaled:
@@ -224,7 +224,7 @@ def _sentence(verdicts: Counter[Verdict]) -> str:
     return f"{told} and {verdicts['differs'] or 'none'} differ{'s' * (verdicts['differs'] < 2)}."
 
 
-def _charts(name: str, result: Result) -> list[tuple[Plot, str]]:
+def _charts(name: str, result: Shown) -> list[tuple[Plot, str]]:
     """Return what the page draws, with its SVG."""
     plots = result.charts or ([result.figure] if result.figure else [])
     return [(plot, inline(plot.make(), f"{name}{n}", plot.description)) for n, plot in enumerate(plots)]

@@ -70,7 +70,7 @@ class Plot:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class Shown:
     """An experiment's result.
 
     Attributes

@@ -11,7 +11,7 @@ from pathlib import Path
 from securedfl.experiments import paper
 from securedfl.experiments.judging import Rule, above, below, judged, within
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Result, with_spread
+from securedfl.experiments.results import Check, Finding, Shown, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
 from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.correctness import Which
@@ -126,7 +126,7 @@ def _fewer(cell: TableCell, runs: Sequence[FoundRun], few: TableCell, few_runs: 
     return Fewer(few.peers, points, difference)
 
 
-def present(data: TableData) -> Result:
+def present(data: TableData) -> Shown:
     """Return the paper's table with ours beside it, and the claims made of it."""
     columns = ["Peers", "Data set"]
     for method, name in COLUMNS.items():
@@ -141,7 +141,7 @@ def present(data: TableData) -> Result:
             rows.append([str(peers), paper.name(dataset), *values, start, cell.scale if cell else NONE])
             place = cell.place if cell else f"{paper.name(dataset)}, {peers} peers"
             compact.append([place, *map(_short, pairs)])
-    return Result(
+    return Shown(
         table=Table([*columns, "Start", "Scale"], rows),
         compact=Table(["Data set", *COLUMNS.values()], compact, "in %, ours (the paper's)"),
         records=[record for cell in data.cells for record in _records(cell)],

@@ -17,7 +17,7 @@ from securedfl.federation.settings import (
     PathOption,
     PrivacySettings,
     RhoSchedule,
-    Settings,
+    StrictSettings,
     TableOption,
     check_cluster,
     check_keys,
@@ -52,7 +52,7 @@ def _columns(values: Mapping[str, Any]) -> Columns:
     )
 
 
-class TrainConfig(Settings):
+class TrainConfig(StrictSettings):
     """Everything that decides a run. Each field is a key of the TOML file and an option of ``securedfl train``.
 
     Make one with `resolve`, which fills in the defaults of the data set and explains what is wrong.

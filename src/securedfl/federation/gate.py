@@ -20,7 +20,7 @@ from securedfl.privacy.absence import Absence, Drawn, smallest_block
 from securedfl.privacy.account import Account
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.budget.words import Promise, useless
+from securedfl.privacy.budget.words import PrivacyPromise, useless
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import refusal
@@ -111,7 +111,7 @@ def pass_gate(
             _log.warning("%s", certificate.sentence)
         if plan := (plans or {}).get(method):
             _check_noise(plan, certificate)
-            promises[method] = Promise.of(plan, examined=certificate.exhaustive)
+            promises[method] = PrivacyPromise.of(plan, examined=certificate.exhaustive)
     return _certificates(config, design, absence, promises)
 
 
@@ -155,7 +155,7 @@ def save_account(
     absence, plans
         As for `pass_gate`.
     """
-    done, accounts, promises = list(rows), dict[str, Account](), dict[str, Promise]()
+    done, accounts, promises = list(rows), dict[str, Account](), dict[str, PrivacyPromise]()
     for method in private(config):
         certificate = _certified(config, design, method)
         own = [row for row in done if row.method == method]
@@ -182,7 +182,7 @@ def save_account(
     return certificates
 
 
-def _promised(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig, *, examined: bool) -> Promise:
+def _promised(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig, *, examined: bool) -> PrivacyPromise:
     """Return what differential privacy promises after the attempts that were opened."""
     opened: dict[int, list[tuple[int, ...]]] = {}
     for attempt in attempts:
@@ -190,7 +190,7 @@ def _promised(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig, *, e
             opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(config.peers)))
     by_round = epsilon_by_round(plan, opened)
     now, end = max(by_round.values(), default=0.0), at_the_end(plan, opened, config.rounds)
-    promise = Promise.of(plan, now, end, examined=examined)
+    promise = PrivacyPromise.of(plan, now, end, examined=examined)
     return replace(promise, epsilon_by_round={str(round): epsilon for round, epsilon in by_round.items()})
 
 
@@ -232,7 +232,7 @@ def _check_drawing(config: TrainConfig) -> None:
 
 
 def _certificates(
-    config: TrainConfig, design: Design, given: Absence | None, promises: Mapping[str, Promise]
+    config: TrainConfig, design: Design, given: Absence | None, promises: Mapping[str, PrivacyPromise]
 ) -> tuple[RunCertificate, ...]:
     """Return what is certified for each private method, with what holds over rounds, and what is promised."""
     absence, found = given or drawing(config) or EVERYBODY, []

@@ -47,7 +47,7 @@ NamesOption = Annotated[tuple[str, ...], BeforeValidator(read_names)]
 """A list of names, or a text with commas between them."""
 
 
-class Settings(BaseModel):
+class StrictSettings(BaseModel):
     """Settings that are checked strictly: unknown keys and values of another type are errors."""
 
     model_config = ConfigDict(
@@ -64,7 +64,7 @@ class Settings(BaseModel):
             raise ConfigError(_explain(error, where)) from None
 
 
-class RhoSchedule(Settings):
+class RhoSchedule(StrictSettings):
     """rho as ``start * decay ** (i // period)`` at iteration i = 0, 1, ..."""
 
     start: float = Field(gt=0)
@@ -72,7 +72,7 @@ class RhoSchedule(Settings):
     period: int = Field(default=1, ge=1)
 
 
-class PrivacySettings(Settings):
+class PrivacySettings(StrictSettings):
     """The table ``[privacy]``: what is promised about each record or site; see docs/guides/differential-privacy.md."""
 
     unit: Literal["record", "site"] = Field(description="What is protected: each record, or a site as a whole.")

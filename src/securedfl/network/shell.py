@@ -21,7 +21,7 @@ from securedfl.network.core.messages import NO_RESULT, Gossip, Result
 from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.data.averages import RunEndedError
 from securedfl.network.data.handing import Handing
-from securedfl.network.data.parcels import Place
+from securedfl.network.data.parcels import Position
 from securedfl.network.data.results import Results
 from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
@@ -176,7 +176,7 @@ class Shell:
                 return [ev.Link(number, up=False) for number in self._numbers(name)]
             case wire.Refused(name, reason):
                 log.warning("%s: %s", f"{name} cannot be reached" if name else "somebody was refused", reason)
-            case wire.Message(name, data):
+            case wire.ControlMessage(name, data):
                 message = unpack(data)
                 if isinstance(message, Gossip):
                     return [ev.Received(number, message) for number in self._numbers(name)]
@@ -285,7 +285,7 @@ class Shell:
             return result
 
         work = Work(
-            place=Place(hashlib.sha256(state.run.encode()).digest()[:16], now.round, now.attempt, 0, 0),
+            place=Position(hashlib.sha256(state.run.encode()).digest()[:16], now.round, now.attempt, 0, 0),
             members=dict(zip(members, names_of(members, state.roster), strict=True)),
             recipe=averages.recipe(members.index(self.settings.number), len(members), turn),
             vector=self.updates[now.round],

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from securedfl.errors import PrivacyError
-from securedfl.privacy.budget.words import Promise
+from securedfl.privacy.budget.words import PrivacyPromise
 from securedfl.protocols.protocol import Masks
 
 
@@ -40,7 +40,7 @@ class Account:
     meetings: list[list[int]] | None = None
     allow_exposure: bool = False
     rounds_with_messages: tuple[int, ...] | None = None
-    differential_privacy: Promise | None = None
+    differential_privacy: PrivacyPromise | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, as JSON holds them; what does not apply is left out."""

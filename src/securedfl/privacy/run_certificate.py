@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from securedfl.errors import PrivacyError
-from securedfl.privacy.budget.words import Promise
+from securedfl.privacy.budget.words import PrivacyPromise
 from securedfl.privacy.certificate import UNION, Certificate
 
 
@@ -40,7 +40,7 @@ class RunCertificate:
     masks: str = ""
     remark: str = ""
     over_rounds: str = ""
-    promise: Promise | None = None
+    promise: PrivacyPromise | None = None
     sentence: str = ""
 
     def to_dict(self) -> dict[str, Any]:

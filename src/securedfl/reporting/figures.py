@@ -58,7 +58,7 @@ _ABOVE: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "border
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class Pen:
     """How a curve is drawn, in matplotlib's words."""
 
     color: str
@@ -72,7 +72,7 @@ class Line:
     solid_capstyle: Literal["round", "projecting"] = "projecting"
 
     @classmethod
-    def of(cls, look: Look, *, points: int, layer: int = 0, layers: int = 1) -> Line:
+    def of(cls, look: Look, *, points: int, layer: int = 0, layers: int = 1) -> Pen:
         """Return how a method's curve is drawn; markers are thinned out and take turns, to not hide each other."""
         step = max(layers, points // 8) if points > layers else 1
         alone = points == 1
@@ -227,14 +227,14 @@ def _curves(
     drawn = looks(curves)
     for layer, (method, look) in enumerate(drawn.items()):
         x, y = curves[method]
-        Line.of(look, points=len(x), layer=layer, layers=len(drawn)).draw(axes, x, y, layer=layer)
+        Pen.of(look, points=len(x), layer=layer, layers=len(drawn)).draw(axes, x, y, layer=layer)
     finish(axes)
-    entries = [(label(method), Line.of(look, points=2)) for method, look in drawn.items()]
+    entries = [(label(method), Pen.of(look, points=2)) for method, look in drawn.items()]
     legend(figure, entries, columns=2 if len(entries) != 3 else 3)
     return figure
 
 
-def legend(figure: Figure, entries: Sequence[tuple[str, Line]], *, columns: int) -> None:
+def legend(figure: Figure, entries: Sequence[tuple[str, Pen]], *, columns: int) -> None:
     """Name lines, each by its label and how it is drawn, above a figure."""
     from matplotlib.lines import Line2D
 

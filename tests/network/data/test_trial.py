@@ -9,8 +9,8 @@ import numpy as np
 
 from securedfl.errors import PeerLostError
 from securedfl.network.core.messages import Failure
-from securedfl.network.data.driver import Recipe
-from securedfl.network.data.parcels import Place
+from securedfl.network.data.driver import Procedure
+from securedfl.network.data.parcels import Position
 from securedfl.network.data.trial import Trial, Work
 from securedfl.protocols.protocol import averaging
 
@@ -35,9 +35,9 @@ def lost(links):
     """Return an attempt that reaches nobody, when it is over, and what it told."""
     told = []
     work = Work(
-        place=Place(b"r" * 16, 3, 1, 0, 0),
+        place=Position(b"r" * 16, 3, 1, 0, 0),
         members={2: "p2", 5: "p5", 7: "p7"},
-        recipe=Recipe(averaging("plain", 3, options={}).at(3), 1, 3, 10, "float32"),
+        recipe=Procedure(averaging("plain", 3, options={}).at(3), 1, 3, 10, "float32"),
         vector=np.zeros(10, np.float32),
         draws=None,
         patience=1.0,

@@ -10,7 +10,7 @@ import pytest
 from securedfl.network.wire import keys as certificates
 from securedfl.network.wire.contact.relay import RelayServer
 from securedfl.network.wire.links import Links
-from securedfl.network.wire.values import Endpoint, LinkUp, Message, Refused
+from securedfl.network.wire.values import ControlMessage, Endpoint, LinkUp, Refused
 from tests.network.peer_processes import free_ports
 
 NAMES = [f"p{k}" for k in range(9)]
@@ -60,7 +60,7 @@ class Peer:
             self.until(lambda peer=peer: LinkUp(peer, through) in self.events, f"link to {peer} through {through}")
 
     def heard(self, peer, data):
-        self.until(lambda: Message(peer, data) in self.events, f"message {data!r}")
+        self.until(lambda: ControlMessage(peer, data) in self.events, f"message {data!r}")
 
     def send_array(self, peer, key, array):
         """Send one array through a stream of its own, and wait until the peer has it."""

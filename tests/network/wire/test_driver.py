@@ -10,13 +10,13 @@ import pytest
 
 from securedfl.designs import best
 from securedfl.errors import PeerLostError
-from securedfl.network.data.driver import Attempt, Recipe
+from securedfl.network.data.driver import LocalAttempt, Procedure
 from securedfl.network.data.mailbox import Mailbox
-from securedfl.network.data.parcels import Place
+from securedfl.network.data.parcels import Position
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.simulation import run
 
-PLACE = Place(b"links-run-16-byt", 3, 1, 0, 0)
+PLACE = Position(b"links-run-16-byt", 3, 1, 0, 0)
 KEY = b"round 3 attempt 1"
 
 
@@ -53,13 +53,13 @@ def test_same_bits_as_the_memory_driver(world, protocol, chunk):
     results = {}
 
     def work(me):
-        recipe = Recipe(generator, me, n, size, "float32", commit_step=int(protocol == "shares"), chunk=chunk)
+        recipe = Procedure(generator, me, n, size, "float32", commit_step=int(protocol == "shares"), chunk=chunk)
         mailbox, links = Mailbox(PLACE, recipe.routes()), peers[me].links
         others = [k for k in range(n) if k != me]
         for k in others:
             links.accept(peers[k].name, KEY, Delivery(mailbox, k))
         streams = {k: links.open(peers[k].name, KEY) for k in others}
-        attempt = Attempt(recipe, vectors[me], draws=partial(draws, me), patience=120)
+        attempt = LocalAttempt(recipe, vectors[me], draws=partial(draws, me), patience=120)
         attempt.connect(mailbox, streams)
         attempt.share()
         results[me] = attempt.finish()

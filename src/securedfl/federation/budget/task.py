@@ -34,7 +34,7 @@ def keys_of(config: TrainConfig, peer: int, round: int) -> Keys:
 
 
 @dataclass(frozen=True)
-class Chance:
+class SiteChance:
     """Batches and noise of steps at a site: secret, unless a simulation gives a seed."""
 
     plan: Plan
@@ -70,7 +70,7 @@ def private_steps(plan: Plan, seed: int | None) -> PrivateSteps | None:
         scale=plan.scale if plan.brings_steps else None,
         # of the average site, for how many records a site has is as private as they are
         expected=plan.sampling * plan.units / plan.peers,
-        chance=Chance(plan, seed),
+        chance=SiteChance(plan, seed),
     )
 
 

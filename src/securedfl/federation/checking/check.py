@@ -10,7 +10,7 @@ from pathlib import Path
 
 from securedfl.errors import ConfigError, SecuredFLError
 from securedfl.federation.budget.planning import check_privacy
-from securedfl.federation.checking.opening import WITHIN, Finding, opening
+from securedfl.federation.checking.opening import WITHIN, Examined, opening
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import check_keys, pass_federation
 from securedfl.network.journal import in_use, look_into
@@ -18,7 +18,7 @@ from securedfl.network.letters import Hello, Ways, differences, pack, unpack
 from securedfl.network.operator import Wish, want
 from securedfl.network.shell import CLOCK_SLACK
 from securedfl.network.wire.links import Links
-from securedfl.network.wire.values import Event, LinkUp, Message, Reach
+from securedfl.network.wire.values import ControlMessage, Event, LinkUp, Reach
 from securedfl.network.words import ways_in_words
 from securedfl.privacy.run_certificate import told
 
@@ -28,7 +28,7 @@ COURTESY = 1.0
 """Seconds that this site stays when it knows all, so that the others hear it too."""
 
 
-def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Finding]:
+def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Examined]:
     """Look at everything that a peer needs before it starts; no parameter is sent.
 
     Parameters
@@ -49,24 +49,24 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Find
         federation = FederationConfig.load(config.federation)
         config.position(federation)
     except SecuredFLError as error:
-        return [Finding("federation.toml", False, str(error)), *findings]
+        return [Examined("federation.toml", False, str(error)), *findings]
     # an app may choose what concerns the common model, which is known when it runs
     shared = {key: value for key, value in federation.told.items() if not (federation.entry and ".common_" in key)}
-    about = [Finding("federation.toml", True, f"{len(federation.peers)} peers, hash {federation.hash}")]
+    about = [Examined("federation.toml", True, f"{len(federation.peers)} peers, hash {federation.hash}")]
     try:
         design = federation.design
     except SecuredFLError as error:
-        about.append(Finding("design", False, str(error)))
+        about.append(Examined("design", False, str(error)))
     else:
         shared["design"] = design.hash
-        about.append(Finding("design", True, f"gap {design.gap}, hash {design.hash}"))
+        about.append(Examined("design", True, f"gap {design.gap}, hash {design.hash}"))
         about.append(_look("privacy", lambda: _promise(federation)))
     findings = [*about, *findings]
     running = in_use(config.state)
     with ExitStack() as stack:
         # while the others are waited for; a peer that runs has opened it itself
         answer = stack.enter_context(opening(path, federation, within)) if within and not running else None
-        others: list[Finding] = []
+        others: list[Examined] = []
         if running:
             others = [_look("running peer", lambda: want(config.state, Wish("look"), PATIENCE))]
         elif all(finding.ok for finding in findings[-2:]):
@@ -76,7 +76,7 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Find
     return [*findings, *others]
 
 
-def _others(config: PeerConfig, federation: FederationConfig, shared: dict[str, str], wait: float) -> list[Finding]:
+def _others(config: PeerConfig, federation: FederationConfig, shared: dict[str, str], wait: float) -> list[Examined]:
     """Return who is reached, or why this site cannot listen."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     try:
@@ -90,14 +90,14 @@ def _others(config: PeerConfig, federation: FederationConfig, shared: dict[str, 
             proxy=config.proxy,
         )
     except ConfigError as error:
-        return [Finding("listening", False, str(error))]
+        return [Examined("listening", False, str(error))]
     with closing(links):
         return _meet(links, events, shared, max(wait, PATIENCE), stay=bool(wait))
 
 
 def _meet(
     links: Links, events: queue.SimpleQueue[Event], shared: dict[str, str], wait: float, *, stay: bool
-) -> list[Finding]:
+) -> list[Examined]:
     """Greet everybody who is linked within the time, and return what is known of each peer."""
     deadline, greetings, ways = time.monotonic() + wait, dict[str, Hello](), dict[str, Reach]()
     theirs = dict[str, Ways]()
@@ -112,7 +112,7 @@ def _meet(
             links.send(event.peer, pack(Hello(shared, time.time())))
             for name in ways:
                 links.send(name, pack(Ways.of(links.reaches())))
-        elif isinstance(event, Message) and isinstance(letter := unpack(event.data), Hello | Ways):
+        elif isinstance(event, ControlMessage) and isinstance(letter := unpack(event.data), Hello | Ways):
             if isinstance(letter, Hello):
                 greetings[event.peer] = letter
             else:
@@ -126,13 +126,13 @@ def _meet(
     ]
 
 
-def _finding(name: str, reach: Reach, hello: Hello | None, ways: Ways | None, shared: dict[str, str]) -> Finding:
+def _finding(name: str, reach: Reach, hello: Hello | None, ways: Ways | None, shared: dict[str, str]) -> Examined:
     """Say how a peer was reached, whom it reaches, and what it has that differs."""
     if not reach.linked:
-        return Finding(name, False, f"does not answer: {reach.reason}")
+        return Examined(name, False, f"does not answer: {reach.reason}")
     text, ok = [f"reached through {reach.through}" if reach.through else "reached directly"], True
     if hello is None:
-        return Finding(name, False, f"{text[0]}, but it says nothing; does it run the same version?")
+        return Examined(name, False, f"{text[0]}, but it says nothing; does it run the same version?")
     if ways is not None and ways.peers:
         text.append(f"it reaches {ways_in_words(ways.peers)}")
     ahead = hello.clock - time.time()
@@ -144,15 +144,15 @@ def _finding(name: str, reach: Reach, hello: Hello | None, ways: Ways | None, sh
     if found := differences({key: value for key, value in shared.items() if key in theirs}, theirs):
         ok = False
         text.append(f"it has other settings: {found}")
-    return Finding(name, ok, "; ".join(text))
+    return Examined(name, ok, "; ".join(text))
 
 
-def _look(subject: str, work: Callable[[], str]) -> Finding:
+def _look(subject: str, work: Callable[[], str]) -> Examined:
     """Return what a look at something gave, or why it failed."""
     try:
-        return Finding(subject, True, work())
+        return Examined(subject, True, work())
     except SecuredFLError as error:
-        return Finding(subject, False, str(error))
+        return Examined(subject, False, str(error))
 
 
 def _promise(federation: FederationConfig) -> str:

@@ -28,7 +28,7 @@ WITHIN = 60.0
 
 
 @dataclass(frozen=True)
-class Finding:
+class Examined:
     """What was looked at before a run, whether it is fine, and what was found."""
 
     subject: str
@@ -37,7 +37,7 @@ class Finding:
 
 
 @contextmanager
-def opening(path: Path, federation: FederationConfig, within: float) -> Iterator[Callable[[], Finding]]:
+def opening(path: Path, federation: FederationConfig, within: float) -> Iterator[Callable[[], Examined]]:
     """Open it from now on, for so many seconds at most; give what waits for the answer. The process ends with this.
 
     Parameters
@@ -53,7 +53,7 @@ def opening(path: Path, federation: FederationConfig, within: float) -> Iterator
             "federation.toml names neither entry nor dataset: a loop of your own joins (securedfl.join), and "
             "`securedfl peer` would train digits"
         )
-        yield lambda: Finding(SUBJECT, True, text)
+        yield lambda: Examined(SUBJECT, True, text)
         return
     deadline = time.monotonic() + within
     # a group of its own, so that what an app starts ends with it
@@ -65,7 +65,7 @@ def opening(path: Path, federation: FederationConfig, within: float) -> Iterator
         start_new_session=True,
     )
 
-    def answer() -> Finding:
+    def answer() -> Examined:
         try:
             lines, _ = process.communicate(timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:
@@ -90,13 +90,13 @@ def opening(path: Path, federation: FederationConfig, within: float) -> Iterator
         process.wait()
 
 
-def judged(what: str, lines: str, otherwise: str) -> Finding:
+def judged(what: str, lines: str, otherwise: str) -> Examined:
     """Return what the lines of the process say; if the last one is no answer, what it did then and what happened."""
     told = [json.loads(line) for line in lines.splitlines()]
     if told and "ok" in told[-1]:
-        return Finding(SUBJECT, told[-1]["ok"], told[-1]["text"])
+        return Examined(SUBJECT, told[-1]["ok"], told[-1]["text"])
     doing = told[-1]["doing"] if told else "starting Python"
-    return Finding(SUBJECT, False, f"{what}, {doing}: {otherwise}")
+    return Examined(SUBJECT, False, f"{what}, {doing}: {otherwise}")
 
 
 def look(path: Path, tell: TextIO) -> None:

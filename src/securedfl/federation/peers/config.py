@@ -16,7 +16,7 @@ from securedfl.errors import ConfigError
 from securedfl.federation.config import Device, TrainConfig
 from securedfl.federation.identity import as_before
 from securedfl.federation.methods import SECURED, choose_design
-from securedfl.federation.settings import Settings, check_keys, read_toml
+from securedfl.federation.settings import StrictSettings, check_keys, read_toml
 from securedfl.network.core.entries import MOST_PEERS, Line
 from securedfl.network.core.entries import Settings as Changeable
 from securedfl.network.core.state import State, quorum
@@ -46,7 +46,7 @@ NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if type(v) is int else v)]
 
 
-class RosterEntry(Settings):
+class RosterEntry(StrictSettings):
     """One peer or relay: its name, where others reach it, and the SHA-256 fingerprint of its certificate.
 
     A peer that only dials out (``listen = false`` in its peer.toml) has no address. One that joined later, by
@@ -68,7 +68,7 @@ class RosterEntry(Settings):
         return Endpoint(self.name, host, port, self.fingerprint)
 
 
-class DeadlineConfig(Settings):
+class DeadlineConfig(StrictSettings):
     """How long to wait, in seconds.
 
     To get ready for a round; without progress within an attempt; for a lost member of a round whose sums may have been
@@ -87,7 +87,7 @@ class DeadlineConfig(Settings):
         return {"train": self.train, "average": self.average, "absent": self.absent, "heartbeat": beat}
 
 
-class FederationConfig(Settings):
+class FederationConfig(StrictSettings):
     """What all sites share; the same file everywhere."""
 
     name: str = Field("federation", description="Names the run; another name is another run.")
@@ -247,7 +247,7 @@ class FederationConfig(Settings):
         return State(run=" ".join([self.name[:100], self.hash, *hashes]), roster=peers, settings=settings)
 
 
-class PeerConfig(Settings):
+class PeerConfig(StrictSettings):
     """One site's own settings."""
 
     name: str

@@ -51,14 +51,14 @@ class Phase(_Told, frozen=True, tag="phase"):
     round: int = 0
 
 
-class Status(Phase, frozen=True, tag="status"):
+class PeerStatus(Phase, frozen=True, tag="status"):
     """Where this peer is, and how many bytes it has moved."""
 
     bytes_in: int = 0
     bytes_out: int = 0
 
 
-Tagged = Certified | Waiting | Ended | Failed | Resumed | Phase | Status
+Tagged = Certified | Waiting | Ended | Failed | Resumed | Phase | PeerStatus
 
 Event = Tagged | PeerRow
 """A row of metrics is the event that a round is done."""

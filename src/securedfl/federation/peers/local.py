@@ -27,7 +27,7 @@ from securedfl.federation.founding.files import NewSite, free_ports, write_feder
 from securedfl.federation.gate import pass_gate, save_certificate
 from securedfl.federation.methods import SECURED, choose_design
 from securedfl.federation.peers.config import NOT_SHARED
-from securedfl.federation.peers.events import Phase, Resumed, Status, from_json
+from securedfl.federation.peers.events import PeerStatus, Phase, Resumed, from_json
 from securedfl.federation.results import leave_results
 from securedfl.federation.run_folder.files import FEDERATION
 from securedfl.federation.run_folder.folder import RunFolder
@@ -52,7 +52,7 @@ class LocalPeer:
 
     name: str
     process: subprocess.Popen[str]
-    status: Status = field(default_factory=Status)
+    status: PeerStatus = field(default_factory=PeerStatus)
     rows: dict[int, PeerRow] = field(default_factory=dict)
     seen: float = field(default_factory=time.monotonic)
     error: str = ""
@@ -211,7 +211,7 @@ def _read_events(peer: LocalPeer) -> None:
     for line in peer.process.stdout or ():
         event = from_json(line)
         peer.seen = time.monotonic()
-        if isinstance(event, Status):
+        if isinstance(event, PeerStatus):
             peer.status = event
         elif isinstance(event, Phase):
             peer.status = structs.replace(peer.status, phase=event.phase, round=event.round)

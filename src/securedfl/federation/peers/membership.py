@@ -17,7 +17,7 @@ from securedfl.federation.peers.events import Tell, Waiting
 from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.peers.site import Site
 from securedfl.federation.peers.telemetry import live_of, peer_metrics, serve_metrics
-from securedfl.federation.peers.update import Update, carried, find_update, save_update
+from securedfl.federation.peers.update import StoredUpdate, carried, find_update, save_update
 from securedfl.federation.run_folder.live import beating
 from securedfl.federation.run_folder.metrics import PeerRow
 from securedfl.learning.training.common_optimizer import CommonOptimizer
@@ -63,7 +63,9 @@ class Membership:
         common = self.peer.model()
         return None if common is None else self._optimizer.model(common)
 
-    def bring(self, round: int, weight: float, make: Callable[[], tuple[Array, Any, float | None]]) -> Update | None:
+    def bring(
+        self, round: int, weight: float, make: Callable[[], tuple[Array, Any, float | None]]
+    ) -> StoredUpdate | None:
         """Return what is averaged in a round, which is on disk then: what is made now, or what was kept before a kill.
 
         None if that is lost: others may have seen shares of it, so nothing else can take its place.
@@ -73,7 +75,7 @@ class Membership:
         round, weight
             Which average it is for, and how much this site counts.
         make
-            Gives the parameters, what is kept besides, and the mean loss, as `Update` has them.
+            Gives the parameters, what is kept besides, and the mean loss, as `StoredUpdate` has them.
         """
         progress = self.peer.progress
         check_budget(self.site.plan, progress.state)
@@ -84,7 +86,7 @@ class Membership:
             else:
                 w, state, loss = make()
                 brought = self._brought(w, weight)
-                self.kept = Update(round, brought.vector, state, loss, brought.residual, brought.clipped)
+                self.kept = StoredUpdate(round, brought.vector, state, loss, brought.residual, brought.clipped)
                 save_update(self.site.config.out, self.kept)
         self._clipped = 0 if self.kept is None else self.kept.clipped
         return self.kept

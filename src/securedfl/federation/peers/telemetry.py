@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.errors import ConfigError
-from securedfl.federation.peers.events import Status
+from securedfl.federation.peers.events import PeerStatus
 from securedfl.federation.run_folder.live import Live
 from securedfl.network.peer import Peer
 from securedfl.network.wire.keys import describe
@@ -176,10 +176,10 @@ def live_of(peer: Peer) -> Live:
     )
 
 
-def status_of(peer: Peer) -> Status:
+def status_of(peer: Peer) -> PeerStatus:
     """Return the same in short."""
     now = live_of(peer)
-    return Status(now.phase, now.round, now.bytes_in, now.bytes_out)
+    return PeerStatus(now.phase, now.round, now.bytes_in, now.bytes_out)
 
 
 def _escaped(label: str) -> str:

@@ -28,7 +28,7 @@ AGAIN = "free some space, then start this peer again"
 
 
 @dataclass(frozen=True)
-class Update:
+class StoredUpdate:
     """What a peer brings to the average of a round, its optimiser's state, and the mean loss of training.
 
     ``vector`` is just what is averaged, so that a retry brings the very same; ``residual`` and ``clipped`` as in
@@ -43,7 +43,7 @@ class Update:
     clipped: int = 0
 
 
-def save_update(out: Path, update: Update) -> None:
+def save_update(out: Path, update: StoredUpdate) -> None:
     """Keep an update, readable by this site alone; what was there before stays until the new one is on disk."""
     text, arrays = pack(update.state)
     content = {
@@ -58,7 +58,7 @@ def save_update(out: Path, update: Update) -> None:
     write_arrays(out / FILE, content, AGAIN, mode=OWNER)
 
 
-def find_update(out: Path) -> Update | None:
+def find_update(out: Path) -> StoredUpdate | None:
     """Return the last update that was kept, if it is whole; a damaged one is lost."""
     try:
         return load_update(out)
@@ -67,7 +67,7 @@ def find_update(out: Path) -> Update | None:
         return None
 
 
-def load_update(out: Path) -> Update | None:
+def load_update(out: Path) -> StoredUpdate | None:
     """Return the last update that was kept, None if there is none; a damaged one is a `RunFolderError`."""
     path = out / FILE
     if not path.exists():
@@ -79,7 +79,7 @@ def load_update(out: Path) -> Update | None:
         state = unpack(str(found.pop("state")), found)
     except (ValueError, KeyError, TypeError) as error:
         raise damaged(path, error, "delete it") from None
-    return Update(round, vector, state, None if np.isnan(loss) else loss, residual, clipped)
+    return StoredUpdate(round, vector, state, None if np.isnan(loss) else loss, residual, clipped)
 
 
 def forget_update(out: Path) -> None:
@@ -91,7 +91,7 @@ def forget_update(out: Path) -> None:
     if kept is None or not kept.vector.size:
         return
     if _holds_something(kept.state):
-        save_update(out, Update(kept.round, np.empty(0, dtype=kept.vector.dtype), kept.state, kept.loss))
+        save_update(out, StoredUpdate(kept.round, np.empty(0, dtype=kept.vector.dtype), kept.state, kept.loss))
     else:
         (out / FILE).unlink(missing_ok=True)
 

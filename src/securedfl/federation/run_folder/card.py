@@ -13,7 +13,7 @@ from securedfl.federation.run_folder.files import RESUME
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.model import MODEL
 from securedfl.federation.run_folder.summary import MethodSummary, Summary
-from securedfl.privacy.budget.words import Promise
+from securedfl.privacy.budget.words import PrivacyPromise
 from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.storage import write_text
 
@@ -121,7 +121,7 @@ def _accuracy(method: MethodSummary, last: Row | None, *, personal: bool) -> lis
     return [*told, *rows, ""]
 
 
-def _budget(method: MethodSummary, promise: Promise | None) -> str:
+def _budget(method: MethodSummary, promise: PrivacyPromise | None) -> str:
     """Return what differential privacy promises, if the run has a budget."""
     if method.epsilon is None:
         return "The run has no differential privacy: what averages tell is not bounded.\n"

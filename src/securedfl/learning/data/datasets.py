@@ -15,7 +15,7 @@ from securedfl.errors import ConfigError, needing
 from securedfl.learning.data import public
 from securedfl.learning.data.dataset import Dataset, Mapped
 from securedfl.learning.data.folder import USERS, is_path, look, read_folder
-from securedfl.learning.data.hub import Hub, Tell
+from securedfl.learning.data.hub import HubData, Tell
 from securedfl.learning.data.tables.arrays import Columns, has_images
 
 EVERY = Columns()
@@ -49,7 +49,7 @@ class Source:
     load: Load
     about: str
     defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    hub: Hub | None = None
+    hub: HubData | None = None
     files: tuple[Path, ...] = ()
     paper: Amount | None = None
 
@@ -73,7 +73,7 @@ def _digits(data_dir: Path | None, report: Tell) -> Dataset:
     return Dataset(name="digits", x=x, y=raw.target.astype(np.int64), classes=10)
 
 
-def _public(load: Load, hub: Hub, about: str, paper: Amount, model: str, optimizer: str) -> Source:
+def _public(load: Load, hub: HubData, about: str, paper: Amount, model: str, optimizer: str) -> Source:
     """Return the source of a data set on the hub that tells whom its samples are from."""
     defaults = {"model": model, "dealing": "natural", "optimizer": optimizer}
     return Source(load=load, about=f"{about} ({hub.address})", defaults=defaults, hub=hub, paper=paper)

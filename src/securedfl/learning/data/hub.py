@@ -48,7 +48,7 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hub:
+class HubData:
     """A data set on the hub.
 
     Attributes

@@ -9,7 +9,7 @@ import numpy as np
 
 from securedfl.errors import InvalidInputError
 from securedfl.learning.data.dataset import Dataset, numbered
-from securedfl.learning.data.hub import Hub, Rows, Tell
+from securedfl.learning.data.hub import HubData, Rows, Tell
 from securedfl.learning.seeds import stream
 from securedfl.parameters import Array
 from securedfl.storage import Arrays
@@ -23,9 +23,9 @@ SEQUENCE = 50
 CLIENTS = 1000
 """Users that CIFAR-10 is dealt to, as in the paper."""
 
-FEMNIST = Hub(name="femnist", address="flwrlabs/femnist")
-SHAKESPEARE = Hub(name="shakespeare", address="flwrlabs/shakespeare")
-CIFAR10 = Hub(name="cifar10", address="uoft-cs/cifar10", splits=("train", "test"))
+FEMNIST = HubData(name="femnist", address="flwrlabs/femnist")
+SHAKESPEARE = HubData(name="shakespeare", address="flwrlabs/shakespeare")
+CIFAR10 = HubData(name="cifar10", address="uoft-cs/cifar10", splits=("train", "test"))
 
 
 def femnist(data_dir: Path | None, report: Tell) -> Dataset:

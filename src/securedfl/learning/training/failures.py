@@ -23,7 +23,7 @@ class LostError(Exception):
 
 
 @dataclass(frozen=True)
-class Failure:
+class WorkerFailure:
     """An exception on its way from a worker to the team."""
 
     kind: str
@@ -31,7 +31,7 @@ class Failure:
     trace: str
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def of(cls, error: Exception) -> WorkerFailure:
         """Return what can be told about an exception."""
         return cls(type(error).__name__, str(error), "".join(traceback.format_exception(error)))
 
@@ -45,9 +45,9 @@ class Failure:
         return WorkerLostError(f"a training process failed: {self.kind}: {self.text}\n{self.trace}")
 
 
-def tried(work: Callable[[], T]) -> T | Failure:
+def tried(work: Callable[[], T]) -> T | WorkerFailure:
     """Return what a function gives, or the exception that it raises, for whoever asked from another process."""
     try:
         return work()
     except Exception as error:
-        return Failure.of(error)
+        return WorkerFailure.of(error)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from securedfl.learning.training.failures import Failure, WorkerLostError, tried
+from securedfl.learning.training.failures import WorkerFailure, WorkerLostError, tried
 from securedfl.learning.training.task import Maker, Task
 from securedfl.learning.training.team import COMMANDS, Team
 from securedfl.learning.training.trainer import one_thread
@@ -110,7 +110,7 @@ class ProcessTeam(Team):
                     peer, answer = worker.pipe.recv()
                 except (EOFError, OSError):
                     raise self._lost(worker) from None
-                if isinstance(answer, Failure):
+                if isinstance(answer, WorkerFailure):
                     raise answer.error()
                 if count > 1:
                     left[worker.pipe] = worker, count - 1
@@ -154,6 +154,6 @@ def _work(pipe: Connection, make: Maker, name: str, rows: tuple[int, int], dtype
             command, argument, work = pipe.recv()
             for peer, row in work:
                 answer = trainer
-                if not isinstance(trainer, Failure):
+                if not isinstance(trainer, WorkerFailure):
                     answer = tried(partial(COMMANDS[command], trainer, peer, parameters[row], argument))
                 pipe.send((peer, answer))

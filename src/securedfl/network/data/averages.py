@@ -9,7 +9,7 @@ import numpy as np
 
 from securedfl.errors import InvalidInputError, PeerLostError
 from securedfl.network.core.entries import Begin, Commit, Entry
-from securedfl.network.data.driver import CHUNK, Recipe
+from securedfl.network.data.driver import CHUNK, Procedure
 from securedfl.privacy.ledger import Tried
 from securedfl.protocols.steps import Array, PeerProtocol
 
@@ -48,9 +48,9 @@ class Averages:
     commit_step: int = 0
     chunk: int = CHUNK
 
-    def recipe(self, me: int, n: int, turn: int) -> Recipe:
+    def recipe(self, me: int, n: int, turn: int) -> Procedure:
         """Return how one of n members runs an average."""
-        return Recipe(self.protocol(n, turn), me, n, self.size, self.dtype, self.commit_step, self.chunk)
+        return Procedure(self.protocol(n, turn), me, n, self.size, self.dtype, self.commit_step, self.chunk)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The network driver: runs one peer's generators, one per chunk, over whatever moves the messages.
 
 Chunks are pipelined: while the messages of one chunk travel, the next ones are computed. A protocol may have a
-*commit step*: everything before it happens for the whole vector first (`Attempt.share`); then the peers agree who takes
-part, and only then does anything leave that is a sum (`Attempt.finish`).
+*commit step*: everything before it happens for the whole vector first (`LocalAttempt.share`); then the peers agree
+who takes part, and only then does anything leave that is a sum (`LocalAttempt.finish`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from securedfl.errors import InvalidInputError, PeerLostError
 from securedfl.network.data.mailbox import Excused, Mailbox, StalledError
 from securedfl.network.data.memory import ROOMS
-from securedfl.network.data.parcels import Place, pack
+from securedfl.network.data.parcels import Position, pack
 from securedfl.network.data.routes import Routes, find_routes, recoverable
 from securedfl.network.wire.streams import Outgoing
 from securedfl.protocols.masks import Mask
@@ -35,7 +35,7 @@ DEPTH = 3
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Procedure:
     """How one peer runs one average: the protocol, its chunks and routes. The same for all peers but for ``me``."""
 
     protocol: PeerProtocol
@@ -79,7 +79,7 @@ class _Chunk:
     outbox: Outbox
 
 
-class Attempt:
+class LocalAttempt:
     """One try at one average, seen from one peer.
 
     Parameters
@@ -105,7 +105,7 @@ class Attempt:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: Procedure,
         vector: Array,
         *,
         draws: Callable[[int], Draw] | None = None,
@@ -174,10 +174,10 @@ class Attempt:
         """Send what a chunk has to say."""
         at = self._mailbox.place
         for receiver, message in state.outbox.items():
-            self._put(receiver, Place(at.run, at.round, at.attempt, state.step, chunk), message)
+            self._put(receiver, Position(at.run, at.round, at.attempt, state.step, chunk), message)
         state.outbox.clear()
 
-    def _put(self, receiver: int, place: Place, message: Any) -> None:
+    def _put(self, receiver: int, place: Position, message: Any) -> None:
         """Send a message; blocks while too much waits."""
         try:
             self._streams[receiver].put(*pack(place, message), timeout=self._patience)

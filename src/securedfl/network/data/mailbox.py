@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from securedfl.errors import PeerLostError, SecuredFLError
-from securedfl.network.data.parcels import Place, Spec, message_of, read_head
+from securedfl.network.data.parcels import Position, Spec, message_of, read_head
 from securedfl.network.data.routes import Routes
 from securedfl.network.wire.values import FrameError
 from securedfl.protocols.steps import Inbox
@@ -39,7 +39,7 @@ class Mailbox:
         What this peer receives, per chunk.
     """
 
-    def __init__(self, place: Place, routes: Sequence[Routes]) -> None:
+    def __init__(self, place: Position, routes: Sequence[Routes]) -> None:
         self.place = place
         self._routes = routes
         self._inboxes: dict[Step, Inbox] = {}

@@ -39,7 +39,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where in a run a message belongs."""
 
     run: bytes
@@ -57,7 +57,7 @@ def spec_of(message: Any) -> Spec:
     return Spec(dtype, int(message.shape[0]), hasattr(message, "seed"))
 
 
-def pack(place: Place, message: Any) -> tuple[bytes, bytes | Array]:
+def pack(place: Position, message: Any) -> tuple[bytes, bytes | Array]:
     """Return head and body of a message; the body is no copy, because what a protocol has yielded is read-only."""
     spec = spec_of(message)
     dtype = DTYPES.index(spec.dtype)
@@ -68,7 +68,7 @@ def pack(place: Place, message: Any) -> tuple[bytes, bytes | Array]:
     return head, np.ascontiguousarray(message, dtype=spec.dtype)
 
 
-def read_head(head: bytes) -> tuple[Place, Spec]:
+def read_head(head: bytes) -> tuple[Position, Spec]:
     """Read a head; anything that is not exactly one raises `FrameError`."""
     if len(head) != _HEAD.size:
         raise FrameError("a parcel with a head of the wrong length")
@@ -77,7 +77,7 @@ def read_head(head: bytes) -> tuple[Place, Spec]:
         raise FrameError("a parcel with a number out of range")
     if seeded and DTYPES[dtype][1] != "u":
         raise FrameError("a parcel with a seed for a mask that is not of a ring")
-    return Place(run, round_, attempt, step, chunk), Spec(DTYPES[dtype], count, seeded)
+    return Position(run, round_, attempt, step, chunk), Spec(DTYPES[dtype], count, seeded)
 
 
 def message_of(spec: Spec, body: memoryview) -> Any:

@@ -21,10 +21,10 @@ from securedfl.network.core import events as ev
 from securedfl.network.core.entries import Try
 from securedfl.network.core.messages import Failure, Result
 from securedfl.network.data.averages import check_finite
-from securedfl.network.data.driver import Attempt, Recipe
+from securedfl.network.data.driver import LocalAttempt, Procedure
 from securedfl.network.data.mailbox import Mailbox, StalledError
 from securedfl.network.data.memory import give_back
-from securedfl.network.data.parcels import Place
+from securedfl.network.data.parcels import Position
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.streams import Outgoing
 from securedfl.protocols.steps import Array, Draw
@@ -51,9 +51,9 @@ class Work:
         Makes a result of a mean and keeps it.
     """
 
-    place: Place
+    place: Position
     members: Mapping[int, str]
-    recipe: Recipe
+    recipe: Procedure
     vector: Array
     draws: Callable[[int], Draw] | None
     patience: float
@@ -94,7 +94,7 @@ class Trial(threading.Thread):
         self._done = self._stopped = False
         self._failed: Failure | None = None
         # no method of this object: each would hold the other, and memory would wait for the garbage collector
-        self._job = Attempt(
+        self._job = LocalAttempt(
             work.recipe,
             work.vector,
             draws=work.draws,

@@ -23,6 +23,7 @@ from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.streams import Outgoing
 from securedfl.network.wire.values import (
+    ControlMessage,
     Endpoint,
     Event,
     FrameError,
@@ -31,7 +32,6 @@ from securedfl.network.wire.values import (
     Limits,
     LinkDown,
     LinkUp,
-    Message,
     Refused,
 )
 
@@ -228,7 +228,7 @@ class Hub(Home):
 
     def on_control(self, connection: Connection, data: bytes) -> None:
         """Hand a control message on."""
-        self._tell(Message(connection.peer, data))
+        self._tell(ControlMessage(connection.peer, data))
 
     def inlet(self, connection: Connection, key: bytes) -> Inlet | None:
         """Return the inlet that waits for a stream; one that was forgotten is stopped as soon as it is open."""

@@ -91,7 +91,7 @@ class LinkDown(Struct, frozen=True):
     reason: str
 
 
-class Message(Struct, frozen=True):
+class ControlMessage(Struct, frozen=True):
     """A control message of a linked peer."""
 
     peer: str
@@ -105,7 +105,7 @@ class Refused(Struct, frozen=True):
     reason: str
 
 
-Event = LinkUp | LinkDown | Message | Refused
+Event = LinkUp | LinkDown | ControlMessage | Refused
 
 
 @dataclass(frozen=True)

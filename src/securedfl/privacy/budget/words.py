@@ -68,7 +68,7 @@ def _end(plan: Plan, end: float | None) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
+class PrivacyPromise:
     """What a plan promises, as certificates and ledgers hold it.
 
     ``epsilon`` is what was spent so far; None stands for no bound. Certificates have the ``sentence``, and ledgers
@@ -101,7 +101,7 @@ class Promise:
     epsilon_by_round: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plan: Plan, now: float = 0.0, end: float | None = None, *, examined: bool = True) -> Promise:
+    def of(cls, plan: Plan, now: float = 0.0, end: float | None = None, *, examined: bool = True) -> PrivacyPromise:
         """Return the promise of a plan; ``now``, ``end`` and ``examined`` as for `sentence`."""
         return cls(
             unit=plan.unit,

@@ -45,11 +45,11 @@ def shares(me: int, w: Array, design: Design, *, round: int = 0, draw: Draw, **o
     received = yield outbox
     for u, first, end in layout.receiving(me):
         sums.add(first, end, values(received[u]))
-    return Shared(me, sums, layout.reduction, decode)
+    return HeldShares(me, sums, layout.reduction, decode)
 
 
 @dataclass(frozen=True, eq=False)
-class Shared:
+class HeldShares:
     """What a peer holds after sharing: for each coordinate that it owns, the sum of the shares that it was sent."""
 
     me: int

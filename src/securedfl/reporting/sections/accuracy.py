@@ -21,7 +21,7 @@ FEW = 1000
 
 
 @dataclass(frozen=True)
-class View:
+class Tested:
     """One kind of test data.
 
     Attributes
@@ -44,10 +44,10 @@ class Best:
 
     accuracy: float
     round: int
-    view: View
+    view: Tested
 
 
-def views(run: Run) -> list[View]:
+def views(run: Run) -> list[Tested]:
     """Return the kinds of test data on which some method was measured, the most telling one first."""
     found = [_common(run), _all(run), _own(run)]
     kept = [view for view in found if any(math.isfinite(reached(run, m, view)) for m in run.methods)]
@@ -58,7 +58,7 @@ def views(run: Run) -> list[View]:
     return kept
 
 
-def reached(run: Run, method: MethodResult, view: View) -> float:
+def reached(run: Run, method: MethodResult, view: Tested) -> float:
     """Return the accuracy of a method after its last round; not a number if it was not measured."""
     if not method.rounds:
         return math.nan
@@ -72,7 +72,7 @@ def reached(run: Run, method: MethodResult, view: View) -> float:
     return _measured(run, method, last, view)
 
 
-def best(run: Run, method: MethodResult, view: View) -> Best | None:
+def best(run: Run, method: MethodResult, view: Tested) -> Best | None:
     """Return the best round, in the given view if that is measured in every round, else on the peers' own test data."""
     for each in (view, _own(run)):
         found = [(_measured(run, method, row, each), -row.round) for row in method.rounds]
@@ -82,7 +82,7 @@ def best(run: Run, method: MethodResult, view: View) -> Best | None:
     return None
 
 
-def _measured(run: Run, method: MethodResult, row: Row, view: View) -> float:
+def _measured(run: Run, method: MethodResult, row: Row, view: Tested) -> float:
     """Return what a row says in a view."""
     if view.name == "Common":
         return math.nan if row.common_accuracy is None else row.common_accuracy
@@ -91,7 +91,7 @@ def _measured(run: Run, method: MethodResult, row: Row, view: View) -> float:
     return row.accuracy
 
 
-def difference(run: Run, first: MethodResult, second: MethodResult, view: View) -> tuple[float, float] | None:
+def difference(run: Run, first: MethodResult, second: MethodResult, view: Tested) -> tuple[float, float] | None:
     """Return the 95 % interval of how much more accurate a method is than another; None if samples were not counted.
 
     Where it was kept which predictions were right they are compared in pairs, else by the two shares alone.
@@ -105,7 +105,7 @@ def difference(run: Run, first: MethodResult, second: MethodResult, view: View) 
     return newcombe(reached(run, first, view), reached(run, second, view), view.samples) if view.samples else None
 
 
-def interval(share: float, view: View) -> str:
+def interval(share: float, view: Tested) -> str:
     """Return the interval in words, "96.9 to 99.9"; empty where samples were not counted."""
     if not view.samples or not math.isfinite(share):
         return ""
@@ -113,13 +113,13 @@ def interval(share: float, view: View) -> str:
     return f"{100 * low:.1f} to {100 * high:.1f}"
 
 
-def with_interval(share: float, view: View) -> str:
+def with_interval(share: float, view: Tested) -> str:
     """Return an accuracy and its interval."""
     between = interval(share, view)
     return percent(share) + (f" ({between})" if between else "") if math.isfinite(share) else NONE
 
 
-def explained(shown: list[View]) -> str:
+def explained(shown: list[Tested]) -> str:
     """Say in one sentence what the views are, and why there are several."""
     if len(shown) == 1:
         return f"Measured {shown[0].where}."
@@ -127,7 +127,7 @@ def explained(shown: list[View]) -> str:
     return f"{told}." if told else ""
 
 
-def sureness(shown: list[View]) -> str:
+def sureness(shown: list[Tested]) -> str:
     """Say what the intervals are, and that there are few samples where there are."""
     counted = [view for view in shown if view.samples]
     if not counted:
@@ -147,21 +147,21 @@ def _one_model(run: Run, method: MethodResult) -> bool:
     return method.name != "local" and not run.settings.get("local")
 
 
-def _common(run: Run) -> View:
+def _common(run: Run) -> Tested:
     counted = 0 if run.data is None else run.data.common or 0
-    return View("Common", "on the common test set", "on test data that no peer holds", counted)
+    return Tested("Common", "on the common test set", "on test data that no peer holds", counted)
 
 
-def _all(run: Run) -> View:
+def _all(run: Run) -> Tested:
     told = "each peer's model on the test data of all peers together, which is what counts if it meets data of others"
     last = [m.rounds[-1] for m in run.methods if m.rounds]
     there = max((len(row.peer_accuracy) for row in last), default=0)
     whose = "all peers" if there in (0, run.peers) else f"the {there} peers that were there"
-    return View("All", f"on the test data of {whose}", told, run.samples.test)
+    return Tested("All", f"on the test data of {whose}", told, run.samples.test)
 
 
-def _own(run: Run) -> View:
+def _own(run: Run) -> Tested:
     if run.site:
-        return View("Own", f"on {run.site}'s own test data", f"on the test data of {run.site} only", run.samples.test)
+        return Tested("Own", f"on {run.site}'s own test data", f"on the test data of {run.site} only", run.samples.test)
     told = "each peer's model on its own test data, where a model that knows few labels can do well if others are rare"
-    return View("Own", "on the peers' own test data", told, run.samples.test)
+    return Tested("Own", "on the peers' own test data", told, run.samples.test)

@@ -13,7 +13,7 @@ from securedfl.reporting.page import Table
 from securedfl.reporting.sections.accuracy import (
     FEW,
     Best,
-    View,
+    Tested,
     best,
     difference,
     interval,
@@ -107,7 +107,7 @@ def results_table(run: Run) -> Table:
     )
 
 
-def _best(found: Best | None, view: View) -> str:
+def _best(found: Best | None, view: Tested) -> str:
     if found is None:
         return NONE
     where = "" if found.view == view else f", {found.view.name}"
@@ -151,11 +151,11 @@ def rounds_table(run: Run) -> Table:
     return Table(["Round", *(name for name, curve in shown if curve)], rows, "Test accuracy per round")
 
 
-def _headline(run: Run) -> tuple[MethodResult, View, float] | None:
+def _headline(run: Run) -> tuple[MethodResult, Tested, float] | None:
     """Return the method that the report is about, and what it reached in which view; None before it was measured."""
     if not run.started:
         return None
-    measured: dict[str, tuple[MethodResult, View, float]] = {}
+    measured: dict[str, tuple[MethodResult, Tested, float]] = {}
     for method in run.methods:
         for view in views(run):
             if math.isfinite(value := reached(run, method, view)):
@@ -163,13 +163,13 @@ def _headline(run: Run) -> tuple[MethodResult, View, float] | None:
     return measured[main_method(tuple(measured))] if measured else None
 
 
-def _rivals(run: Run, lead: MethodResult, view: View) -> list[MethodResult]:
+def _rivals(run: Run, lead: MethodResult, view: Tested) -> list[MethodResult]:
     """Return the methods of the paper that the leading one is compared with: on test data of others, or not at all."""
     found = [run.method(name) for name in ("fedavg", "local") if name != lead.name and view.name != "Own"]
     return [method for method in found if method is not None and math.isfinite(reached(run, method, view))]
 
 
-def _may_be_chance(run: Run, first: MethodResult, second: MethodResult, view: View) -> bool:
+def _may_be_chance(run: Run, first: MethodResult, second: MethodResult, view: Tested) -> bool:
     """Tell whether other test samples might have turned a difference around."""
     between = difference(run, first, second, view)
     return between is not None and between[0] < 0 < between[1]

@@ -9,7 +9,7 @@ from typing import Any
 from securedfl.federation.methods import label
 from securedfl.federation.run_folder.reader import Run
 from securedfl.privacy.account import Account
-from securedfl.privacy.budget.words import Promise
+from securedfl.privacy.budget.words import PrivacyPromise
 from securedfl.privacy.certificate import Certificate
 from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.protocols.protocol import BUILT_IN
@@ -128,7 +128,7 @@ def _essence(one: RunCertificate) -> dict[str, str]:
     }
 
 
-def _promise(promise: Promise) -> str:
+def _promise(promise: PrivacyPromise) -> str:
     """Say epsilon now and at the end, and of what."""
     known = [value for value in (promise.epsilon, promise.epsilon_at_the_end) if value is not None]
     shown = " of ".join(f"{value:.3g}" for value in known)

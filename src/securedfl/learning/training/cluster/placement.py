@@ -78,7 +78,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Seat:
+class Placement:
     """A shard: where it is, whom it trains, and about how many bytes it takes."""
 
     node: Node
@@ -88,7 +88,7 @@ class Seat:
 
 def seats(
     nodes: Sequence[Node], loads: Sequence[int], needs: Needs, workers: int | Literal["auto"], *, gpu: bool = False
-) -> tuple[Seat, ...]:
+) -> tuple[Placement, ...]:
     """Deal peers to shards, one per core or GPU, and shards to nodes; what does not fit is a `ConfigError`.
 
     Parameters
@@ -120,7 +120,9 @@ def seats(
     return found
 
 
-def _placed(nodes: Sequence[Node], loads: Sequence[int], needs: Needs, count: int, *, gpu: bool) -> tuple[Seat, ...]:
+def _placed(
+    nodes: Sequence[Node], loads: Sequence[int], needs: Needs, count: int, *, gpu: bool
+) -> tuple[Placement, ...]:
     """Give each node about the same part of its cores (or GPUs) to do."""
     taken = dict.fromkeys(nodes, 0)
     found = []
@@ -129,17 +131,17 @@ def _placed(nodes: Sequence[Node], loads: Sequence[int], needs: Needs, count: in
         free = [node for node in nodes if taken[node] < room[node]]
         node = min(free, key=lambda node: (taken[node] / room[node], -node.memory))
         taken[node] += 1
-        found.append(Seat(node, peers, needs.of_shard(peers)))
+        found.append(Placement(node, peers, needs.of_shard(peers)))
     return tuple(found)
 
 
-def moved(seat: Seat, nodes: Sequence[Node], others: Sequence[Seat], needs: Needs) -> Seat | None:
+def moved(seat: Placement, nodes: Sequence[Node], others: Sequence[Placement], needs: Needs) -> Placement | None:
     """Return where a lost shard starts again: on its node if that is there, else where the fewest are per core.
 
     None if no node that is left has the memory for it.
     """
 
-    def taken(node: Node) -> list[Seat]:
+    def taken(node: Node) -> list[Placement]:
         return [other for other in others if other.node.id == node.id]
 
     for node in nodes:
@@ -153,7 +155,7 @@ def moved(seat: Seat, nodes: Sequence[Node], others: Sequence[Seat], needs: Need
     return replace(seat, node=min(roomy, key=lambda node: len(taken(node)) / max(1, node.cores)))
 
 
-def _over(nodes: Sequence[Node], needs: Needs, placed: Sequence[Seat]) -> str:
+def _over(nodes: Sequence[Node], needs: Needs, placed: Sequence[Placement]) -> str:
     """Say of the first node with too little memory what it would have to hold; nothing if all have enough."""
     for node in nodes:
         here = [seat for seat in placed if seat.node == node]
@@ -189,7 +191,7 @@ def _would_fit(nodes: Sequence[Node], loads: Sequence[int], needs: Needs, count:
     return f"; {few} peers would fit with workers = {lean}; or {more}" if few > 1 else f"; {more}"
 
 
-def stated(placed: Sequence[Seat], needs: Needs) -> str:
+def stated(placed: Sequence[Placement], needs: Needs) -> str:
     """Say in one line where peers train, and how much memory that takes."""
     nodes = len({seat.node for seat in placed})
     most = max(placed, key=lambda seat: seat.memory)

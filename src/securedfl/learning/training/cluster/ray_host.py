@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from securedfl.errors import ConfigError
-from securedfl.learning.training.cluster.placement import Node, Seat
+from securedfl.learning.training.cluster.placement import Node, Placement
 from securedfl.learning.training.cluster.shard import Shard
 from securedfl.learning.training.failures import LostError, WorkerLostError
 from securedfl.learning.training.task import Maker
@@ -99,7 +99,7 @@ class RayHost:
             for node in sorted(alive, key=lambda node: str(node["NodeID"]))
         )
 
-    def start(self, seat: Seat, make: Maker, *, again: bool) -> Any:
+    def start(self, seat: Placement, make: Maker, *, again: bool) -> Any:
         """Start a shard as an actor on the seat's node, and return a handle of it.
 
         It takes a core or GPU there; one that starts ``again``, in the place of a lost one, does not, because what is

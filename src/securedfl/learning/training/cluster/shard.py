@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from securedfl.learning.training.failures import Failure, tried
+from securedfl.learning.training.failures import WorkerFailure, tried
 from securedfl.learning.training.task import Maker, State, Trainer
 from securedfl.learning.training.team import COMMANDS, WRITES
 from securedfl.parameters import Array
@@ -40,9 +40,9 @@ class Shard:
         self._rows: dict[int, Array] = {}
         self._trainer = tried(make)
 
-    def ready(self) -> tuple[str, ...] | Failure:
+    def ready(self) -> tuple[str, ...] | WorkerFailure:
         """Say that the shard is ready, and with which versions."""
-        return self._trainer if isinstance(self._trainer, Failure) else versions()
+        return self._trainer if isinstance(self._trainer, WorkerFailure) else versions()
 
     def carry_out(
         self,
@@ -53,7 +53,7 @@ class Shard:
         own: Mapping[int, Array | None],
         *,
         keep: bool = True,
-    ) -> Answers | Failure:
+    ) -> Answers | WorkerFailure:
         """Carry one of `COMMANDS` out for some peers.
 
         Parameters
@@ -69,7 +69,7 @@ class Shard:
         keep
             Whether rows stay here; if not, they come again with every command.
         """
-        if isinstance(self._trainer, Failure):
+        if isinstance(self._trainer, WorkerFailure):
             return self._trainer
         rows = self._rows if keep else {}
         for peer, row in own.items():

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from securedfl.errors import ConfigError
-from securedfl.learning.training.cluster.placement import Needs, Seat, moved, seats, size, stated
+from securedfl.learning.training.cluster.placement import Needs, Placement, moved, seats, size, stated
 from securedfl.learning.training.cluster.ray_host import RayHost
 from securedfl.learning.training.cluster.shard import Answers, versions
-from securedfl.learning.training.failures import Failure, LostError, WorkerLostError
+from securedfl.learning.training.failures import LostError, WorkerFailure, WorkerLostError
 from securedfl.learning.training.task import State, Task
 from securedfl.learning.training.team import ROWLESS, WRITES, Team
 from securedfl.learning.training.trainer import one_thread
@@ -44,7 +44,7 @@ class _Common:
 class _Running:
     """A shard as it runs: where, how the host knows it, and how many times in a row it was lost."""
 
-    seat: Seat
+    seat: Placement
     handle: Any
     losses: int = 0
 
@@ -116,7 +116,7 @@ class ShardTeam(Team):
         self._states = list(states)
         super().restore(parameters, states)
 
-    def _start(self, seat: Seat, *, again: bool) -> Any:
+    def _start(self, seat: Placement, *, again: bool) -> Any:
         return self._host.start(seat, self._task.maker(seat.peers), again=again)
 
     def _wait_for(self, shard: _Running) -> None:
@@ -137,7 +137,7 @@ class ShardTeam(Team):
                 "(`ray status` shows them): wait for them, or set workers to fewer"
             )
         answer = self._host.collect(ticket)
-        if isinstance(answer, Failure):
+        if isinstance(answer, WorkerFailure):
             raise answer.error()
         return answer
 
@@ -165,7 +165,7 @@ class ShardTeam(Team):
                     for piece in left:
                         pending[self._ask(shard, command, piece, argument)] = shard, piece
                     continue
-                if isinstance(told, Failure):
+                if isinstance(told, WorkerFailure):
                     raise told.error()
                 shard.losses = 0
                 self._take(command, piece, told)
@@ -231,7 +231,7 @@ class ShardTeam(Team):
             self._replace(shard, str(error))
 
 
-def _lost(seat: Seat, why: str, *, moved: bool) -> str:
+def _lost(seat: Placement, why: str, *, moved: bool) -> str:
     why, where = ("its node is gone", f"on node {seat.node.name}") if moved else (why, "on the same node")
     return (
         f"A worker was lost ({why}): {_names(seat.peers)} start again {where}, from what the last round left, and "
@@ -239,7 +239,7 @@ def _lost(seat: Seat, why: str, *, moved: bool) -> str:
     )
 
 
-def _given_up(seat: Seat, why: str, *, room: bool) -> str:
+def _given_up(seat: Placement, why: str, *, room: bool) -> str:
     who = f"the worker of {_names(seat.peers)} was lost"
     if not room:
         return f"{who} ({why}), and no node that is left has {size(seat.memory)} for it; add nodes, then use --resume"
