@@ -57,6 +57,7 @@ class Slices(Mapping[int, PeerData]):
         """Whether samples are on disk, and are not to be held in memory."""
         return isinstance(self.dataset.x, Mapped)
 
-    def count(self, peer: int) -> int:
-        """Return how many training samples a peer has; nothing is read."""
-        return len(self.dealt[peer].train)
+    def counts(self, peer: int) -> tuple[int, int]:
+        """Return how many samples a peer has for training and for testing; nothing is read."""
+        own = self.dealt[peer]
+        return len(own.train), len(own.test)

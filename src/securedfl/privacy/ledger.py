@@ -137,16 +137,17 @@ class Ledger:
         """Return the fewest honest peers whose sum follows from all averages so far, if parameters stood still."""
         members = tuple(sorted(set(coalition)))
         basis = self._basis(self._opened(), members)
-        if len(basis) > MOST_ROWS:
-            # too many to try all combinations; but peers with equal columns are in the same sums
-            present = np.flatnonzero(basis.any(axis=0))
-            _, kinds, counts = np.unique(basis[:, present], axis=1, return_inverse=True, return_counts=True)
-            # of kinds with equally few peers, that of the first peer
-            kinds = kinds.reshape(-1)
-            fewest = kinds[np.argmin(counts[kinds])]
-            return tuple(present[kinds == fewest].tolist())
-        found = computable_sums([(np.arange(self.n), basis)], 1, self.audit.ring)
-        return min(found, key=len, default=())
+        present = np.flatnonzero(basis.any(axis=0))
+        if not present.size:
+            return ()
+        # peers with equal columns are in the same sums, so that one column stands for them
+        columns, kinds = np.unique(basis[:, present], axis=1, return_inverse=True)
+        peers = [present[kinds.reshape(-1) == kind].tolist() for kind in range(columns.shape[1])]
+        found: list[tuple[int, ...]] = [(kind,) for kind in range(len(peers))]
+        if len(basis) <= MOST_ROWS:  # few enough to try all combinations
+            found = computable_sums([(np.arange(len(peers)), columns)], 1, self.audit.ring)
+        sums = (tuple(sorted(peer for kind in one for peer in peers[kind])) for one in found)
+        return min(sums, key=lambda one: (len(one), one), default=())
 
     def worst_over_rounds(self, coalition: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the coalition, of as many as the given one, that computes the smallest sum; and that sum.

@@ -207,8 +207,8 @@ def joined(parts: Iterable[Data]) -> Data | None:
 
 def write_data(folder: Path, data: Data) -> None:
     """Replace data.json."""
-    peers = [{key: value for key, value in asdict(one).items() if value not in (None, "")} for one in data.peers]
-    write_text(folder / DATA, json.dumps({**asdict(data), "peers": peers}) + "\n", RESUME)
+    peers = [{key: value for key, value in vars(one).items() if value not in (None, "")} for one in data.peers]
+    write_text(folder / DATA, json.dumps({**vars(data), "peers": peers}) + "\n", RESUME)
 
 
 def read_data(folder: Path) -> Data | None:

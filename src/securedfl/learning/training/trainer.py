@@ -85,7 +85,13 @@ class LocalTrainer:
 
     def samples(self, peer: int) -> int:
         """Return how many training samples the peer has."""
-        return self._data.count(peer) if isinstance(self._data, Slices) else len(self._data[peer].train_y)
+        return self._counts(peer)[0]
+
+    def _counts(self, peer: int) -> tuple[int, int]:
+        """Return how many samples the peer has for training and for testing."""
+        if isinstance(self._data, Slices):
+            return self._data.counts(peer)
+        return len(self._data[peer].train_y), len(self._data[peer].test_y)
 
     @property
     def _keeps(self) -> bool:
@@ -240,10 +246,9 @@ class LocalTrainer:
 
     def evaluate_each(self, peer: int, row: Array) -> tuple[Score | None, Array]:
         """Score the same on the peer's own test data, if any, and tell of each prediction whether it was right."""
-        _, _, x, y = self._samples(peer)
-        if not len(x):
+        if not self._counts(peer)[1]:
             return None, np.empty(0, dtype=bool)
-        return self._score(peer, row, x, y)
+        return self._score(peer, row, *self._samples(peer)[2:])
 
     def evaluate_common(self, peer: int, row: Array) -> Score | None:
         """Score the same on the common test set, if there is one."""
