@@ -26,7 +26,7 @@ test-adapters: $(VENV)-adapters/.ready $(VENV)-flower/.ready  ## test against re
 	$(VENV)-adapters/bin/python -m pytest tests/adapters/libraries --ignore tests/adapters/libraries/test_flower.py -W default $(ARGS)
 	$(VENV)-flower/bin/python -m pytest tests/adapters/libraries/test_flower.py -W default $(ARGS)
 
-test-ray: $(VENV)-ray/.ready  ## test the engine ray on clusters of this machine: one node, two nodes, killed workers and nodes
+test-ray: $(VENV)-ray/.ready  ## test the engine ray on clusters of this machine: one, two and three nodes, killed workers and nodes
 	$(VENV)-ray/bin/python -m pytest -n 0 tests/learning/on_ray -W default $(ARGS)
 
 test-docs: $(READY)  ## run what is slow of README and docs: real peers, trainings as they stand there

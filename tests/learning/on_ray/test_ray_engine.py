@@ -1,4 +1,4 @@
-"""The engine ray against Ray itself: one node, two nodes, a killed worker, a killed node (`make test-ray`)."""
+"""The engine ray against Ray itself: one, two and three nodes, a killed worker, a killed node (`make test-ray`)."""
 
 import os
 import signal
@@ -111,6 +111,15 @@ def test_two_nodes_of_which_a_worker_and_then_a_whole_node_is_killed(cluster, ex
     assert stated.startswith("Ray: 2 shards on 2 nodes, up to 5 peers")
     assert "start again on the same node" in worker
     assert "start again on node" in node
+
+
+def test_three_nodes_compute_the_same_bits(cluster, expected, tmp_path):
+    cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    listen = Listen()
+    train(**SETTINGS, engine="ray", address=cluster.address, out=tmp_path / "run", observer=listen)
+    np.testing.assert_equal(numbers(tmp_path / "run"), expected)
+    assert listen.told_lines[0].startswith("Ray: 3 shards on 3 nodes, up to 3 peers")
 
 
 def test_nobody_at_the_address(tmp_path):
