@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,3 +63,11 @@ def test_one_word_has_one_meaning():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(name(path))
     assert {word for word, found in places.items() if len(found) > 1} == SAME_IN_EVERY_FRAMEWORK
+
+
+def test_no_console_turns_the_name_of_an_app_into_a_picture():
+    """Rich takes the end of ``app:train:`` for one, unless it is told not to."""
+    lines = [line for path in (SOURCE / "cli").glob("*.py") for line in path.read_text().splitlines()]
+    made = [line for line in lines if re.search(r"\bConsole\(", line)]
+    assert made
+    assert all("emoji=False" in line for line in made)

@@ -135,6 +135,8 @@ def test_a_place_that_cannot_be_written_is_told_with_advice(tmp_path):
     missing = tmp_path / "missing" / "file"
     with pytest.raises(RunFolderError, match=r"cannot write .*missing/file: No such file.*; do this"):
         write_text(missing, "x", "do this")
+    with pytest.raises(RunFolderError, match=r"make the folder .*missing first"):
+        write_text(missing, "x")
     with pytest.raises(RunFolderError, match="cannot write"):
         Lines(missing)
     (tmp_path / "file").write_text("x")

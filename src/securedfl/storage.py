@@ -254,6 +254,8 @@ def remember(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 def cannot_write(path: Path, error: OSError, advice: str = ADVICE) -> RunFolderError:
     """Return the error that tells which file the system refused, why, and what to do."""
+    if advice is ADVICE and not path.parent.is_dir():
+        advice = f"make the folder {path.parent} first, or choose another place"
     return RunFolderError(f"cannot write {path}: {error.strerror or error}; {advice}")
 
 

@@ -1,6 +1,7 @@
 """The command line as a user meets it: output, exit codes, messages."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import securedfl
 from securedfl.cli import app
 from securedfl.cli.options import PANELS, parse
 from securedfl.cli.progress import LineProgress, LiveProgress, headline, progress_on
+from securedfl.cli.train import tell
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.run_folder.metrics import Row
 
@@ -264,6 +266,23 @@ def test_progress_fits_80_columns_and_lines_align(tmp_path):
         assert "…" not in text
         if not terminal:
             assert len({line.index("round 100/100") for line in text.splitlines()[1:]}) == 1
+
+
+def test_lines_of_an_app_without_scores_have_none(capsys):
+    row = Row(method="shares", round=1, accuracy=math.nan, loss=math.nan, train_seconds=1.0, average_seconds=0.5)
+    progress = LineProgress(Console(emoji=False))
+    progress.round_finished(row)
+    assert "nan" not in capsys.readouterr().out
+
+
+def test_numbers_of_the_last_table_are_never_cut_off(tmp_path):
+    summary = securedfl.train(peers=9, rounds=1, methods="local,shares", held_back=0.1, out=tmp_path / "run")
+    with (tmp_path / "out").open("w") as file:
+        tell(summary, Console(file=file, width=40), as_json=False)
+    text = (tmp_path / "out").read_text()
+    assert "…" not in text
+    assert "Common" in text
+    assert "Averaging" in text
 
 
 def test_one_round_is_singular(tmp_path):

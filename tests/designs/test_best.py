@@ -2,8 +2,10 @@
 
 from itertools import combinations
 
+import numpy as np
 import pytest
 
+from securedfl import certify
 from securedfl.designs import Design, best, best_design, choose, nearest, randomized, strength_for, withstands
 from securedfl.designs.best import GROUP_SIZES
 from securedfl.errors import ConfigError, DesignError, PrivacyError
@@ -90,6 +92,11 @@ def test_what_cannot_be_withstood_is_refused_and_the_nearest_named() -> None:
         choose(9, collusion=-1)
     with pytest.raises(DesignError, match="smallest has 3 peers"):
         choose(2, collusion=0)
+    with pytest.raises(DesignError, match="smallest has 3 peers"):
+        choose(1)
+    with pytest.raises(DesignError, match="must be a whole number, not 'nine'"):
+        certify("nine")  # type: ignore[arg-type]
+    assert certify(np.int64(9)) == certify(9)  # type: ignore[arg-type]
 
 
 def test_the_nearest_is_taken_by_those_who_judge_themselves() -> None:

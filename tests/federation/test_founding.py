@@ -194,6 +194,26 @@ def test_a_roster_is_no_longer_than_the_log_can_hold():
         FederationConfig.resolve({"peers": roster})
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"fingerprint": "xyz"}, r"fingerprint = 'xyz' in \[\[peers\]\] number 2 in .*: must be 64 digits and letters"),
+        ({"name": "A b"}, r"name = 'A b' in \[\[peers\]\] number 2 in .*: must be small letters, digits and dashes"),
+        ({"name": 3}, r"name = 3 in \[\[peers\]\] number 2 in .*: must be text"),
+    ],
+)
+def test_a_mistake_in_the_roster_names_key_and_entry(values, message):
+    roster = [{"name": "a", "address": "h:1"}, {"name": "b", "address": "h:2"} | values, {"name": "c"}]
+    with pytest.raises(ConfigError, match=message):
+        FederationConfig.resolve({"peers": roster})
+
+
+def test_a_mistake_in_the_deadlines_names_the_key():
+    roster = [{"name": name, "address": "h:1"} for name in "abc"]
+    with pytest.raises(ConfigError, match=r"train = -1.0 in \[deadlines\] in .*: must be greater than 0"):
+        FederationConfig.resolve({"peers": roster, "deadlines": {"train": -1}})
+
+
 def test_what_only_a_simulation_keeps_is_not_shared():
     roster = [{"name": f"p{number}", "address": "h:1"} for number in range(3)]
     with pytest.raises(ConfigError, match="keep_updates"):

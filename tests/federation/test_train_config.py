@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from securedfl.errors import ConfigError, DesignError
+from securedfl import App, train
+from securedfl.errors import ConfigError, DesignError, InvalidInputError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import pass_gate, settle
 from securedfl.federation.identity import fingerprint
@@ -219,6 +221,25 @@ def test_too_few_peers_are_told_how_many_it_takes():
         TrainConfig.resolve({"peers": 1})
     with pytest.raises(DesignError, match=r"2 peers are too few.*at least 3 peers, or compare without privacy"):
         settle(TrainConfig.resolve({"peers": 2}))
+
+
+@pytest.mark.parametrize(
+    ("app", "error", "message"),
+    [
+        ({"data": []}, InvalidInputError, "weights add up to zero"),
+        ({"data": [1], "samples": -1}, ConfigError, "samples of .* must be a whole number, 0 or more, not -1"),
+        ({"data": [1], "samples": 1.5}, ConfigError, "samples of .* must be a whole number"),
+    ],
+)
+def test_samples_of_an_app_that_make_no_weights(tmp_path, app, error, message):
+    made = App(model={"w": np.zeros(2)}, update=lambda model, data, round: None, **app)
+    with pytest.raises(error, match=message):
+        train(lambda settings: made, peers=4, rounds=1, methods="secured", weighted=True, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("path", ["./wine", "./wine.csv", "wine.tsv.gz", "~/data/wine.CSV.GZ"])
+def test_a_table_is_called_by_its_name_without_endings(path):
+    assert TrainConfig.resolve({"dataset": path, "model": "mlp"}).subject == "wine"
 
 
 def test_every_key_is_documented():

@@ -141,7 +141,7 @@ def test_a_thousand_clients_get_equal_numbers_of_cifar10(monkeypatch):
         "y": np.arange(6000) % 10,
         "held_out": np.arange(6000) >= 5000,
     }
-    monkeypatch.setattr(tables.Hub, "arrays", lambda *_: tiny)
+    monkeypatch.setattr(tables.HubData, "arrays", lambda *_: tiny)
     data = load("cifar10")
     assert np.bincount(data.users[:5000]).tolist() == [5] * 1000
     assert np.bincount(data.users[5000:]).tolist() == [1] * 1000

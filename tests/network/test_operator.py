@@ -29,6 +29,7 @@ def test_more_rounds(federation):
     assert [row["round"] for row in made.rows(0)] == [0, 1, 2, 3, 4]
     again = command(made, "extend", "p1.toml", "--rounds", "1", "--wait", "1")
     assert again.returncode == 7
+    assert "this site's peer does not run" in again.stderr
     assert "the wish stands" in again.stderr
 
 

@@ -181,11 +181,11 @@ def parse_rho(text: str) -> float | Schedule:
 def describe(certificate: Certificate) -> str:
     """Return a certificate for people."""
     c = certificate
-    options = ", ".join(f"{name} {value}" for name, value in c.options.items())
+    options = ", ".join(f"{name} {value}" for name, value in c.options.items() if value is not None)
     scope = f"all {c.examined}" if c.exhaustive else f"{c.examined} (a search, not all)"
     lines = [
         f"{c.protocol}{f' ({options})' if options else ''}: {c.peers} peers in groups of {c.group_size}, "
-        f"{c.gap} partitions (design {c.design})",
+        f"{c.gap} partition{'s' * (c.gap != 1)} (design {c.design})",
         f"  verdict               {c.verdict}",
         f"  masks                 {c.kind}"
         + (f", {c.width:.4g} wide" if c.width is not None else "")

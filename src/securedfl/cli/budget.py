@@ -120,7 +120,7 @@ def _wanted(unit: Unit, given: Mapping[str, float | None], *, records: int | Non
 
 
 def _tell(plan: Plan, shown: list[Any], colluders: dict[int, float]) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     batch = f", batches of {plan.sampling * plan.units:.0f} of {plan.units} records" if plan.unit == "record" else ""
     console.print(
         f"Noise multiplier {plan.noise_multiplier:.4g}, {plan.rounds} rounds{batch}, {plan.peers} sites, "

@@ -133,7 +133,7 @@ def show(
     table = Table("Name", "Hosts", "Valid until (UTC)")
     for info in infos.values():
         table.add_row(info.name, ", ".join(info.hosts), f"{info.not_after:%Y-%m-%d %H:%M}")
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, emoji=False)
     console.print(table)
     # on lines of their own, because a table would cut them to the width of the terminal
     for info in infos.values():

@@ -43,7 +43,7 @@ def check(
         table = Table("", "What", "Finding")
         for finding in findings:
             table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", finding.subject, escape(finding.text))
-        Console(highlight=False).print(table)
+        Console(highlight=False, emoji=False).print(table)
     bad = [finding for finding in findings if not finding.ok]
     if bad:
         named = "; ".join(f"{finding.subject}: {finding.text}" for finding in bad)

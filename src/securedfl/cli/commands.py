@@ -48,11 +48,11 @@ class _Commands(TyperGroup):
         except SecuredFLError as error:
             if ctx.params.get("debug"):
                 raise
-            console = Console(stderr=True, soft_wrap=True, highlight=False)
+            console = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
             console.print(f"[bold red]error:[/] {escape(str(error))}")
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
-            Console(stderr=True).print("[bold red]stopped[/]")
+            Console(stderr=True, emoji=False).print("[bold red]stopped[/]")
             raise typer.Exit(INTERRUPTED) from None
 
 

@@ -70,7 +70,7 @@ def list_(data_dir: DataDir = None, as_json: Json = False) -> None:
         ]
         typer.echo(json.dumps(rows, indent=2))
         return
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     for name, source, place in found:
         console.print(f"{name:<12} {source.about}", soft_wrap=True)
         text = f"not found: {place}" if isinstance(place, ConfigError) else _availability(place)
@@ -104,7 +104,7 @@ def info(
 
     columns = Columns(label=label, user=user, features=read_names(features))
     source = datasets.source(name, columns)
-    messages = Console(stderr=True, highlight=False, markup=False)
+    messages = Console(stderr=True, highlight=False, markup=False, emoji=False)
     waiting = messages.status(f"Reading {name} ...") if messages.is_terminal else nullcontext()
     with waiting as status:
         dataset = datasets.load(name, data_dir, None if status is None else status.update, columns)
@@ -114,7 +114,7 @@ def info(
     if as_json:
         typer.echo(description.to_json())
         return
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     _show(description, console)
     console.print()
     unicode = console.encoding.lower().startswith("utf")

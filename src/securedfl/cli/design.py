@@ -101,7 +101,7 @@ def _show(chosen: designs.Design, reason: str | None, *, compare: bool, seed: in
         found = designs.randomized(chosen.n, chosen.group_size, seed).gap
         lines.append(("paper", f"its Algorithm 2 finds {found} partition{'s' * (found != 1)} with this seed"))
     lines.append(("hash", chosen.hash))
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     for name, text in lines:
         console.print(f"{name:<11} {text}")
     for i in range(min(chosen.gap, SHOWN)):

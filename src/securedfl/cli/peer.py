@@ -38,7 +38,7 @@ def peer(
     os.umask(0o077)
     # leave as after Ctrl-C: with a word to the others
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    console = Console(highlight=False, stderr=as_json)
+    console = Console(highlight=False, stderr=as_json, emoji=False)
 
     def tell(event: Event) -> None:
         if as_json:

@@ -59,9 +59,11 @@ class LineProgress(_OnConsole):
         error = "" if row.error_mse is None else f"  error {row.error_mse:.1e}"
         spent = "" if row.epsilon is None else f"  epsilon {row.epsilon:.3g}"
         accuracy, loss = _scored(row)
+        # an app need not score anything
+        scored = "" if math.isnan(accuracy) else f"  accuracy {accuracy:.4f}  loss {loss:.4f}"
         self.told(
-            f"{METHODS[row.method].label:<{self._width}} round {row.round:>{len(str(rounds))}}/{rounds}  accuracy "
-            f"{accuracy:.4f}  loss {loss:.4f}{error}{spent}  {row.train_seconds + row.average_seconds:.2f} s"
+            f"{METHODS[row.method].label:<{self._width}} round {row.round:>{len(str(rounds))}}/{rounds}{scored}"
+            f"{error}{spent}  {row.train_seconds + row.average_seconds:.2f} s"
         )
 
 

@@ -260,7 +260,7 @@ def _experiment(name: str, asked: Asked) -> dict[str, Any]:
     """Train what an experiment needs, collect, write everything, and show the table."""
     from securedfl.experiments import result_files as files
 
-    console = Console(stderr=asked.as_json, highlight=False)
+    console = Console(stderr=asked.as_json, highlight=False, emoji=False)
     if name != "groups" and not asked.no_train:
         _train(asked.runs(name), asked, console)
     with console.status("Collecting results ...") as status:
@@ -305,7 +305,7 @@ def _estimate(runs: list[NeededRun], asked: Asked) -> None:
     """Measure a round of each kind of run, and say how long everything will take."""
     from securedfl.experiments.runs.estimate import estimate
 
-    console = Console(stderr=asked.as_json, highlight=False)
+    console = Console(stderr=asked.as_json, highlight=False, emoji=False)
     # experiments share runs
     each = list({run.folder: run for run in runs}.values())
     states = examine_all(each, resume=True)

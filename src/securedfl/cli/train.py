@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from securedfl.cli.options import AsJson, ConfigFile, checked, merged, with_settings
@@ -49,7 +50,7 @@ def train(
     - `securedfl train --engine ray --address auto` : on the nodes of a Ray cluster (docs/guides/cluster.md)
     - `securedfl train --resume runs/uneven --rounds 50` : 30 rounds more
     """
-    console = Console(stderr=as_json, highlight=False)
+    console = Console(stderr=as_json, highlight=False, emoji=False)
     values = merged(config, settings)
     if resume is not None and "out" in settings:
         raise ConfigError(f"--resume continues in {resume}; leave --out away")
@@ -83,7 +84,7 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary.to_dict(), indent=2))
         return
-    # as wide as a terminal of 80 columns
+    # as wide as a terminal of 80 columns, mostly
     table = Table(title="Best Test Accuracy", title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("Method", no_wrap=True)
     both = any(method.all_accuracy is not None for method in summary.methods.values())
@@ -107,6 +108,8 @@ def tell(summary: Summary, console: Console, *, as_json: bool) -> None:
             _shown(method.average_seconds if sent else None, "{:.2f} s".format),
             *([_shown(method.epsilon, "{:.3g}".format)] if spends else []),
         )
+    # a narrow terminal wraps lines, which is better than numbers that are cut off
+    console.width = max(console.width, Measurement.get(console, console.options.update(max_width=200), table).maximum)
     console.print(table)
     console.print(
         f"{summary.dataset}, {summary.peers} peers, {summary.samples.test} test samples. "

@@ -58,7 +58,7 @@ def up(
     with needing("real peers"):
         from securedfl.federation.peers.config import DEFAULT_PROTOCOL
         from securedfl.federation.peers.local import up as run
-    console = Console(stderr=as_json, highlight=False)
+    console = Console(stderr=as_json, highlight=False, emoji=False)
     for key in sorted(settings.keys() & SIMULATED.keys()):
         raise ConfigError(f"--{key.replace('_', '-')} is for simulations: {SIMULATED[key]}; leave it away")
     values = {"protocol": DEFAULT_PROTOCOL, **merged(config, settings)}

@@ -42,7 +42,7 @@ def watch(
             f"there is no folder {folder} to watch; give that of a run (`securedfl train --out`) or of a peer (out in "
             "its peer.toml)"
         )
-    with suppress(KeyboardInterrupt), watching(folder, Console(highlight=False), port=port, token=token):
+    with suppress(KeyboardInterrupt), watching(folder, Console(highlight=False, emoji=False), port=port, token=token):
         threading.Event().wait()
 
 

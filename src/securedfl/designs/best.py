@@ -163,6 +163,7 @@ def _check(n: int, collusion: int) -> None:
         raise ConfigError(
             f"the number of colluders to withstand is a whole number and cannot be negative, not {collusion!r}"
         )
+    check(n, 2)
     if collusion > n - 2:
         raise PrivacyError(
             f"{collusion} colluders among {n} peers cannot be withstood by any protocol: the total alone gives "

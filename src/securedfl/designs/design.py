@@ -19,6 +19,8 @@ from securedfl.errors import DesignError
 Group = tuple[int, ...]
 Partition = tuple[Group, ...]
 
+_ADVICE = "`securedfl design PEERS --out FILE` writes a design"
+
 
 class Design:
     """Partitions of the peers 0..n-1 into groups such that no two peers share a group twice.
@@ -244,8 +246,12 @@ class Design:
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise DesignError(f"cannot read the design file {path}: {error}") from None
-        return cls.from_json(text)
+            why = getattr(error, "strerror", None) or error
+            raise DesignError(f"cannot read the design file {path}: {why}; {_ADVICE}") from None
+        try:
+            return cls.from_json(text)
+        except DesignError as error:
+            raise DesignError(f"{path}: {error}; {_ADVICE}") from None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Design) and np.array_equal(self._labels, other._labels)

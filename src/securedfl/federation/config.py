@@ -24,7 +24,7 @@ from securedfl.federation.settings import (
     read_names,
 )
 from securedfl.learning.data.datasets import names, source
-from securedfl.learning.data.folder import is_path
+from securedfl.learning.data.folder import is_path, name_of
 from securedfl.learning.data.tables.arrays import Columns
 from securedfl.learning.training.common_optimizer import RATES, CommonOptimizer, Kind, check_common
 from securedfl.learning.training.task import BetweenRounds, Engine, Initial, Precision, RateSchedule, TrainingOptions
@@ -272,7 +272,7 @@ class TrainConfig(StrictSettings):
     @property
     def subject(self) -> str:
         """What is trained, in a word: the app's name or the data set's."""
-        return self.entry or (Path(self.dataset).stem if is_path(self.dataset) else self.dataset)
+        return self.entry or (name_of(Path(self.dataset)) if is_path(self.dataset) else self.dataset)
 
     @property
     def columns(self) -> Columns:

@@ -147,23 +147,41 @@ _WORDS = {
 }
 """Findings of pydantic that plain words tell better, after "must be"."""
 
+_PATTERNS = {
+    "device": "cpu, mps, cuda, or cuda:N for one of several",
+    "fingerprint": "64 digits and letters from a to f, as `securedfl certs show` prints them",
+    "name": "small letters, digits and dashes only",
+}
+"""What the texts of these keys look like."""
+
 
 def _explain(error: ValidationError, where: str) -> str:
     """Turn pydantic's findings into lines that name the key, what is wrong and what was given."""
-    lines: dict[str, list[str]] = {}
-    given: dict[str, Any] = {}
+    lines: dict[tuple[str, str], list[str]] = {}
+    given: dict[tuple[str, str], Any] = {}
     for finding in error.errors():
-        key = str(finding["loc"][0])
-        inner = [str(part) for part in finding["loc"][1:] if part in RhoSchedule.model_fields]
-        name = ".".join([key, *inner])
+        place = _place(finding["loc"], where)
         message = finding["msg"].removeprefix("Input should be ")
         if finding["type"] in _WORDS:
             message = _WORDS[finding["type"]]
-        lines.setdefault(name, []).append(message)
-        given.setdefault(name, finding["input"])
+        elif finding["type"] == "string_pattern_mismatch":
+            message = _PATTERNS.get(place[0], f"a text that fits {finding['ctx']['pattern']}")
+        lines.setdefault(place, []).append(message)
+        given.setdefault(place, finding["input"])
     texts = []
-    for name, messages in lines.items():
+    for place, messages in lines.items():
         wanted = " or ".join(dict.fromkeys(messages))
-        is_given = "" if wanted == _WORDS["missing"] else f" = {given[name]!r}"
-        texts.append(f"{name}{is_given} in {where}: must be {wanted}")
+        is_given = "" if wanted == _WORDS["missing"] else f" = {given[place]!r}"
+        texts.append(f"{place[0]}{is_given} in {place[1]}: must be {wanted}")
     return "; ".join(texts)
+
+
+def _place(found: tuple[int | str, ...], where: str) -> tuple[str, str]:
+    """Return the key that a finding of pydantic is about, and where it stands, as people write it in TOML."""
+    match found:
+        case (str(table), int(number), str(key)) if table in ("peers", "relays"):
+            return key, f"[[{table}]] number {number + 1} in {where}"
+        case ("deadlines", str(key), *_):
+            return key, f"[deadlines] in {where}"
+    inner = [str(part) for part in found[1:] if part in RhoSchedule.model_fields]
+    return ".".join([str(found[0]), *inner]), where

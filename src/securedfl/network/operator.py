@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.core.entries import Add, Ask, End, Line, Move, Remove, Renew
 from securedfl.network.core.state import State
+from securedfl.network.journal import in_use
 from securedfl.storage import OWNER, write_bytes
 
 _WISH, _ANSWER = "wish", "answer"
@@ -123,11 +124,16 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
     ConfigError
         The log does not allow it.
     PeerLostError
-        Nothing was decided within so many seconds; the wish stands.
+        The peer does not run, or nothing was decided within so many seconds; the wish stands.
     """
     if not (folder / "journal").exists():
         raise PeerLostError(f"no peer has been started in {folder}; start it with `securedfl peer`, then ask again")
     write_bytes(folder / _WISH, msgspec.json.encode(wish), mode=OWNER)
+    if not in_use(folder):
+        raise PeerLostError(
+            "this site's peer does not run, so nobody is asked yet. Start it with `securedfl peer`: the wish stands "
+            "until then, unless another one takes its place"
+        )
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         answer = _read(folder / _ANSWER, Answer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, Literal
 
 from securedfl.designs import Design
@@ -59,9 +60,12 @@ def certify(
     """
     if peers is None and design is None:
         raise ConfigError("say how many peers there are, or give a design")
+    if isinstance(peers, Integral):
+        # numpy's too
+        peers = int(peers)
     chosen = averaging(
         protocol,
-        design.n if peers is None and design is not None else int(peers or 0),
+        design.n if peers is None and design is not None else peers or 0,
         design=design,
         group_size=group_size,
         collusion=None if options.get("strength") else collusion,

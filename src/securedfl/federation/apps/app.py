@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,8 @@ class App:
                 raise ConfigError(f"{name} of {where} must be a function, not a {type(function).__name__}")
         if hasattr(made.update, "state_dict") != hasattr(made.update, "load_state_dict"):
             raise ConfigError(f"the update of {where} needs both state_dict and load_state_dict, or neither")
+        if made.samples is not None and (not isinstance(made.samples, Integral) or made.samples < 0):
+            raise ConfigError(f"samples of {where} must be a whole number, 0 or more, not {made.samples!r}")
         if isinstance(made.common_optimizer, Mapping):
             check_keys(made.common_optimizer, COMMON, f"common_optimizer of {where}")
         return made

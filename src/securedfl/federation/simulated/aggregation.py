@@ -78,7 +78,9 @@ class SecureAggregation:
         self._config, self._schema = config, schema
         self._bringing = bringing(config, method, design, schema.dtype, plan)
         self._differences = averages_differences(config, method)
-        self._weights = [count / max(samples) for count in samples] if config.weighted else None
+        # where nobody has a sample, the average itself says so
+        most = max(samples, default=0) or 1
+        self._weights = [count / most for count in samples] if config.weighted else None
         self._optimizer = config.common(buffers)
         self.common: Array | None = None
         self.residuals: list[Array] | None = None

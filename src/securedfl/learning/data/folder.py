@@ -54,6 +54,12 @@ def is_path(name: str) -> bool:
     return "/" in name or "\\" in name or name.startswith(("~", ".")) or name.lower().endswith(TABLES)
 
 
+def name_of(path: Path) -> str:
+    """Return what a data folder or a table is called, without its ending; a table may have two, as in .csv.gz."""
+    ending = table_kind(path) or path.suffix
+    return path.name[: len(path.name) - len(ending)]
+
+
 def look(path: Path) -> Found:
     """Find the files of a data folder; one without any, or with tables beside images, is an error."""
     path = path.expanduser()
@@ -152,12 +158,11 @@ def read_folder(
     cache = storage.cache_folder() / f"folder-v{VERSION}-{made_from}.npz"
     arrays = storage.recall(cache)
     if arrays is None:
-        tell(f"Reading {len(found.files)} files of {path} (only this time)")
+        files = path if len(found.files) == 1 else f"{len(found.files)} files of {path}"
+        tell(f"Reading {files} (only this time)")
         arrays = _images(found) if found.images else _tables(found, columns)
         storage.remember(cache, arrays)
-    # a table may end in two of them: .csv.gz
-    ending = table_kind(found.root) or found.root.suffix
-    return _dataset(found.root.name[: len(found.root.name) - len(ending)], arrays)
+    return _dataset(name_of(found.root), arrays)
 
 
 def _dataset(name: str, arrays: Arrays) -> Dataset:
