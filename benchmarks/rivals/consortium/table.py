@@ -68,10 +68,15 @@ def by_hand(run: dict[str, Any]) -> str:
     """Return what was needed besides starting sites again whose fault was over, and the right key."""
     planned = sum(kind in run["hour_faults"] for kind in ("leave", "kill")) + bool(run["put_right"])
     more = sum(run["starts"].values()) - run["sites"] - planned
-    acts = [f"{more} more starts by the service manager"] if more else []
+    acts = [f"{times(more)} more started by the service manager"] if more else []
     again = sum("again" in act for act in run["acts"])
-    acts += [f"job submitted again {again} times"] if again else []
+    acts += [f"job begun again {times(again)}"] if again else []
     return "; ".join([*acts, *(act for act in run["acts"] if "again" not in act)]) or "nothing"
+
+
+def times(count: int) -> str:
+    """Say how often."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def tables(runs: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -92,7 +97,8 @@ def hours(runs: list[dict[str, Any]]) -> list[str]:
         if "failed" in run:
             lines.append(row([run["system"], f"failed: {run['failed'][:200]}", "", before, "", "", "", "", ""]))
         else:
-            lines.append(row([run["system"], who(run), lasted(run), before, which(run), *members(run), by_hand(run)]))
+            took = f"{lasted(run)} (load {run.get('load', 0):.0f})"
+            lines.append(row([run["system"], who(run), took, before, which(run), *members(run), by_hand(run)]))
     return lines
 
 
@@ -105,7 +111,7 @@ def faults(runs: list[dict[str, Any]]) -> list[str]:
         if run["hour_name"] in ALONE:
             found.setdefault(run["system"], {})[run["hour_name"]] = cell(run)
     lines += [row([system, *(cells.get(kind, "–") for kind in kinds)]) for system, cells in found.items()]
-    return lines
+    return lines if found else ["Not run yet."]
 
 
 def deployments(runs: list[dict[str, Any]]) -> list[str]:
