@@ -164,7 +164,7 @@ def _said() -> tuple[bytes, ...]:
                     inbox += [(peer, ev.Received(me, action.message)) for peer in action.peers]
     others = (letters.Hello({"name": "x"}, 1.0), letters.Cards((b"certificate",)), letters.Want(1, b"digest", b"key"))
     head, _ = parcels.pack(
-        parcels.Place(b"r" * 16, 1, 0, 2, 3), parcels.message_of(parcels.Spec("<f4", 0), memoryview(b""))
+        parcels.Position(b"r" * 16, 1, 0, 2, 3), parcels.message_of(parcels.Spec("<f4", 0), memoryview(b""))
     )
     return (*said, *(letters.pack(other) for other in others), b"P" + head)
 
