@@ -127,7 +127,9 @@ class Hub(Home):
 
     def _sweep(self) -> None:
         """Ping where nothing was said lately, and hang up where nothing was heard for long."""
-        now, pause = time.monotonic(), self._idle / 6
+        # first, so that nothing that happens here can be the end of it
+        self.loop.call_later(self._idle / 6, self._sweep)
+        now = time.monotonic()
         # if this process itself has slept, silence says nothing about the others
         slept = now - self._swept > self._idle / 2
         # relays give sockets away without a word
@@ -141,7 +143,6 @@ class Hub(Home):
                 connection.reply(Kind.PING)
         self._swept = now
         self._relay.sweep()
-        self.loop.call_later(pause, self._sweep)
 
     def _send_stream(self, link: Connection, stream: Outgoing) -> None:
         """Send what a stream has to say."""
@@ -155,7 +156,8 @@ class Hub(Home):
         """Take a stream, now or when it is opened."""
         self._forgotten.pop((peer, key), None)
         link = self.links.get(peer)
-        if link is not None and link.exchange.accept(key, inlet):
+        if link is not None and link.exchange.has(key):
+            link.attempt(link.exchange.accept, key, inlet)
             link.flush()
         else:
             self._inlets[peer, key] = inlet
@@ -167,9 +169,10 @@ class Hub(Home):
             self._forgotten[peer, key] = None
             if len(self._forgotten) > _MOST_FORGOTTEN:
                 del self._forgotten[next(iter(self._forgotten))]
-        if peer in self.links:
-            self.links[peer].exchange.stop(key, "the receiver has stopped it")
-            self.links[peer].flush()
+        link = self.links.get(peer)
+        if link is not None:
+            link.attempt(link.exchange.stop, key, "the receiver has stopped it")
+            link.flush()
 
     def _welcome(self, sock: socket.socket) -> Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -252,7 +255,8 @@ class Hub(Home):
             self._tell(LinkDown(peer, reason))
             if peer in self._candidates:
                 self._choose(self._candidates.pop(peer))
-            elif peer in self._pursuits:
+            # also if that one was dead too
+            if peer not in self.links and peer in self._pursuits:
                 self._pursuits[peer].begin()
         elif not connection.greeted:
             if connection.dialled:
@@ -265,6 +269,8 @@ class Hub(Home):
 
     def _judge(self, connection: Connection) -> None:
         """Decide, as the peer whose name comes first, whether a connection becomes the link."""
+        if connection.closed:
+            return
         peer, link = connection.peer, self.links.get(connection.peer)
         if link is None or (link.through and not connection.through and not link.exchange.busy):
             self._choose(connection)
