@@ -32,7 +32,12 @@ def install(place: str, at: int, marker: Path) -> None:
             marker.write_text(place)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    share, finish, store, put = driver.Attempt.share, driver.Attempt.finish, Results.store, driver.Attempt._put
+    share, finish, store, put = (
+        driver.LocalAttempt.share,
+        driver.LocalAttempt.finish,
+        Results.store,
+        driver.LocalAttempt._put,
+    )
     sent = {"count": 0, "finishes": 0}
 
     def patched_share(self):
@@ -80,7 +85,11 @@ def install(place: str, at: int, marker: Path) -> None:
         if place == "duplicates":
             put(self, receiver, at_place, message)
 
-    driver.Attempt.share, driver.Attempt.finish, driver.Attempt._put = patched_share, patched_finish, patched_put
+    driver.LocalAttempt.share, driver.LocalAttempt.finish, driver.LocalAttempt._put = (
+        patched_share,
+        patched_finish,
+        patched_put,
+    )
     Results.store = patched_store
     if place == "ignores expiry":
         CertificateInfo.valid = lambda _self: True
@@ -108,8 +117,8 @@ def await_result(folder: Path, round: int) -> None:
 
 def install_reordering() -> None:
     """Let every stream send messages in pairs, the later one first, where two follow each other at once."""
-    put, flip = driver.Attempt._put, random.Random(7)
-    run = driver.Attempt._run
+    put, flip = driver.LocalAttempt._put, random.Random(7)
+    run = driver.LocalAttempt._run
 
     def held_back(self, receiver, place, message):
         waiting = self.__dict__.setdefault("waiting", {}).setdefault(receiver, [])
@@ -129,8 +138,8 @@ def install_reordering() -> None:
         run(self)
         send_all(self)
 
-    wait = driver.Attempt._wait
-    driver.Attempt._wait, driver.Attempt._run, driver.Attempt._put = waits, runs, held_back
+    wait = driver.LocalAttempt._wait
+    driver.LocalAttempt._wait, driver.LocalAttempt._run, driver.LocalAttempt._put = waits, runs, held_back
 
 
 def install_seed() -> None:
