@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import ssl
@@ -11,6 +12,8 @@ import time
 import pytest
 
 from securedfl.network.wire import frames
+from securedfl.network.wire.contact import dial as dialling
+from securedfl.network.wire.contact import pursuit
 from securedfl.network.wire.frames import Kind, frame
 from securedfl.network.wire.values import Limits, LinkDown, LinkUp
 from tests.network.wire.test_outsiders import OPEN, ByHand
@@ -138,3 +141,68 @@ def test_a_dead_candidate_does_not_end_the_pursuit(world):
     # p0 must dial p1 again
     world.peer("p1", world.roster(["p0", "p1"], silent=("p0",)))
     first.until(lambda: len(first.all_of(LinkUp)) == 2, "second link", timeout=20)
+
+
+# -- networks that are broken -------------------------------------------------------------------------------------
+
+
+def test_a_proxy_whose_address_is_none_is_told(world):
+    first = world.peer("p0", world.roster(["p0", "p1"], silent=("p0",)), proxy="http://proxy:port")
+    first.until(lambda: first.refused, "reason", timeout=20)
+    assert "must be http://HOST:PORT" in first.refused[0].reason
+
+
+def test_an_error_nobody_thought_of_does_not_end_the_pursuit(world, monkeypatch):
+    tries = []
+
+    async def broken(*_arguments, **_options):
+        tries.append(None)
+        raise ValueError("embedded null character")
+
+    monkeypatch.setattr(pursuit, "dial", broken)
+    first = world.peer("p0", world.roster(["p0", "p1"], silent=("p0",)))
+    first.until(lambda: len(tries) > 2, "third try", timeout=20)
+    assert "embedded null" in first.refused[0].reason
+
+
+@pytest.mark.parametrize("bad", ["a black hole", "an unknown family"])
+def test_of_several_addresses_a_bad_one_does_not_keep_from_the_others(monkeypatch, bad):
+    full, good = socket.create_server(("127.0.0.1", 0), backlog=0), socket.create_server(("127.0.0.1", 0))
+    # a listener that accepts nobody: after the first few, nobody gets an answer
+    waiting = [socket.socket() for _ in range(4)]
+    for sock in waiting:
+        sock.setblocking(False)
+        sock.connect_ex(full.getsockname())
+    family = socket.AF_INET if bad == "a black hole" else 9999
+    addresses = [(family, full), (socket.AF_INET, good)]
+    found = [(one, socket.SOCK_STREAM, 6, "", sock.getsockname()) for one, sock in addresses]
+
+    async def lookup(*_arguments, **_options):
+        return found
+
+    async def try_it():
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lookup)
+        return await dialling.dial("two.example.org", 1, proxy="", timeout=3.0)
+
+    sock, _ = asyncio.run(try_it())
+    assert sock.getpeername() == good.getsockname()
+    for one in (sock, full, good, *waiting):
+        one.close()
+
+
+def test_a_member_that_links_again_and_again_is_not_linked_each_time(world, alone):
+    for _ in range(40):
+        with contextlib.suppress(OSError, AssertionError):
+            ByHand(world.ports["p0"], world.keys["p1"]).link().tls.close()
+    assert 1 <= len(alone.all_of(LinkUp)) <= 15
+
+
+def test_a_peer_that_hangs_up_on_every_link_is_not_dialled_without_end(world):
+    first = world.peer("p1", world.roster(["p1", "p2"], silent=("p1",)))
+    second = world.peer("p2", world.roster(["p1", "p2"], silent=("p1",)))
+    until = time.monotonic() + 6
+    while time.monotonic() < until:
+        for link in list(second.links.links.values()):
+            second.links.loop.call(link.close, "moody")
+        time.sleep(0.005)
+    assert len(first.all_of(LinkUp)) <= 15

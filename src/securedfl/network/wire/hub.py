@@ -37,6 +37,8 @@ from securedfl.network.wire.values import (
 
 PROBE = 3.0
 """Seconds that a link has to answer before another connection takes its place."""
+LINKS_AT_ONCE, LINK_PAUSE = 8, 5.0
+"""How often a peer may be linked at once, and the seconds after which it may once more."""
 _ALREADY = "the two are linked already"
 _MOST_SAID, _MOST_FORGOTTEN = 256, 1024
 
@@ -81,6 +83,7 @@ class Hub(Home):
         self._inlets: dict[tuple[str, bytes], Inlet] = {}
         self._forgotten: dict[tuple[str, bytes], None] = {}
         self._said: set[tuple[str, str]] = set()
+        self._counted: dict[str, tuple[float, float]] = {}
         self._relay = Relay(self.loop, self.limits.joined)
         self._swept = time.monotonic()
         self.loop.call(self._begin)
@@ -215,8 +218,10 @@ class Hub(Home):
             if not connection.dialled:
                 connection.reply(Kind.HELLO, bytes([frames.VERSION]))
             if first:
+                self._count_link(connection.peer)
                 self._judge(connection)
         elif kind is Kind.LINK and connection.greeted and not first and not connection.exchange.linked:
+            self._count_link(connection.peer)
             self._link(connection)
         elif kind is Kind.JOIN and inbound and not connection.greeted:
             target = payload.decode("ascii", "replace")
@@ -266,6 +271,16 @@ class Hub(Home):
                 self._refused("", reason)
 
     # -- which connection is the link -------------------------------------------------------------------------
+
+    def _count_link(self, peer: str) -> None:
+        """Refuse a peer that links again and again: every link costs both sides, and lines in their logs."""
+        now = time.monotonic()
+        # how many there were lately: each is forgotten after some seconds
+        count, since = self._counted.get(peer, (0.0, now))
+        count = max(0.0, count - (now - since) / LINK_PAUSE)
+        if count >= LINKS_AT_ONCE:
+            raise FrameError("it is linked again and again; that takes a moment")
+        self._counted[peer] = (count + 1, now)
 
     def _judge(self, connection: Connection) -> None:
         """Decide, as the peer whose name comes first, whether a connection becomes the link."""
