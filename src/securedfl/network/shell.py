@@ -66,6 +66,15 @@ class Shell:
     def __init__(self, settings: PeerSettings, tell: Told) -> None:
         self.settings, self._tell = settings, tell
         self._journal = Journal(settings.folder, settings.genesis)
+        try:
+            self._begin(settings)
+        except BaseException:
+            # so that the folder is free when this process tries again
+            self._journal.close()
+            raise
+
+    def _begin(self, settings: PeerSettings) -> None:
+        """Read what is stored, and start all that runs."""
         self._keyring = Keyring(settings.files, settings.folder / "certificates")
         averages = settings.averages
         self.results = Results(settings.folder / "results", averages.result_size, averages.dtype)
