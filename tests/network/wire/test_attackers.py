@@ -120,6 +120,23 @@ def test_a_relay_that_joins_twice_gets_one_connection(world, caplog):
     assert "an error in the I/O thread" not in caplog.text
 
 
+def test_who_asks_a_relay_twice_is_sent_away_and_not_kept(world):
+    relay = world.relay("relay-a")
+    member = ByHand(relay.port, world.keys["p1"], "relay-a")
+    for _ in range(2):
+        member.send(Kind.JOIN, 0, b"p0")
+    assert member.until(Kind.CLOSE)
+    assert not world.relays["relay-a"].relay._waiting
+
+
+def test_nothing_is_waited_for_once_the_links_are_closed(world, alone):
+    alone.links.close()
+    began = time.monotonic()
+    for key in range(10):
+        alone.links.forget("p1", bytes([key]))
+    assert time.monotonic() - began < 30
+
+
 def test_a_dead_candidate_does_not_end_the_pursuit(world):
     first = world.peer("p0", world.roster(["p0", "p1"]), limits=Limits(handshake=60))
     ByHand(world.ports["p0"], world.keys["p1"]).link()
