@@ -3,6 +3,8 @@
 from securedfl.network.arrivals import MOST_WAITING, Arrivals
 from securedfl.network.core import events as ev
 from securedfl.network.letters import Want, pack, unpack
+from securedfl.network.signing import Keyring
+from securedfl.network.wire import keys as certificates
 from securedfl.network.wire.values import ControlMessage, LinkUp
 
 
@@ -30,3 +32,16 @@ def test_empty_messages_are_not_for_free_either():
 def test_the_key_of_a_wanted_result_is_one_that_streams_can_have():
     assert unpack(pack(Want(1, b"digest", bytes(512)))) is not None
     assert unpack(pack(Want(1, b"digest", bytes(513)))) is None
+
+
+def test_a_letter_full_of_certificates_that_are_none_costs_one_look(tmp_path, monkeypatch):
+    certificates.create_authority(tmp_path / "keys")
+    files = [certificates.issue(tmp_path / "keys", name) for name in ("p0", "p1")]
+    mine, other = (Keyring(one, tmp_path / one.key.stem) for one in files)
+    looks, take = [], mine._take
+    monkeypatch.setattr(mine, "_take", lambda der: looks.append(der) or take(der))
+    (good,) = other.certificates
+    assert not mine.learn([good[:-1] + bytes([k]) for k in range(100) if k != good[-1]])
+    assert len(looks) == 1
+    assert mine.learn([*mine.certificates, good])
+    assert good in mine.certificates
