@@ -201,8 +201,8 @@ def read_records(path: Path, mend: str = "restore it from a copy") -> tuple[list
         if whole and end > len(data):
             break
         if not whole or zlib.crc32(data[at + size : end]) != record_sum:
-            # a crash leaves nothing, or zeros, after what it tore
-            if not any(data[end if whole else at :]):
+            # a crash leaves nothing, or zeros, after what it tore, which may be the head of a record too
+            if not any(data[end if whole else at + size :]):
                 break
             raise damaged(path, f"the record at byte {at}", mend)
         found.append(data[at + size : end])

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 from securedfl.federation.peers.local import COMMAND
+from securedfl.network.core.entries import Line
+from securedfl.network.progress import endpoints_of
 from securedfl.network.wire import keys as certificates
 from tests.network.peer_processes import free_ports
 from tests.network.test_peers import check_equal
@@ -47,6 +50,12 @@ def test_an_operator_ends_the_run(federation):
     assert command(made, "stop", "p2.toml", "--wait", "0.1").returncode == 7
 
 
+def test_an_address_in_the_log_that_is_none_ends_nobody():
+    roster = [Line(0, "p0", "127.0.0.1:7443", b"0"), Line(1, "p1", "c2.example.org", b"1"), Line(2, "p2", "", b"2")]
+    found = endpoints_of(roster, SimpleNamespace(name="p0"))
+    assert [(one.name, one.listens) for one in found] == [("p0", True), ("p1", False), ("p2", False)]
+
+
 def test_the_roster_changes(federation):
     """A site joins, another renews its key, a third leaves; nothing is promised that the protocol cannot keep."""
     made = federation(4, protocol="shares", group_size=2, rounds=100_000)
@@ -70,6 +79,8 @@ def test_the_roster_changes(federation):
     renewed = certificates.issue(made.keys, "p1", ["127.0.0.1"], renew=True)
     changed = command(made, "roster", "renew", "p2.toml", "--certificate", str(renewed.certificate))
     assert changed.returncode == 0, changed.stderr
+    nowhere = command(made, "roster", "move", "p0.toml", "p2", "--address", "c2.example.org")
+    assert (nowhere.returncode, "write HOST:PORT" in nowhere.stderr) == (4, True)
     unknown = command(made, "roster", "remove", "p0.toml", "nobody")
     assert (unknown.returncode, "is not in the roster" in unknown.stderr) == (4, True)
     removed = command(made, "roster", "remove", "p0.toml", "p3")

@@ -13,7 +13,7 @@ import msgspec
 from securedfl.errors import RunFolderError
 from securedfl.network.core.messages import Decided, Record, Stored, decode_record, encode
 from securedfl.network.core.state import State
-from securedfl.storage import OWNER, Records, damaged, make_folder, read_records, write_bytes
+from securedfl.storage import OWNER, Records, cannot_write, damaged, make_folder, read_records, write_bytes
 
 MOST_RECORDS = 2000
 """Records after which the journal is written anew."""
@@ -40,12 +40,15 @@ class Journal:
 
     def __init__(self, folder: Path, genesis: State) -> None:
         make_folder(folder, AGAIN, private=True)
-        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, OWNER)
+        self._lock = _locked(folder)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            self._read(folder, genesis)
+        except BaseException:
             os.close(self._lock)
-            raise RunFolderError(f"another process runs this peer in {folder}; stop it first") from None
+            raise
+
+    def _read(self, folder: Path, genesis: State) -> None:
+        """Read what was written before, and write it anew without what does not count any more."""
         self._file = Records(folder / "journal", AGAIN, mend=_mend(folder))
         found, self._file.found = self._file.found, []
         stored = Stored().add(*_decoded(found, folder))
@@ -91,6 +94,20 @@ class Journal:
         """Let go of the folder."""
         self._file.close()
         os.close(self._lock)
+
+
+def _locked(folder: Path) -> int:
+    """Return the descriptor that holds a state folder."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, OWNER)
+    except OSError as error:
+        raise cannot_write(folder / "lock", error, AGAIN) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise RunFolderError(f"another process runs this peer in {folder}; stop it first") from None
+    return lock
 
 
 def in_use(folder: Path) -> bool:

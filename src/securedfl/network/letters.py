@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from securedfl.network.core.entries import MOST_PEERS, Bytes, Number, Text
 from securedfl.network.core.messages import Gossip, decode, encode, read
 from securedfl.network.signing import LONGEST_CERTIFICATE, MOST_CERTIFICATES
+from securedfl.network.wire.frames import MAX_HEAD
 from securedfl.network.wire.values import Reach
 
 VERSION = 1
@@ -40,7 +41,7 @@ class Want(Struct, frozen=True, array_like=True, tag=True):
 
     round: Number
     digest: Bytes
-    key: Bytes
+    key: Annotated[bytes, Meta(max_length=MAX_HEAD)]
 
 
 class Ways(Struct, frozen=True, array_like=True, tag=True):

@@ -19,6 +19,7 @@ from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.core.entries import Add, Ask, End, Line, Move, Remove, Renew
 from securedfl.network.core.state import State
 from securedfl.network.journal import in_use
+from securedfl.network.wire.values import split_address
 from securedfl.storage import OWNER, write_bytes
 
 _WISH, _ANSWER = "wish", "answer"
@@ -70,6 +71,11 @@ def ask_of(wish: Wish, state: State) -> Ask | str:
             # round 0 is an average too
             changes["rounds"] = wish.rounds + 1
         return msgspec.structs.replace(state.settings, **changes)
+    if wish.address:
+        try:
+            split_address(wish.address)
+        except ConfigError as error:
+            return str(error)
     key = bytes.fromhex(wish.fingerprint)
     if wish.kind == "add":
         return Add(Line(state.next_number, wish.name, wish.address, key))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from securedfl.errors import ConfigError
 from securedfl.network.core.entries import Line
 from securedfl.network.core.events import Train
 from securedfl.network.core.messages import NO_RESULT, Result
@@ -93,6 +95,9 @@ def endpoints_of(roster: Sequence[Line], settings: PeerSettings) -> list[Endpoin
     """Return the roster as links take it; a peer that is not in it yet adds itself."""
     found = {settings.name: Endpoint(settings.name)}
     for peer in roster:
-        host, port = split_address(peer.address) if peer.address else ("", 0)
+        host, port = "", 0
+        # what the log says ends nobody: a peer whose address is none can still dial out, and be moved again
+        with suppress(ConfigError):
+            host, port = split_address(peer.address)
         found[peer.name] = Endpoint(peer.name, host, port, peer.key.hex())
     return list(found.values())

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
 from securedfl.errors import ConfigError
+from securedfl.network.arrivals import Arrivals
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Ask, Entry
@@ -66,6 +66,15 @@ class Shell:
     def __init__(self, settings: PeerSettings, tell: Told) -> None:
         self.settings, self._tell = settings, tell
         self._journal = Journal(settings.folder, settings.genesis)
+        try:
+            self._begin(settings)
+        except BaseException:
+            # so that the folder is free when this process tries again
+            self._journal.close()
+            raise
+
+    def _begin(self, settings: PeerSettings) -> None:
+        """Read what is stored, and start all that runs."""
         self._keyring = Keyring(settings.files, settings.folder / "certificates")
         averages = settings.averages
         self.results = Results(settings.folder / "results", averages.result_size, averages.dtype)
@@ -92,12 +101,14 @@ class Shell:
         self.progress = Progress(self._core.state, present=(settings.number,))
         self.updates: dict[int, Array] = {}
         self.computed: set[Result] = set()
-        self.events: queue.SimpleQueue[ev.Event | wire.Event | BaseException | None] = queue.SimpleQueue()
+        self.events = Arrivals()
         self._task: ev.Train | None = None
         self._applied = NO_RESULT
         self._trial: Trial | None = None
         self._desk = Desk(settings.folder)
         self._asked: Ask | None = None
+        # who has said Hello on its link; once is enough, and fills no logs
+        self._met: set[str] = set()
         self._wake = time.monotonic()
         self._strangers = Strangers(settings.shared, settings.rules.lying)
         self._roster = self._core.state.roster
@@ -110,6 +121,7 @@ class Shell:
             relays=settings.relays,
             proxy=settings.proxy,
         )
+        self.events.counters = self.links.counters
         self._handing = Handing(self.links, self.results, self.events.put)
         for result in self.results.held:
             self.events.put(result)
@@ -142,13 +154,12 @@ class Shell:
     def _run(self) -> None:
         try:
             while True:
-                try:
-                    event = self.events.get(timeout=max(0.0, self._wake - time.monotonic()))
-                except queue.Empty:
-                    event = ev.Tick()
+                event = self.events.get(max(0.0, self._wake - time.monotonic()))
                 if event is None:
                     return
-                for happened in (*self._heard(event), *self._wished()):
+                # letters are not for the core, and however many there are, its time comes
+                tick = [ev.Tick()] if time.monotonic() >= self._wake else []
+                for happened in (*self._heard(event), *self._wished(), *tick):
                     self._carry_out(self._core.step(happened, time.monotonic()))
                     self._look()
                 if why := self._strangers.trouble(time.monotonic(), begun=bool(self._core.state.length)):
@@ -163,6 +174,7 @@ class Shell:
                 self._fail(event)
             case wire.LinkUp(name, through):
                 log.info("%s is linked%s", name, f" through {through}" if through else "")
+                self._met.discard(name)
                 hello = Hello(dict(self.settings.shared), time.time())
                 self.links.send(name, pack(hello))
                 self.links.send(name, pack(Ways.of(self.links.reaches())))
@@ -220,7 +232,8 @@ class Shell:
         match letter:
             case None:
                 self.links.counters["malformed message"] += 1
-            case Hello(settings, clock):
+            case Hello(settings, clock) if name not in self._met:
+                self._met.add(name)
                 if found := self._strangers.hear(name, settings, time.monotonic()):
                     log.error("%s", found)
                 if abs(clock - time.time()) > CLOCK_SLACK:

@@ -56,9 +56,13 @@ class Keyring:
         new = False
         for der in certificates:
             name = hashlib.sha256(der).digest()
-            if name not in self._known and len(self._known) < MOST_CERTIFICATES and self._take(der):
-                write_bytes(self._folder / f"{name.hex()}.der", der)
-                new = True
+            if name in self._known:
+                continue
+            if len(self._known) >= MOST_CERTIFICATES or not self._take(der):
+                # nobody hands on what it could not check itself; a liar's other thousand would take long
+                break
+            write_bytes(self._folder / f"{name.hex()}.der", der)
+            new = True
         return new
 
     def sign(self, key: bytes, data: bytes) -> bytes:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import tracemalloc
 
+import pytest
+
+from securedfl.errors import RunFolderError
 from securedfl.network import journal as journals
 from securedfl.network.core.entries import End, Line, Settings
 from securedfl.network.core.messages import Boot, Decided, Promise, Vote
@@ -63,3 +66,29 @@ def test_a_long_log_is_written_anew_without_being_unpacked_as_a_whole(tmp_path, 
     journal.close()
     assert (tmp_path / "journal").stat().st_size > 800_000
     assert most < 200_000
+
+
+def test_a_folder_is_free_again_after_a_start_that_failed(tmp_path):
+    opened(tmp_path)
+    whole = (tmp_path / "journal").read_bytes()
+    (tmp_path / "journal").write_bytes(whole[:-1] + b"\xff" + whole)
+    with pytest.raises(RunFolderError, match="damaged"):
+        opened(tmp_path)
+    (tmp_path / "journal").write_bytes(whole)
+    assert opened(tmp_path)[1] == 1
+
+
+def test_a_folder_in_which_nothing_can_be_made_is_told(tmp_path):
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(RunFolderError, match="cannot write"):
+        opened(tmp_path)
+
+
+def test_a_journal_that_is_torn_anywhere_is_opened_again(tmp_path):
+    opened(tmp_path)
+    opened(tmp_path)
+    whole = (tmp_path / "journal").read_bytes()
+    for end in range(len(whole)):
+        for rest in (b"", bytes(len(whole) - end), bytes(5000)):
+            (tmp_path / "journal").write_bytes(whole[:end] + rest)
+            assert opened(tmp_path)[1] in (0, 1, 2)

@@ -55,3 +55,10 @@ def test_a_spare_of_another_length_leaves_no_tail(tmp_path):
     shorter = Results(tmp_path, 1000, "float32")
     kept = shorter.store(1, 0, vector(1))
     assert np.array_equal(Results(tmp_path, 1000, "float32").load(1, kept.digest), vector(1))
+
+
+def test_what_a_killed_process_left_half_written_is_removed(tmp_path):
+    """It is as long as a model: after some kills the disk would be full."""
+    (tmp_path / ".3-0-00.bin.12345.tmp").write_bytes(bytes(1000))
+    Results(tmp_path, 1000, "float32")
+    assert not list(tmp_path.iterdir())

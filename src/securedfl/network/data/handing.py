@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from securedfl.errors import PeerLostError, SecuredFLError
+from securedfl.errors import PeerLostError
 from securedfl.network.core.events import Event, Fetch
 from securedfl.network.core.messages import Result
 from securedfl.network.data.results import Results
@@ -77,9 +79,13 @@ class Handing:
     def _fetch(self, fetch: Fetch, names: Mapping[int, str], patience: float, stopped: threading.Event) -> None:
         wanted = fetch.result
         try:
-            while not stopped.is_set():
+            for turn in itertools.count():
+                # one that sends a byte now and then must not keep from those that would send all of it
+                longest = patience * 2 ** min(turn, 20) if len(fetch.holders) > 1 else math.inf
                 for holder in fetch.holders:
-                    data = self._ask(names[holder], wanted, patience, stopped) if holder in names else None
+                    if stopped.is_set():
+                        return
+                    data = self._ask(names[holder], wanted, (patience, longest), stopped) if holder in names else None
                     if data is None:
                         continue
                     found = self._results.store(wanted.round, wanted.attempt, self._results.vector_of(data))
@@ -90,17 +96,19 @@ class Handing:
                     self._results.drop(found)
                     log.warning("round %d: %s sent another result than was agreed", wanted.round, names[holder])
                 stopped.wait(PAUSE)
-        except SecuredFLError as error:
+        except Exception as error:  # whatever it is, nobody else would notice that nothing is fetched any more
             self._tell(error)
 
-    def _ask(self, holder: str, wanted: Result, patience: float, stopped: threading.Event) -> memoryview | None:
-        """Return the bytes that a holder sends; None if they do not come."""
+    def _ask(
+        self, holder: str, wanted: Result, patience: tuple[float, float], stopped: threading.Event
+    ) -> memoryview | None:
+        """Return the bytes that a holder sends; None if they do not come. Patience is for a piece, and for all."""
         inlet = _Pieces(self._results.nbytes)
         # a key of its own, so that what is left of an earlier try is not mistaken for this one
         key = b"result " + secrets.token_bytes(16)
         self._links.accept(holder, key, inlet)
         if self._links.send(holder, pack(Want(wanted.round, wanted.digest, key))):
-            inlet.wait(patience, stopped)
+            inlet.wait(*patience, stopped)
         self._links.forget(holder, key)
         return inlet.data if inlet.complete else None
 
@@ -138,11 +146,11 @@ class _Pieces:
             self._over = True
             self._changed.notify_all()
 
-    def wait(self, patience: float, stopped: threading.Event) -> None:
-        """Wait until it is over, or no piece came for so many seconds."""
-        deadline, before = time.monotonic() + patience, 0
+    def wait(self, patience: float, longest: float, stopped: threading.Event) -> None:
+        """Wait until it is over, or no piece came for so many seconds, or not all of it in the longest time."""
+        deadline, before, end = time.monotonic() + patience, 0, time.monotonic() + longest
         with self._changed:
-            while not self._over and not stopped.is_set() and time.monotonic() < deadline:
-                self._changed.wait(1.0)
+            while not self._over and not stopped.is_set() and time.monotonic() < min(deadline, end):
+                self._changed.wait(min(1.0, patience))
                 if self._filled > before:
                     deadline, before = time.monotonic() + patience, self._filled

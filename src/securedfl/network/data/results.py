@@ -40,6 +40,9 @@ class Results:
         # the last vector, until somebody takes it; then only as long as anybody has it
         self._kept: Array | None = None
         self._last: tuple[Result, weakref.ref[Array]] | None = None
+        # whoever was killed here left a file half written, as long as a model
+        for torn in folder.glob(".*.tmp"):
+            torn.unlink(missing_ok=True)
         self._held = set(self._find())
 
     @property

@@ -80,9 +80,9 @@ class Connection:
 
     def start(self, received: bytes = b"") -> None:
         """Begin; with bytes that came before, if there are any."""
-        self._loop.add_reader(self._sock, self._attempt, self._read)
+        self._loop.add_reader(self._sock, self.attempt, self._read)
         self._loop.call_later(self._handshake, self._hurry)
-        self._attempt(self._take, memoryview(received))
+        self.attempt(self._take, memoryview(received))
 
     @property
     def certificate(self) -> bytes:
@@ -96,11 +96,11 @@ class Connection:
 
     def flush(self) -> None:
         """Send what waits, as far as the socket takes it now."""
-        self._attempt(self._write)
+        self.attempt(self._write)
 
     def reply(self, kind: Kind, payload: bytes = b"") -> None:
         """Send a frame about the connection itself."""
-        self.exchange.reply(kind, 0, payload)
+        self.attempt(self.exchange.reply, kind, 0, payload)
         self.flush()
 
     def close(self, reason: str, *, tell: bool = False) -> None:
@@ -121,6 +121,8 @@ class Connection:
         """Give the socket away, with the bytes that came after this TLS; nothing may wait to be sent."""
         self.closed = True
         self._loop.unwatch(self._sock)
+        # what a liar sent besides must not be taken for frames: the socket could be given away twice
+        self.exchange.fail("the socket was given away")
         return self._sock, self._tls.rest()
 
     def _hurry(self) -> None:
@@ -129,8 +131,8 @@ class Connection:
 
     # -- of the socket ----------------------------------------------------------------------------------------
 
-    def _attempt(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something that may fail; then the connection is over."""
+    def attempt(self, action: Callable[..., object], *arguments: Any) -> None:
+        """Do something that may fail; then the connection is over, and nothing else."""
         if self.closed:
             return
         try:
@@ -192,7 +194,7 @@ class Connection:
             if self._pending:
                 break
         if more and not self._writing:
-            self._loop.add_writer(self._sock, self._attempt, self._write)
+            self._loop.add_writer(self._sock, self.attempt, self._write)
         elif not more and self._writing:
             self._loop.remove_writer(self._sock)
         self._writing = more

@@ -199,7 +199,7 @@ class Exchange:
         return True
 
     def _open(self, channel: int, key: bytes) -> None:
-        if channel in self._incoming or any(stream.key == key for stream in self._incoming.values()):
+        if channel in self._incoming or self.has(key):
             raise FrameError("a stream was opened twice")
         stream = self._incoming[channel] = Incoming(key, channel, self.reply)
         if len(self._incoming) > self._limits.streams + _MOST_STOPPED:
@@ -235,6 +235,10 @@ class Exchange:
             del self._incoming[channel]
 
     # -- streams ----------------------------------------------------------------------------------------------
+
+    def has(self, key: bytes) -> bool:
+        """Say whether a stream is open."""
+        return any(stream.key == key for stream in self._incoming.values())
 
     def accept(self, key: bytes, inlet: Inlet) -> bool:
         """Fill an inlet from a stream; return whether it is open already."""

@@ -37,6 +37,8 @@ from securedfl.network.wire.values import (
 
 PROBE = 3.0
 """Seconds that a link has to answer before another connection takes its place."""
+LINKS_AT_ONCE, LINK_PAUSE = 8, 5.0
+"""How often a peer may be linked at once, and the seconds after which it may once more."""
 _ALREADY = "the two are linked already"
 _MOST_SAID, _MOST_FORGOTTEN = 256, 1024
 
@@ -81,6 +83,7 @@ class Hub(Home):
         self._inlets: dict[tuple[str, bytes], Inlet] = {}
         self._forgotten: dict[tuple[str, bytes], None] = {}
         self._said: set[tuple[str, str]] = set()
+        self._counted: dict[str, tuple[float, float]] = {}
         self._relay = Relay(self.loop, self.limits.joined)
         self._swept = time.monotonic()
         self.loop.call(self._begin)
@@ -127,7 +130,9 @@ class Hub(Home):
 
     def _sweep(self) -> None:
         """Ping where nothing was said lately, and hang up where nothing was heard for long."""
-        now, pause = time.monotonic(), self._idle / 6
+        # first, so that nothing that happens here can be the end of it
+        self.loop.call_later(self._idle / 6, self._sweep)
+        now = time.monotonic()
         # if this process itself has slept, silence says nothing about the others
         slept = now - self._swept > self._idle / 2
         # relays give sockets away without a word
@@ -141,7 +146,6 @@ class Hub(Home):
                 connection.reply(Kind.PING)
         self._swept = now
         self._relay.sweep()
-        self.loop.call_later(pause, self._sweep)
 
     def _send_stream(self, link: Connection, stream: Outgoing) -> None:
         """Send what a stream has to say."""
@@ -155,7 +159,8 @@ class Hub(Home):
         """Take a stream, now or when it is opened."""
         self._forgotten.pop((peer, key), None)
         link = self.links.get(peer)
-        if link is not None and link.exchange.accept(key, inlet):
+        if link is not None and link.exchange.has(key):
+            link.attempt(link.exchange.accept, key, inlet)
             link.flush()
         else:
             self._inlets[peer, key] = inlet
@@ -167,9 +172,10 @@ class Hub(Home):
             self._forgotten[peer, key] = None
             if len(self._forgotten) > _MOST_FORGOTTEN:
                 del self._forgotten[next(iter(self._forgotten))]
-        if peer in self.links:
-            self.links[peer].exchange.stop(key, "the receiver has stopped it")
-            self.links[peer].flush()
+        link = self.links.get(peer)
+        if link is not None:
+            link.attempt(link.exchange.stop, key, "the receiver has stopped it")
+            link.flush()
 
     def _welcome(self, sock: socket.socket) -> Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -212,8 +218,10 @@ class Hub(Home):
             if not connection.dialled:
                 connection.reply(Kind.HELLO, bytes([frames.VERSION]))
             if first:
+                self._count_link(connection.peer)
                 self._judge(connection)
         elif kind is Kind.LINK and connection.greeted and not first and not connection.exchange.linked:
+            self._count_link(connection.peer)
             self._link(connection)
         elif kind is Kind.JOIN and inbound and not connection.greeted:
             target = payload.decode("ascii", "replace")
@@ -252,7 +260,8 @@ class Hub(Home):
             self._tell(LinkDown(peer, reason))
             if peer in self._candidates:
                 self._choose(self._candidates.pop(peer))
-            elif peer in self._pursuits:
+            # also if that one was dead too
+            if peer not in self.links and peer in self._pursuits:
                 self._pursuits[peer].begin()
         elif not connection.greeted:
             if connection.dialled:
@@ -263,8 +272,20 @@ class Hub(Home):
 
     # -- which connection is the link -------------------------------------------------------------------------
 
+    def _count_link(self, peer: str) -> None:
+        """Refuse a peer that links again and again: every link costs both sides, and lines in their logs."""
+        now = time.monotonic()
+        # how many there were lately: each is forgotten after some seconds
+        count, since = self._counted.get(peer, (0.0, now))
+        count = max(0.0, count - (now - since) / LINK_PAUSE)
+        if count >= LINKS_AT_ONCE:
+            raise FrameError("it is linked again and again; that takes a moment")
+        self._counted[peer] = (count + 1, now)
+
     def _judge(self, connection: Connection) -> None:
         """Decide, as the peer whose name comes first, whether a connection becomes the link."""
+        if connection.closed:
+            return
         peer, link = connection.peer, self.links.get(connection.peer)
         if link is None or (link.through and not connection.through and not link.exchange.busy):
             self._choose(connection)

@@ -13,7 +13,7 @@ from typing import Any
 
 from cryptography import x509
 
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.wire.keys import CertificateInfo, KeyFiles, check_pair
 from securedfl.network.wire.values import Endpoint, IdentityError
 
@@ -76,12 +76,17 @@ class Tls:
         self._incoming.write(data)
 
     def read(self, into: memoryview) -> int:
-        """Decrypt as many records as there are and fit; return how many bytes there were, 0 if none."""
+        """Decrypt as many records as there are and fit; return how many bytes there were, 0 if none now.
+
+        `PeerLostError` once the other side has ended TLS: whatever it sends after that would be kept and never read.
+        """
         read: Callable[[int, memoryview], Any] = self._object.read  # a number, because it reads into memory
         at, room = 0, len(into)
         try:
             while at < room and (count := read(room - at, into[at:])):
                 at += count
+            if at == 0 < room:
+                raise PeerLostError("the other side hung up")
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:

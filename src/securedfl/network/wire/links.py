@@ -81,8 +81,8 @@ class Links(Hub):
         """Take the stream of a key no more; its sender is told. Its inlet is not called again once this returns."""
         done = threading.Event()
         self.loop.call(self._forget, peer, key)
-        self.loop.call(done.set)
-        done.wait(5)
+        if self.loop.call(done.set):
+            done.wait(5)
 
     def reaches(self) -> dict[str, Reach]:
         """Return for every other peer whether it is linked, and how, or why not."""

@@ -44,10 +44,12 @@ class Loop(asyncio.SelectorEventLoop):
         self._thread = threading.Thread(target=self._run, name=f"securedfl-links-{name}", daemon=True)
         self._thread.start()
 
-    def call(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Do something in the I/O thread soon; from any thread. Once that has ended, nothing happens."""
+    def call(self, action: Callable[..., None], *arguments: Any) -> bool:
+        """Do something in the I/O thread soon; from any thread. Once that has ended, nothing happens: False."""
         with suppress(RuntimeError):
             self.call_soon_threadsafe(action, *arguments)
+            return True
+        return False
 
     def end(self) -> None:
         """End the thread after all calls made so far, and wait for that."""

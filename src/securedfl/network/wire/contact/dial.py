@@ -6,6 +6,7 @@ import asyncio
 import base64
 import os
 import socket
+from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -38,7 +39,7 @@ async def dial(host: str, port: int, *, proxy: str | None, timeout: float) -> tu
         where += f" through the proxy {join_address(host, port)}"
     try:
         async with asyncio.timeout(timeout):
-            sock = await _connected(host, port)
+            sock = await _connected(host, port, timeout)
             try:
                 return sock, await _ask_proxy(sock, request) if request else b""
             except BaseException:
@@ -51,28 +52,32 @@ async def dial(host: str, port: int, *, proxy: str | None, timeout: float) -> tu
         raise PeerLostError(f"{where}: {reason[:1].lower()}{reason[1:]}") from None
 
 
-async def _connected(host: str, port: int) -> socket.socket:
-    """Try all addresses of a host; if none answers, raise what the last one gave."""
-    loop = asyncio.get_running_loop()
+async def _connected(host: str, port: int, timeout: float) -> socket.socket:
+    """Try all addresses of a host, each for its part of the time; if none answers, raise what the last one gave."""
     try:
-        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError:
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except ValueError:
         addresses = []
     failure = OSError("no such host")
     for family, kind, protocol, _, address in addresses:
-        sock = socket.socket(family, kind, protocol)
+        try:
+            # of two addresses, one of IPv6 that leads nowhere must not use up all of it
+            async with asyncio.timeout(0.9 * timeout / len(addresses)):
+                return await _connect(socket.socket(family, kind, protocol), address)
+        except OSError as error:
+            failure = error
+    raise failure
+
+
+async def _connect(sock: socket.socket, address: Any) -> socket.socket:
+    try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            await loop.sock_connect(sock, address)
-        except BaseException as error:
-            sock.close()
-            if not isinstance(error, OSError):
-                raise
-            failure = error
-        else:
-            return sock
-    raise failure
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 async def _ask_proxy(sock: socket.socket, request: bytes) -> bytes:
@@ -92,8 +97,12 @@ async def _ask_proxy(sock: socket.socket, request: bytes) -> bytes:
 
 
 def _connect_request(host: str, port: int, proxy: str) -> bytes:
-    parts = urlsplit(proxy)
-    if parts.scheme != "http" or not parts.hostname:
+    try:
+        parts = urlsplit(proxy)
+        fine = parts.scheme == "http" and parts.hostname and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine:
         raise ConfigError(f"the proxy of {host} must be http://HOST:PORT; set `proxy` in peer.toml or HTTPS_PROXY")
     where = join_address(host, port)
     lines = [f"CONNECT {where} HTTP/1.1", f"Host: {where}"]

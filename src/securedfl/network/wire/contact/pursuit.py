@@ -128,11 +128,12 @@ class Pursuit(Handler):
         """Dial the peer itself (an empty key), or a relay."""
         home = self._home
         try:
+            tls, handler = home.identity.dialling(endpoint.name), self if key else home
             sock, rest = await dial(endpoint.host, endpoint.port, proxy=home.proxy, timeout=home.limits.handshake)
-        except SecuredFLError as error:
+        except (SecuredFLError, OSError, ValueError) as error:
+            # whatever it is: a try that is not over would be the last one
             self._failed(key, str(error))
             return
-        tls, handler = home.identity.dialling(endpoint.name), self if key else home
         connection = Connection(home.loop, sock, tls, home.limits, handler, peer=endpoint.name, dialled=not key)
         self._tries[key] = connection
         home.connections.add(connection)

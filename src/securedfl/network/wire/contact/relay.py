@@ -161,8 +161,10 @@ class RelayServer(Handler):
 
     def on_frame(self, connection: Connection, kind: Kind, payload: bytes) -> None:
         """Join two peers; nothing else is done here."""
-        if kind is not Kind.JOIN:
+        if kind is not Kind.JOIN or connection.greeted:
             raise FrameError("this is a relay and no peer; list it under relays")
+        # once: whoever asked twice would wait here for good, closed
+        connection.greeted = True
         self._door.finished(connection)
         self.relay.join(connection, payload.decode("ascii", "replace"))
 
