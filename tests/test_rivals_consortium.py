@@ -99,7 +99,7 @@ def example(**changes):
         "over_after": 101.0,
     }
     run |= {"finished": list(range(8)), "server_finished": False, "different_bits": 1, "apart": 0.0, "inside": [inside]}
-    run |= {"versions": {"torch": "2"}, "settings": "all of it", "stale_key_was_told": ""}
+    run |= {"load": 2.4, "versions": {"torch": "2"}, "settings": "all of it", "stale_key_was_told": ""}
     run |= {"starts": dict.fromkeys(range(8), 1) | {3: 2, 6: 3}, "acts": [], "put_right": True}
     return {**run, "hour_faults": ["slow", "leave", "kill"], **changes}
 
@@ -125,11 +125,11 @@ def test_tables_say_who_finished_with_which_model():
     failed = example(hour_name="kill", failed="no | way")
     made = tables([example(), quiet, stuck, worse, alone, failed])
     assert made["consortium"][2] == (
-        "| gloo | 8 of 8 sites | 100 s | 70 s, 8 of 8 sites | same bits | 158 of 160 | 19 | 1.0e-07 | nothing |"
+        "| gloo | 8 of 8 sites | 100 s (load 2) | 70 s, 8 of 8 sites | same bits | 158 of 160 | 19 | 1.0e-07 | nothing |"
     )
-    assert "| the server, 0 of 8 sites | not over after 900 s | – | – | – | – | – |" in made["consortium"][3]
+    assert "| the server, 0 of 8 sites | not over after 900 s (load 2) | – | – | – | – | – |" in made["consortium"][3]
     assert "3 different ones, up to 0.25 apart" in made["consortium"][4]
-    assert made["consortium"][4].endswith("| 1 more starts by the service manager; job submitted again 1 times |")
+    assert made["consortium"][4].endswith("| 1 more start by the service manager; job begun again once |")
     assert made["deployments"][2] == "| gloo | torch 2 | all of it | does not apply: it has no keys |"
     assert made["faults"][2] == "| gloo | – | – | 8 of 8, 79/80, 100 s | failed: no / way | – | – | – |"
 

@@ -68,7 +68,7 @@ def by_hand(run: dict[str, Any]) -> str:
     """Return what was needed besides starting sites again whose fault was over, and the right key."""
     planned = sum(kind in run["hour_faults"] for kind in ("leave", "kill")) + bool(run["put_right"])
     more = sum(run["starts"].values()) - run["sites"] - planned
-    acts = [f"{times(more)} more started by the service manager"] if more else []
+    acts = [f"{more} more start{'s' * (more != 1)} by the service manager"] if more else []
     again = sum("again" in act for act in run["acts"])
     acts += [f"job begun again {times(again)}"] if again else []
     return "; ".join([*acts, *(act for act in run["acts"] if "again" not in act)]) or "nothing"
@@ -97,7 +97,7 @@ def hours(runs: list[dict[str, Any]]) -> list[str]:
         if "failed" in run:
             lines.append(row([run["system"], f"failed: {run['failed'][:200]}", "", before, "", "", "", "", ""]))
         else:
-            took = f"{lasted(run)} (load {run.get('load', 0):.0f})"
+            took = f"{lasted(run)} (load {run['load']:.0f})"
             lines.append(row([run["system"], who(run), took, before, which(run), *members(run), by_hand(run)]))
     return lines
 
