@@ -125,7 +125,8 @@ def test_tables_say_who_finished_with_which_model():
     failed = example(hour_name="kill", failed="no | way")
     made = tables([example(), quiet, stuck, worse, alone, failed])
     assert made["consortium"][2] == (
-        "| gloo | 8 of 8 sites | 100 s (load 2) | 70 s, 8 of 8 sites | same bits | 158 of 160 | 19 | 1.0e-07 | nothing |"
+        "| gloo | 8 of 8 sites | 100 s (load 2) | 70 s, 8 of 8 sites | same bits | 158 of 160 | 19 | 1.0e-07 |"
+        " nothing |"
     )
     assert "| the server, 0 of 8 sites | not over after 900 s (load 2) | – | – | – | – | – |" in made["consortium"][3]
     assert "3 different ones, up to 0.25 apart" in made["consortium"][4]
