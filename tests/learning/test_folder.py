@@ -190,6 +190,7 @@ def bad_folders(data):
     (data / "other").mkdir()
     (data / "other" / "a.xlsx").write_text("")
     (data / "broken.parquet").write_bytes(b"no parquet")
+    (data / "ragged.csv").write_text("v,w,label\n1,2,0\n3,smith\n5,6,1\n")
     (data / "broken.csv.gz").write_bytes(b"no gzip")
     (data / "short.csv.gz").write_bytes(gzip.compress(b"v,label\n1,0\n2,1\n")[:-10])
     write_csv(data / "unnamed.tsv", ["1\t0", "2\t1"])
@@ -231,6 +232,7 @@ def bad_folders(data):
         ("nothing", "it is empty"),
         ("other", "it has 1 x .xlsx"),
         ("broken.parquet", "cannot be read as parquet"),
+        ("ragged.csv", r"row 2 of .*ragged\.csv has 2 values for 3 columns; repair or remove it$"),
         ("broken.csv.gz", r"cannot be read as csv\.gz"),
         ("short.csv.gz", r"cannot be read as csv\.gz"),
         ("unnamed.tsv", "the first line must name the columns"),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from securedfl.errors import InvalidInputError, needing
 
@@ -64,11 +66,37 @@ def _read_csv(path: Path) -> pyarrow.Table:
     signs = "\t" if kind.startswith(".tsv") else ",;\t|"
     separator = next((sign for sign in signs if sign in names), signs[0])
     comma = separator == ";" and re.search(r"(^|;)-?\d+,\d+(;|\s*$)", first) is not None
-    table = pyarrow.csv.read_csv(
-        pyarrow.input_stream(path, compression=packing),
-        parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True),
-        convert_options=pyarrow.csv.ConvertOptions(decimal_point="," if comma else "."),
-    )
+
+    def read(handler: Callable[[Any], str] | None, *, threads: bool) -> pyarrow.Table:
+        return pyarrow.csv.read_csv(
+            pyarrow.input_stream(path, compression=packing),
+            read_options=pyarrow.csv.ReadOptions(use_threads=threads),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=separator, newlines_in_values=True, invalid_row_handler=handler
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(decimal_point="," if comma else "."),
+        )
+
+    wrong: list[Any] = []
+
+    def note(row: Any) -> str:
+        wrong.append(row)
+        return "error"
+
+    try:
+        table = read(note, threads=True)
+    except pyarrow.ArrowInvalid:
+        if not wrong:
+            raise
+        # once more, because rows have numbers only then
+        wrong.clear()
+        with suppress(pyarrow.ArrowInvalid):
+            read(note, threads=False)
+        row = wrong[0]
+        raise InvalidInputError(
+            f"row {row.number - 1} of {path} has {row.actual_columns} values for {row.expected_columns} columns; "
+            "repair or remove it"
+        ) from None
     for field in table.schema:
         if str(field.type).endswith("binary"):
             # what pyarrow makes of bytes that are no text
