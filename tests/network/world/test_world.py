@@ -72,6 +72,13 @@ def test_a_lost_update_and_a_peer_gone_for_good_end_the_round_that_needs_both():
     assert any("Void(round=0)" in line for line in told)
 
 
+def test_a_peer_that_loses_its_update_while_others_miss_its_messages_is_still_waited_for_in_vain():
+    """Its update is in memory, so that it goes on; those who lack its messages have to say so, or all wait for ever."""
+    schedule = draw(1060953)
+    outcome = run(replace(schedule, faults=schedule.faults[:2], rounds=1))
+    assert not outcome.kind, outcome.what
+
+
 @pytest.mark.parametrize("seed", [303073, 1001508])
 def test_a_liar_that_names_several_state_folders_does_not_keep_others_from_going_on(seed):
     """Before the first entry; and later, once it comes with an empty folder, where the protocol needs everybody."""

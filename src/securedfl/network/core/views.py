@@ -157,8 +157,12 @@ class Views:
         return self.status(peer).forgot == self.state.round
 
     def ready(self) -> tuple[int, ...]:
-        """Return who says that its update of the running round is ready, so that its messages can be waited for."""
-        return tuple(peer for peer, status in sorted(self.statuses.items()) if status.ready == self.state.round)
+        """Return whose update of the running round was ready, so that its messages can be waited for.
+
+        Who lost it since has it in memory in the attempt that it is in, or says that it can take no part.
+        """
+        round = self.state.round
+        return tuple(peer for peer, said in sorted(self.statuses.items()) if round in (said.ready, said.forgot))
 
     def finished(self) -> tuple[int, ...]:
         """Return who says that it has the newest model and knows the whole log; a void round leaves the model."""
