@@ -79,6 +79,15 @@ def test_a_peer_that_loses_its_update_while_others_miss_its_messages_is_still_wa
     assert not outcome.kind, outcome.what
 
 
+def test_a_peer_is_not_removed_while_those_left_could_not_admit_others_that_lost_their_disks():
+    told: list[str] = []
+    outcome = run(draw(1091635), told.append)
+    assert not outcome.kind, outcome.what
+    order = [line.split(": ")[1].split("(")[0] for line in told if " entry " in line]
+    assert order.count("Admit") == 2
+    assert order.index("Admit") < order.index("Remove")
+
+
 @pytest.mark.parametrize("seed", [303073, 1001508])
 def test_a_liar_that_names_several_state_folders_does_not_keep_others_from_going_on(seed):
     """Before the first entry; and later, once it comes with an empty folder, where the protocol needs everybody."""

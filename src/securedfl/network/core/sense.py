@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from securedfl.network.core import entries as en
 from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import Result
-from securedfl.network.core.state import Rules, refusal, voters
+from securedfl.network.core.state import Rules, majority, refusal, voters
 from securedfl.network.core.views import GRACE, SILENCE, TRIES, Pair, Views, cover
 
 Trouble = tuple[set[int], list[Pair]]
@@ -48,7 +48,7 @@ class Sense:
         if not state.length:
             yield self._start()
             return
-        asked = self.views.asked()
+        asked = self._asked()
         if asked and state.phase != "idle":
             asked = [entry for entry in asked if isinstance(entry, en.Settings | en.End)]
         if state.phase == "idle":
@@ -66,6 +66,21 @@ class Sense:
             trouble = self._trouble()
             yield self._without(trouble)
             yield self._abandon(trouble)
+
+    def _asked(self) -> list[en.Ask]:
+        """Return what operators ask for and can have now.
+
+        A peer is not removed while those who are left could decide nothing without it: nobody could admit the others.
+        """
+        views, lying = self.views, self.rules.lying
+
+        def enough(entry: en.Ask) -> bool:
+            if not isinstance(entry, en.Remove):
+                return True
+            left = [peer for peer in voters(self.state) if peer != entry.number]
+            return sum(map(views.present, left)) >= majority(len(left), lying)
+
+        return [entry for entry in views.asked() if enough(entry)]
 
     def agrees(self, entry: Entry) -> bool:
         """Say whether a fresh proposal of an allowed entry makes sense to this peer."""
@@ -184,7 +199,7 @@ class Sense:
         """Say whether operators ask for another roster: an attempt of which nothing was opened makes way for it."""
         if self.state.phase != "begun":
             return False
-        asked = [ask for ask in self.views.asked() if not isinstance(ask, en.Settings | en.End)]
+        asked = [ask for ask in self._asked() if not isinstance(ask, en.Settings | en.End)]
         return any(not refusal(replace(self.state, phase="idle"), ask, self.rules) for ask in asked)
 
     def _done(self) -> en.Done | None:

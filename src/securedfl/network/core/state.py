@@ -123,11 +123,15 @@ def voters(state: State) -> tuple[int, ...]:
 
 
 def quorum(n: int, lying: int) -> int:
-    """Return how many of n votes decide: any two quorums share a peer that does not lie, and the honest are one."""
-    enough = (n + lying) // 2 + 1
-    if n - lying < enough:
+    """Return how many of n votes decide: a majority, and the honest alone are one."""
+    if n - lying < (most := majority(n, lying)):
         raise ConfigError(f"{n} peers cannot withstand {lying} that lie; lower lying, or have {3 * lying + 1} peers")
-    return enough
+    return most
+
+
+def majority(n: int, lying: int) -> int:
+    """Return so many of n votes that any two sets of them share a peer that does not lie."""
+    return (n + lying) // 2 + 1
 
 
 def needed(state: State, rules: Rules) -> int:
