@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from securedfl.network.core import events as ev
 from securedfl.network.core.entries import Add, Ask, Move, Remove, Renew
+from securedfl.network.core.state import majority
 from tests.network.world.schedule import HEALED, Fault
 from tests.network.world.site import Site
 from tests.network.world.world import World
@@ -87,13 +88,20 @@ def _last_copy(world: World, site: Site) -> bool:
 
 
 def _spare(world: World, site: Site) -> bool:
-    """Say whether a quorum of state folders is left; without one, only operators can help."""
+    """Say whether a quorum of state folders is left; without one, only operators can help.
+
+    Also once a peer is removed that an operator wants to be: that may be decided before anybody misses the disk.
+    """
     state = world.state_before(len(world.checks.log))
     admitted = [peer for peer in state.roster if peer.incarnation]
     sites = [world.sites[peer.number] for peer in admitted]
     whole = [one for peer, one in zip(admitted, sites, strict=True) if peer.incarnation == one.disk.incarnation]
     left = [one for one in whole if one is not site and not one.gone]
-    return len(left) >= (len(admitted) + world.schedule.lying) // 2 + 1
+    wanted = {f.peer for f in world.schedule.faults if f.kind == "remove" and f.at <= world.now}
+    going = wanted.intersection(peer.number for peer in admitted)
+    stay = [one for one in left if one.number not in going]
+    lying = world.schedule.lying
+    return len(left) >= majority(len(admitted), lying) and len(stay) >= majority(len(admitted) - len(going), lying)
 
 
 def _dispensable(world: World, site: Site) -> bool:

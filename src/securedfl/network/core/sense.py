@@ -78,7 +78,8 @@ class Sense:
             if not isinstance(entry, en.Remove):
                 return True
             left = [peer for peer in voters(self.state) if peer != entry.number]
-            return sum(map(views.present, left)) >= majority(len(left), lying)
+            here = [peer for peer in left if views.present(peer) and peer not in views.strangers]
+            return len(here) >= majority(len(left), lying)
 
         return [entry for entry in views.asked() if enough(entry)]
 
