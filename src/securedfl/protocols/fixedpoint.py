@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -46,7 +47,7 @@ class FixedPoint:
         if self.bits is not None and (type(self.bits) is not int or self.bits not in DEFAULT_RANGES):
             raise ConfigError(f"bits must be 16, 32 or 64, not {self.bits!r}")
         number = isinstance(self.range, int | float | np.number) and not isinstance(self.range, bool)
-        if self.range is not None and not (number and 0 < self.range < float("inf")):
+        if self.range is not None and not (number and 0 < self.range <= sys.float_info.max):
             raise ConfigError(f"the range must be a positive finite number, not {self.range!r}")
 
     def width(self, like: Array) -> int:

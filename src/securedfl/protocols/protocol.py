@@ -125,11 +125,15 @@ class Protocol:
         every = chain(*(signature(function).parameters.values() for function in (self.generator, *self.passes_on)))
         return tuple(one.name for one in every if one.kind in named and one.name not in fixed)
 
-    def on(self, design: Design, *, seed: int = 0, **options: Any) -> Averaging:
-        """Return the protocol on a design with its options; an unknown option is an error that names the nearest."""
+    def check_names(self, options: Iterable[str], also: Iterable[str] = ()) -> None:
+        """Raise `ConfigError` for an option that it does not have; ``also`` are names that may have been meant."""
         for name in options:
             if name not in self.options:
-                raise unknown(f"option of the protocol {self.name!r}:", name, self.options)
+                raise unknown(f"option of the protocol {self.name!r}:", name, self.options, also)
+
+    def on(self, design: Design, *, seed: int = 0, **options: Any) -> Averaging:
+        """Return the protocol on a design with its options; an unknown option is an error that names the nearest."""
+        self.check_names(options)
         made = Averaging(self, design if self.in_groups else Design.everyone(design.n), options, seed=seed)
         # options that make no average are an error here, before any work is lost
         _ = made.settled
@@ -334,6 +338,8 @@ def averaging(
             if "collusion" in given
             else design_for([row], peers, collusion=colluders, group_size=group_size, seed=seed)
         )
+    elif not isinstance(design, Design):
+        raise ConfigError(f"design must be a Design, not {design!r:.80}; Design.load reads one from a file")
     elif design.n != peers:
         raise DesignError(f"the design is for {design.n} peers, but {peers} take part")
     return row.on(design, seed=seed, **given)

@@ -6,6 +6,7 @@ one *home order* of the peers, which is chosen such that a peer owns about the s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, wraps
 from typing import Any, NamedTuple, TypeVar
@@ -133,24 +134,38 @@ class Layout:
         slices = [self.slice_of(group, u) for group in self.groups[u].values()]
         return union(slices or [(0, self.size)])
 
+    @cached_property
+    def remainder(self) -> list[int]:
+        """For each peer which of its shares is not random, and so must be sent; -1 if it has none.
+
+        Any would do. They are chosen such that each peer is sent about as much as it sends, because all wait for the
+        busiest line. Where nobody is without a group that is simply one partition for all. Local search from a few
+        starts comes close enough.
+        """
+        vector = math.lcm(*{len(group) for groups in self.groups for group in groups.values()})
+        options = [
+            {i: _weights(u, group, vector // len(group)) for i, group in groups.items()}
+            for u, groups in enumerate(self.groups)
+        ]
+        peers = range(len(options))
+        starts = [[first] * len(peers) for first in range(max(map(len, options)))]
+        starts += [list(peers), [u // 2 for u in peers]]
+        return min((_balanced(options, start) for start in starts), key=lambda found: found[0])[1]
+
     @cache_per_peer
     def sending(self, u: int) -> list[Sending]:
         """Return every slice that a peer sends away, those in full last.
 
         On every coordinate one share is not random. It is kept where the peer owns the coordinate itself; elsewhere it
-        is sent, as part of one and the same share: the one with the least to send.
+        is sent, as part of one and the same share (`remainder`).
         """
         own = self.owned(u)
         slices = [(v, i, *self.slice_of(group, v)) for i, group in self.groups[u].items() for v in group if v != u]
-        cost = dict.fromkeys(self.groups[u], 0)
-        for _, i, first, end in slices:
-            cost[i] += 0 if covers(own, first, end) else end - first
-        remainder = min(cost, key=lambda i: (cost[i], i), default=-1)
         found = [
             Sending(v, first, end, in_full, intersect(own, first, end) if in_full else ())
             for v, i, first, end in slices
             if first < end
-            for in_full in [i == remainder and not covers(own, first, end)]
+            for in_full in [i == self.remainder[u] and not covers(own, first, end)]
         ]
         return sorted(found, key=lambda sending: sending.in_full)
 
@@ -210,6 +225,52 @@ def _settle(colour: list[int], mates: Sequence[Sequence[int]], colours: int) -> 
 
 def _clashes(colour: Sequence[int], mates: Sequence[Sequence[int]]) -> int:
     return sum(colour[u] == colour[v] for u, others in enumerate(mates) for v in others)
+
+
+def next_in(group: Group, u: int) -> int:
+    """Return the member after a peer, who stands in for it."""
+    return group[(group.index(u) + 1) % len(group)]
+
+
+def _weights(u: int, group: Group, each: int) -> dict[int, int]:
+    """Return how much a peer sends to each member if its share for this group is sent, in slices of a weight.
+
+    `resilient` sends a copy of its own slice to the next member; counted alike, it suits `shares` as well.
+    """
+    found = {v: each for v in group if v != u}
+    found[next_in(group, u)] += each
+    return found
+
+
+def _balanced(options: Sequence[Mapping[int, Mapping[int, int]]], start: Sequence[int]) -> tuple[int, list[int]]:
+    """Choose one of each peer's options, beginning anywhere; return the largest load of all peers, and the choices.
+
+    A peer moves to the option that makes the sum of squared loads least, until nothing changes.
+    """
+    load, chosen = [0] * len(options), [-1] * len(options)
+
+    def move(u: int, to: int) -> None:
+        for sign, i in ((-1, chosen[u]), (1, to)):
+            for v, weight in options[u].get(i, {}).items():
+                load[v] += sign * weight
+        chosen[u] = to
+
+    def cost(u: int, i: int) -> int:
+        return sum((2 * load[v] + weight) * weight for v, weight in options[u][i].items())
+
+    for u, own in enumerate(options):
+        if own:
+            move(u, sorted(own)[start[u] % len(own)])
+    for _ in range(_SWEEPS):
+        before = list(chosen)
+        for u, own in enumerate(options):
+            if len(own) > 1:
+                kept = chosen[u]
+                move(u, -1)
+                move(u, min(own, key=lambda i: (cost(u, i), i != kept, i)))
+        if chosen == before:
+            break
+    return max(load), chosen
 
 
 def cut(size: int, parts: int, j: int) -> Interval:

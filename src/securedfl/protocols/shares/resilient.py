@@ -15,7 +15,7 @@ from typing import Any
 from securedfl.designs.design import Design, Group
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.protocols.masks import mask, values
-from securedfl.protocols.shares.layout import Interval, Layout, Reduction, union
+from securedfl.protocols.shares.layout import Interval, Layout, Reduction, next_in, union
 from securedfl.protocols.shares.shares import Decode, Encode, begin, reduce_and_gather
 from securedfl.protocols.shares.sums import Sums
 from securedfl.protocols.steps import Array, Draw, Message, Outbox, Steps
@@ -38,31 +38,31 @@ def resilient(me: int, w: Array, design: Design, *, round: int = 0, draw: Draw, 
     masks: dict[Slot, Message] = {
         (i, v): mask(draw, x[slice(*layout.slice_of(group, v))])
         for i, group in groups.items()
-        if i != min(groups)
+        if i != layout.remainder[me]
         for v in group
     }
-    mine = completed(x, masks, layout, groups)
-    sums = Sums.zeros(layout.owned(me), mine[min(groups), me])
+    mine = completed(me, x, masks, layout)
+    sums = Sums.zeros(layout.owned(me), mine[layout.remainder[me], me])
     received = yield {v: mine[i, v] for i, group in groups.items() for v in group if v != me}
     for i, group in groups.items():
         for u in group:
             contribution = mine[i, me] if u == me else received[u]
             sums.add(*layout.slice_of(group, me), values(contribution, keep=False))
     # The one slice of a share that nobody else has; without a copy, the owner's crash would lose it.
-    received = yield {_next(group, me): mine[i, me] for i, group in groups.items()}
+    received = yield {next_in(group, me): mine[i, me] for i, group in groups.items()}
     copies = {(i, _before(group, me)): received[_before(group, me)] for i, group in groups.items()}
     return Holding(me, encode, layout, decode, masks, sums, copies)
 
 
 def completed(
-    x: Array, masks: Mapping[Slot, Message], layout: Layout, groups: Mapping[int, Group], *, keep: bool = True
+    me: int, x: Array, masks: Mapping[Slot, Message], layout: Layout, *, keep: bool = True
 ) -> dict[Slot, Message]:
-    """Return all slices of a peer's shares: the random ones, and in the first share what they leave of x."""
+    """Return all slices of a peer's shares: the random ones, and in one share what they leave of x."""
+    groups, rest = layout.groups[me], layout.remainder[me]
     for (i, v), sent in masks.items():
         part = x[slice(*layout.slice_of(groups[i], v))]
         part -= values(sent, keep=keep)
-    first = min(groups)
-    return {**masks, **{(first, v): x[slice(*layout.slice_of(groups[first], v))] for v in groups[first]}}
+    return {**masks, **{(rest, v): x[slice(*layout.slice_of(groups[rest], v))] for v in groups[rest]}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +121,11 @@ class Holding:
         Returns what is contributed to the slices whose stand-in this peer is.
         """
         me, groups = self.me, self.layout.groups[self.me]
-        mine = completed(self.encode(), self.masks, self.layout, groups, keep=False)
+        mine = completed(me, self.encode(), self.masks, self.layout, keep=False)
         outbox, found, expected = dict[int, Message](), list[tuple[Slot, Message]](), dict[int, Slot]()
         for i, group in groups.items():
             for owner in lost.intersection(group):
-                slot, stand_in = (i, owner), _next(group, owner)
+                slot, stand_in = (i, owner), next_in(group, owner)
                 if stand_in == me:
                     expected |= {u: slot for u in group if u not in (me, owner)}
                     found += [(slot, self.copies[slot]), (slot, mine[slot])]
@@ -142,10 +142,6 @@ class Holding:
             for owner in {u, _before(group, u)}
             if owner == u or owner in lost
         ]
-
-
-def _next(group: Group, u: int) -> int:
-    return group[(group.index(u) + 1) % len(group)]
 
 
 def _before(group: Group, u: int) -> int:

@@ -3,7 +3,7 @@
 *Sharing*: a peer splits its encoded parameters into one share per partition; each member of the group in that partition
 owns a slice of the coordinates and is sent that slice only. Then the members are committed. *Reducing*: every peer adds
 up what it owns, over all its groups, and sends the pieces to the owners of the segments. *Gathering*: segment owners
-decode the totals and send them to everybody.
+send everybody the totals, or the means, whichever are fewer bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from securedfl.designs.best import strength_for
 from securedfl.designs.design import Design
-from securedfl.errors import ConfigError, PeerLostError
+from securedfl.errors import ConfigError, PeerLostError, whole_number
 from securedfl.protocols.fixedpoint import FixedPoint, codec_of
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.shares.layout import Layout, Reduction, layout_for
@@ -120,12 +120,15 @@ def split(me: int, x: Array, layout: Layout, draw: Draw) -> Outbox:
 
 
 def reduce_and_gather(me: int, sums: Sums, reduction: Reduction, decode: Decode) -> Steps:
-    """Add up what all peers own, each one its segment, and tell everybody its mean; return the average, in pieces."""
+    """Add up what all peers own, each one its segment, and tell everybody; return the average, in pieces."""
     received = yield {q: sums.joined(pieces) for q, pieces in reduction.reducing(me)}
-    mean = decode(sums.total(me, reduction, received))
+    total = sums.total(me, reduction, received)
 
-    received = yield dict.fromkeys(reduction.telling(me), mean)
-    return tuple(mean if q == me else received[q] for q in reduction.gathering) or mean
+    late = total.itemsize < decode(total[:0]).itemsize  # totals are narrower than means: everybody decodes them
+    told = total if late else decode(total)
+    received = yield dict.fromkeys(reduction.telling(me), told)
+    found = tuple(told if q == me else values(received[q]) for q in reduction.gathering) or (told,)
+    return tuple(map(decode, found)) if late else found
 
 
 def check_strength(design: Design, strength: int | None, collusion: int | None) -> int:
@@ -134,7 +137,7 @@ def check_strength(design: Design, strength: int | None, collusion: int | None) 
         return strength_for(design, DEFAULT_COLLUSION if collusion is None else collusion)
     if collusion is not None:
         raise ConfigError("give either the strength or the collusion to withstand, not both")
-    if not 1 <= strength <= design.gap:
+    if not 1 <= (strength := whole_number(strength, "strength", least=0)) <= design.gap:
         raise ConfigError(
             f"a strength of {strength} needs that many partitions, but the design has {design.gap}; "
             f"use 1 to {design.gap}, or a design with more partitions (smaller groups)"
@@ -149,5 +152,6 @@ def settle(design: Design, options: Options) -> Settled:
     may see any.
     """
     strength = check_strength(design, options.get("strength"), options.get("collusion"))
+    FixedPoint(bits=options.get("bits"), range=options.get("range"))
     others = {name: value for name, value in options.items() if name not in ("strength", "collusion")}
     return Settled(options={"strength": strength, **others}, partitions=strength, joined=True)
