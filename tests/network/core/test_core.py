@@ -179,6 +179,17 @@ def test_who_does_not_know_that_the_last_round_is_void_has_not_finished():
     assert one.views.finished() == (0, 1)
 
 
+def test_who_leaves_passes_on_what_it_heard_of_others():
+    """Those that never heard a peer which came back and has the model need not wait for it."""
+    three = Three()
+    one = three.cores[0]
+    said = Status(2, "folder 2", 9, 1, length=one.state.length, reaches=(0,), signature=b"signed by key2")
+    one.step(ev.Received(2, Gossip("run", (said,))), 0.1)
+    sends = [action.message for action in one.step(ev.Leaving(), 0.2) if isinstance(action, ev.Send)]
+    assert sends[0].statuses[0].leaving
+    assert said in sends[0].statuses
+
+
 def test_forged_items_count_as_refused_and_change_nothing():
     three = Three()
     one = three.cores[0]

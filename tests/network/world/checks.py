@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import Begin, Done, Entry
+from securedfl.network.core.entries import Begin, Commit, Done, Entry
 from securedfl.network.core.messages import Decided, Gossip, Vote
 from securedfl.protocols.steps import Array
 
@@ -50,10 +50,13 @@ class Checks:
     def fail(self, kind: str, what: str) -> NoReturn:
         raise ViolationError(kind, f"{what} (at {self.world.now:.2f} s)")
 
-    def grown(self, site: Site, core: Core, since: int) -> None:
-        """One log: every honest peer has the same entries, each with enough votes."""
+    def grown(self, site: Site, core: Core, since: int, until: int) -> None:
+        """One log: every honest peer has the same entries on its disk, each with enough votes.
+
+        What a peer decided in memory and lost before it was written, it told nobody: that is no decision.
+        """
         known = len(self.log)
-        for decided in core.log[since:]:
+        for decided in core.log[since:until]:
             index = decided.index
             if index < known:
                 if self.log[index] != decided.entry:
@@ -64,6 +67,8 @@ class Checks:
             match decided.entry:
                 case Begin(round, attempt, members):
                     self.members[round, attempt] = members
+                case Commit():
+                    self.world.committed()
                 case Done(round, _, digest):
                     if self.models.setdefault(round, digest) != digest:
                         self.fail("two outcomes", f"round {round} has two outcomes")
@@ -75,8 +80,8 @@ class Checks:
         """Enough different peers voted; counted here with numbers of its own."""
         before = self.world.state_before(decided.index)
         admitted = {peer.number for peer in before.roster if peer.incarnation}
-        n, lying = len(admitted), self.world.schedule.lying
-        enough = (n + lying) // 2 + 1 if decided.index else len(before.roster) - lying
+        schedule = self.world.schedule
+        enough = schedule.quorum(len(admitted)) if decided.index else len(before.roster) - schedule.lying
         voters = {vote.peer for vote in decided.votes}
         if decided.index and not voters <= admitted:
             self.fail(
@@ -84,7 +89,7 @@ class Checks:
                 f"entry {decided.index} was decided by peers that are not admitted: {voters - admitted}",
             )
         if len(voters) < enough:
-            self.fail("too few votes", f"entry {decided.index} was decided by {len(voters)} of {n} votes")
+            self.fail("too few votes", f"entry {decided.index} was decided by {len(voters)} of {len(admitted)} votes")
 
     def sent(self, site: Site, message: Gossip) -> None:
         """No vote against an earlier one, and none before it is on disk."""

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from securedfl.network.core import events as ev
 from securedfl.network.core.entries import Add, Ask, Move, Remove, Renew
-from securedfl.network.core.state import majority
 from tests.network.world.schedule import HEALED, Fault
 from tests.network.world.site import Site
 from tests.network.world.world import World
@@ -28,6 +27,8 @@ def begin(world: World, fault: Fault) -> None:
             # the countdown of actions until it stops
             site.doom = (int(fault.choice * 25), fault.kind)
             world.at(end, _stop_and_start, site)
+        case "killed after a commit":
+            world.ambushes.append(fault)
         case "leave":
             site.happen(ev.Leaving())
             site.stop("leaves")
@@ -81,6 +82,13 @@ def begin(world: World, fault: Fault) -> None:
             _change(world, fault)
 
 
+def kill(world: World, fault: Fault) -> None:
+    """Kill who is meant to be killed after a commit; they come back later."""
+    for number in (fault.peer, fault.other)[: 1 + fault.both]:
+        world.sites[number].stop("is killed")
+        world.at(world.now + fault.lasts, world.sites[number].start)
+
+
 def _last_copy(world: World, site: Site) -> bool:
     """Say whether a result that may count is on no other disk; the log promises two disks, not that both are lost."""
     elsewhere = {r.digest for other in world.sites if other is not site and not other.lies for r in other.disk.results}
@@ -100,15 +108,15 @@ def _spare(world: World, site: Site) -> bool:
     wanted = {f.peer for f in world.schedule.faults if f.kind == "remove" and f.at <= world.now}
     going = wanted.intersection(peer.number for peer in admitted)
     stay = [one for one in left if one.number not in going]
-    lying = world.schedule.lying
-    return len(left) >= majority(len(admitted), lying) and len(stay) >= majority(len(admitted) - len(going), lying)
+    quorum = world.schedule.quorum
+    return len(left) >= quorum(len(admitted)) and len(stay) >= quorum(len(admitted) - len(going))
 
 
 def _dispensable(world: World, site: Site) -> bool:
     """Say whether the others can finish without a peer, whatever changes and whatever liars do."""
     changes = any(fault.kind in ("add", "remove", "disk lost") for fault in world.schedule.faults)
-    n, lying = world.schedule.peers, world.schedule.lying
-    enough = n >= 4 and n - 1 - lying >= (n + lying) // 2 + 1
+    n = world.schedule.peers
+    enough = n >= 4 and n - 1 - world.schedule.lying >= world.schedule.quorum(n)
     if changes or not enough or not world.checks.log or site.lies or any(one.gone for one in world.sites):
         return False
     return not _last_copy(world, site)

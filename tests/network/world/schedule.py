@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 PROTOCOLS = ("resilient", "shares", "resilient", "shares", "grouped", "plain", "classic")
@@ -33,8 +33,13 @@ class Fault:
     lasts: float = 0.0
     choice: float = 0.0
 
+    @property
+    def both(self) -> bool:
+        """Whether two are killed after a commit, not one."""
+        return self.kind == "killed after a commit" and self.choice < 0.5
+
     def __str__(self) -> str:
-        other = f" and {self.other}" if self.kind.startswith("cut") else ""
+        other = f" and {self.other}" if self.kind.startswith("cut") or self.both else ""
         return f"{self.at:7.2f} s  {self.kind} of peer {self.peer}{other}, {self.lasts:.1f} s ({self.choice:.3f})"
 
 
@@ -61,8 +66,9 @@ KINDS = {
     "remove": 1,
     "move": 1,
     "renew": 1,
+    "killed after a commit": 0,
 }
-"""Kinds of faults and changes, and how often each is drawn."""
+"""Kinds of faults and changes, and how often each is drawn; the last one is drawn apart, at most once."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,8 @@ class Schedule:
         How much clocks differ in speed.
     encoded
         Whether every message and record goes through its bytes.
+    prompt
+        Whether those linked with a process that stops notice it at once, as over TCP, or by its silence.
     faults
         What happens.
     """
@@ -97,12 +105,17 @@ class Schedule:
     delay: float = 0.02
     skew: float = 0.0
     encoded: bool = False
+    prompt: bool = False
     faults: tuple[Fault, ...] = field(default=())
 
     @property
     def lying(self) -> int:
         """How many may lie."""
         return len(self.liars)
+
+    def quorum(self, n: int) -> int:
+        """Return how many of n votes decide; counted here by itself, because it judges the core."""
+        return (n + self.lying) // 2 + 1
 
     def __str__(self) -> str:
         who = f", of which {', '.join(map(str, self.liars))} lies" if self.liars else ""
@@ -125,7 +138,7 @@ def draw(seed: int) -> Schedule:
         lasts = rng.choice((0.1, 1.0, 3.0, 8.0, 15.0, 40.0)) * (0.5 + rng.random())
         faults.append(Fault(rng.uniform(0.5, HEALED), kind, peer, other, lasts, rng.random()))
     bad = rng.random() < 0.4
-    return Schedule(
+    schedule = Schedule(
         seed=seed,
         peers=peers,
         protocol=protocol,
@@ -137,4 +150,15 @@ def draw(seed: int) -> Schedule:
         skew=rng.choice((0.0, 0.0, 0.05, 0.2)),
         encoded=rng.random() < 0.05,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+    )
+    # last, so that what is drawn above stays what it was
+    more = tuple(_killed(rng, peers) for _ in range(rng.random() < 0.15))
+    return replace(schedule, prompt=rng.random() < 0.5, faults=(*schedule.faults, *more))
+
+
+def _killed(rng: Random, peers: int) -> Fault:
+    """Return one or two members that are killed right after the next commit."""
+    one, other = rng.sample(range(peers), 2)
+    return Fault(
+        rng.uniform(0.5, HEALED / 2), "killed after a commit", one, other, rng.choice((2.0, 8.0, 40.0)), rng.random()
     )

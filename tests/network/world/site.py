@@ -10,7 +10,7 @@ import numpy as np
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Ask, Try
-from securedfl.network.core.messages import Failure, Gossip, Result, Stored, decode_record, encode
+from securedfl.network.core.messages import Decided, Failure, Gossip, Record, Result, Stored, decode_record, encode
 from securedfl.network.core.state import State
 from securedfl.protocols.steps import Array
 from tests.network.world.data import SIZE, Part
@@ -107,11 +107,12 @@ class Site:
         self._wake = None
         self._seen = self.core.state.length
         if not self.lies:
-            world.checks.grown(self, self.core, 0)
+            world.checks.grown(self, self.core, 0, self._seen)
         world.tell(f"peer {self.number} starts, {self.where}")
         for other in range(len(world.sites)):
             if other != self.number and world.connected(self.number, other):
                 self.happen(ev.Link(other))
+        world.noticed(self)
         for result in sorted(disk.results, key=lambda r: (r.round, r.attempt)):
             self.happen(result)
         if self.command is not None:
@@ -125,6 +126,7 @@ class Site:
             self.world.changed = True
         self.core, self.part, self._fetch, self.doom = None, None, None, None
         self._mail = {}
+        self.world.noticed(self)
 
     def heal(self) -> None:
         """End what is wrong here."""
@@ -146,15 +148,12 @@ class Site:
         if core is None:
             return
         actions = core.step(event, self.clock)
-        if core.state.length > self._seen:
-            if not self.lies:
-                self.world.checks.grown(self, core, self._seen)
-            self._seen, self.world.changed = core.state.length, True
         try:
             for action in actions:
                 self._do(action)
         except Stopped:
             return
+        assert self._seen == core.state.length, "something was decided and not written"
 
     def later(self, process: int, event: ev.Event) -> None:
         """Tell the core, if it is still the same process."""
@@ -183,6 +182,7 @@ class Site:
                     self.world.at(self.world.now + 2.0, self.start)
                     raise Stopped
                 self.disk.append(record)
+                self._written(record)
             case ev.Send(peers, message):
                 self._send(peers, message)
             case ev.Wake(at):
@@ -192,6 +192,13 @@ class Site:
                     self.world.tell(f"  peer {self.number}: {action.what} {action.peers} {action.detail}")
             case _:
                 self._data(action)
+
+    def _written(self, record: Record) -> None:
+        if isinstance(record, Decided) and record.index == self._seen:
+            assert self.core is not None
+            if not self.lies:
+                self.world.checks.grown(self, self.core, self._seen, record.index + 1)
+            self._seen, self.world.changed = record.index + 1, True
 
     def _send(self, peers: tuple[int, ...], message: Gossip) -> None:
         if self.liar is not None:
@@ -257,6 +264,9 @@ class Site:
 
     def _open(self, lost: tuple[int, ...]) -> None:
         assert self.part is not None
+        if self.lies and self.part.held is None:
+            # it said that it had shared, and has nothing to open
+            return
         if not self.lies:
             self.world.checks.opens(self, self._at, self.part.members, whole=False)
         self.part.finish(lost)

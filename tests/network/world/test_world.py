@@ -45,6 +45,22 @@ def _members(line: str) -> list[str]:
     return line.partition("members=(")[2].partition(")")[0].split(", ")
 
 
+@pytest.mark.parametrize("both", [False, True], ids=["one", "two"])
+@pytest.mark.parametrize(("peers", "delay"), [(5, 0.02), (9, 0.1)])
+def test_killed_members_take_no_live_one_along(peers, delay, both):
+    """Their links end at slightly other times at each of the others; those left finish without them and nobody else."""
+    killed = Fault(0.6, "killed after a commit", 1, 2, lasts=40.0, choice=0.0 if both else 0.9)
+    for seed in range(30):
+        told: list[str] = []
+        plan = Schedule(seed, peers, "resilient", rounds=2, delay=delay, prompt=True, faults=(killed,))
+        outcome = run(plan, told.append)
+        assert not outcome.kind, outcome.what
+        lost = {line.partition("lost=(")[2].partition(")")[0] for line in told if "Without" in line}
+        assert lost <= {"1,", "2,", "1, 2"}, seed
+        # what two peers of one group held is lost with them
+        assert both or (lost == {"1,"} and not any("Void" in line for line in told)), seed
+
+
 def test_a_dead_proposer_costs_no_timeout():
     told: list[str] = []
     crash = Fault(3.0, "crash", 2, lasts=30.0, choice=0.0)
@@ -83,6 +99,16 @@ def test_a_peer_that_loses_its_update_while_others_miss_its_messages_is_still_wa
 def test_removals_while_others_have_lost_their_disks(seed):
     """What made them wait for ever is shown by core/test_sense.py; the world loses one disk less there since."""
     outcome = run_seed(seed)
+    assert not outcome.kind, outcome.what
+
+
+def test_what_was_decided_in_memory_and_never_written_is_no_decision():
+    outcome = run_seed(2098024)
+    assert not outcome.kind, outcome.what
+
+
+def test_a_liar_that_says_it_has_shared_and_has_not_keeps_nobody_from_going_on():
+    outcome = run_seed(2032250)
     assert not outcome.kind, outcome.what
 
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Line, Settings
+from securedfl.network.core.events import Link
 from securedfl.network.core.messages import Gossip, decode, encode
 from securedfl.network.core.state import State, reduce
 from tests.network.world.checks import Checks, ViolationError
 from tests.network.world.data import rules_for
-from tests.network.world.schedule import HEALED, Schedule
+from tests.network.world.schedule import HEALED, Fault, Schedule
 from tests.network.world.site import Site
 
 PATIENCE = 400.0
@@ -51,6 +52,8 @@ class World:
         self.counts: Counter[str] = Counter()
         self.cuts: Counter[tuple[int, int]] = Counter()
         self.slow, self.bad = 0, 0
+        self.ambushes: list[Fault] = []
+        self._arrivals: dict[tuple[int, int], float] = {}
         self.rules = rules_for(schedule.protocol, schedule.lying)
         roster = tuple(self.peer(number) for number in range(schedule.peers))
         self.genesis = State(f"run {schedule.seed}", roster, _settings(schedule.rounds))
@@ -81,6 +84,25 @@ class World:
             self._states.append(reduce(self._states[last], self.checks.log[last], self.rules))
         return self._states[index]
 
+    def committed(self) -> None:
+        """Let those be killed who were to be once all had shared."""
+        from tests.network.world.faults import kill
+
+        ambushes, self.ambushes = self.ambushes, []
+        for fault in ambushes:
+            self.at(self.now, kill, self, fault)
+
+    def noticed(self, site: Site) -> None:
+        """Let those linked with a process learn soon that it began, or that it is gone, if they do at all."""
+        for other in self.sites if self.schedule.prompt else ():
+            if other is not site and self.connected(site.number, other.number):
+                # after everything that it sent, as over TCP
+                last = self._arrivals.get((site.number, other.number), 0.0)
+                self.at(max(last, self.now) + self.delay(), self._notice, other, site)
+
+    def _notice(self, other: Site, site: Site) -> None:
+        other.happen(Link(site.number, up=site.core is not None))
+
     def connected(self, one: int, other: int) -> bool:
         """Say whether messages pass from one to the other."""
         return self.cuts[one, other] == 0
@@ -103,10 +125,14 @@ class World:
             copy = decode(encode(message))
             if copy != message:
                 raise ViolationError("bytes", f"a message does not survive its bytes: {message}")
-        self.at(self.now + self.delay(), self.sites[receiver].arrive, sender, message)
+        self._deliver(self.now + self.delay(), sender, receiver, message)
         if self.schedule.duplicate and rng.random() < self.schedule.duplicate:
             self.counts["messages twice"] += 1
-            self.at(self.now + 5 * self.delay(), self.sites[receiver].arrive, sender, message)
+            self._deliver(self.now + 5 * self.delay(), sender, receiver, message)
+
+    def _deliver(self, time: float, sender: int, receiver: int, message: Any) -> None:
+        self._arrivals[sender, receiver] = max(time, self._arrivals.get((sender, receiver), 0.0))
+        self.at(time, self.sites[receiver].arrive, sender, message)
 
     def sign(self, key: bytes, data: bytes) -> bytes:
         """Return a signature that nobody can make who does not ask for this key."""

@@ -251,7 +251,8 @@ class Core:
             self._telling.look(self.sense, self.conduct.status.asks)
         sends: list[ev.Action] = []
         if self._links and (due or self._news or self._outbox):
-            sends.append(ev.Send(tuple(sorted(self._links)), self._gossip(due)))
+            # who leaves passes on what others may have heard from nobody else
+            sends.append(ev.Send(tuple(sorted(self._links)), self._gossip(due or self.conduct.status.leaving)))
         sends += self._supply.next(self._links, self.state, self.log, self.views.now)
         writes = [action for action in self._todo if isinstance(action, ev.Write)]
         others = [action for action in self._todo if not isinstance(action, ev.Write)]

@@ -15,7 +15,7 @@ from securedfl.network.core import entries as en
 from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import Result
 from securedfl.network.core.state import Rules, majority, refusal, voters
-from securedfl.network.core.views import GRACE, SILENCE, TRIES, Pair, Views, cover
+from securedfl.network.core.views import GRACE, SILENCE, TRIES, Pair, Views
 
 Trouble = tuple[set[int], list[Pair]]
 
@@ -162,7 +162,7 @@ class Sense:
     def _together(self, peers: Iterable[int]) -> tuple[int, ...]:
         """Return the peers without some, so that those left hear each other."""
         among = tuple(peers)
-        dropped = cover(self.views.apart(among, grace=True))
+        dropped = self.views.cover(self.views.apart(among, grace=True))
         return tuple(peer for peer in among if peer not in dropped)
 
     def _commit(self) -> en.Commit | None:
@@ -181,7 +181,7 @@ class Sense:
 
     def _without(self, trouble: Trouble) -> en.Without | None:
         state, (helpless, pairs) = self.state, trouble
-        lost = tuple(sorted({*state.lost, *helpless, *cover(pairs)}))
+        lost = tuple(sorted({*state.lost, *helpless, *self.views.cover(pairs)}))
         return en.Without(state.round, state.attempt, lost) if lost != state.lost else None
 
     def _abandon(self, trouble: Trouble) -> en.Abandon | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -134,7 +136,7 @@ class Views:
         if peer == self.me:
             return 0.0
         patience = 0.0 if self.status(peer).leaving else self.silence
-        return max(0.0, self.now - self._heard.get(peer, self.began) - patience)
+        return max(0.0, self._silent(peer) - patience)
 
     def present(self, peer: int) -> bool:
         """Say whether a peer is there."""
@@ -185,6 +187,36 @@ class Views:
         among, patience = set(peers), self.grace if grace else -1.0
         pairs = sorted(pair for pair in self._apart if among.issuperset(pair))
         return [pair for pair in pairs if self.now - self._apart[pair] > patience]
+
+    def cover(self, pairs: Iterable[Pair]) -> list[int]:
+        """Return peers without whom none of the pairs is left, as few as is easy: the most isolated one first.
+
+        That is the one that is apart from most peers that are there, within the grace or not, because links to a killed
+        peer do not all end at once; then the one in most of the pairs, and then one that has been silent for a while.
+        Where all that is equal it is not always the same one, because one of the two may lie.
+        """
+        left, chosen = set(pairs), list[int]()
+        others: dict[int, set[int]] = {}
+        for one, other in left:
+            others.setdefault(one, set()).add(other)
+            others.setdefault(other, set()).add(one)
+        apart = left | {pair for pair in self._apart if all(peer == self.me or self.present(peer) for peer in pair)}
+        turn, count = self.state.round + self.state.attempt, len(self.state.roster)
+        while left:
+            often, all_over = Counter(chain(*left)), Counter(chain(*apart))
+            worst = max(
+                often, key=lambda p: (all_over[p], often[p], self._silent(p) > self.grace, (p + turn) % count, p)
+            )
+            chosen.append(worst)
+            left, apart = ({pair for pair in some if worst not in pair} for some in (left, apart))
+        # one that was apart from others chosen after it alone need not go
+        for peer in list(chosen):
+            if others[peer].issubset(chosen):
+                chosen.remove(peer)
+        return chosen
+
+    def _silent(self, peer: int) -> float:
+        return 0.0 if peer == self.me else self.now - self._heard.get(peer, self.began)
 
     def stuck(self) -> list[Pair]:
         """Return pairs of members, the second of which the first waits for in vain, in the attempt as it stands."""
@@ -240,14 +272,3 @@ class Supply:
                 self._sent[peer] = (length, now)
                 sends.append(Send((peer,), Gossip(state.run, decided=tuple(log[length : length + MOST_ENTRIES]))))
         return sends
-
-
-def cover(pairs: Iterable[Pair]) -> list[int]:
-    """Return peers without whom none of the pairs is left, as few as is easy: the one in most pairs first."""
-    left, chosen = list(pairs), []
-    while left:
-        often = {peer: sum(peer in pair for pair in left) for pair in left for peer in pair}
-        worst = max(often, key=lambda peer: (often[peer], peer))
-        chosen.append(worst)
-        left = [pair for pair in left if worst not in pair]
-    return chosen
