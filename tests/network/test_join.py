@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from securedfl.cli import app
 from securedfl.cli.up import table
 from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, PrivacyError
 from securedfl.federation.apps.app import EntryPoint
-from securedfl.federation.checking.check import check
+from securedfl.federation.checking.check import check, what_to_do
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import DeadlineConfig, FederationConfig, PeerConfig
@@ -224,6 +225,19 @@ def test_example_of_an_entry_point():
     assert loss < 0.7
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "not yet",
+        "a.example.org:7443: no route to host",
+        "a.example.org:7443 through the proxy proxy:3128: connection refused",
+        "it only dials out, and relay r does not join the two: r.example.org:7443: connection refused",
+    ],
+)
+def test_check_does_not_blame_a_site_for_what_others_refuse(reason):
+    assert what_to_do(reason) == ""
+
+
 def test_check_tells_who_is_there_and_who_differs(federation):
     made = federation(3, protocol="shares", group_size=2)
     alone = check(made.folder / "p0.toml")
@@ -237,7 +251,11 @@ def test_check_tells_who_is_there_and_who_differs(federation):
         "p1": False,
         "p2": False,
     }
-    assert "does not answer" in alone[-1].text
+    assert re.fullmatch(
+        r"does not answer: 127\.0\.0\.1:\d+: connection refused; its peer may not run yet: start it there with "
+        r"`securedfl peer PEER\.toml`, or check address and firewall",
+        alone[-1].text,
+    )
     findings = {}
 
     def work(k):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from securedfl.network.data.memory import Rooms
+from securedfl.network.data.memory import COLLECTED, SOON, Heap, Rooms
 
 LIKE = np.zeros(1000, np.float32)
 
@@ -52,3 +52,18 @@ def test_only_one_room_is_kept_that_nobody_uses():
     assert address(again) in places
     assert rooms._free.nbytes == 0
     assert address(again) != address(other)
+
+
+def test_memory_is_given_back_unless_the_next_average_asks_for_it_at_once():
+    heap = Heap()
+    assert heap.due(100.0) == (True, False)
+    assert [heap.due(100.0 + second) for second in (1, 2, 3)] == [(False, False)] * 3
+    # training took longer than that: memory is for others meanwhile
+    assert heap.due(103.0 + SOON + 0.1) == (True, False)
+
+
+def test_also_of_quick_averages_garbage_is_collected_and_memory_given_back_now_and_then():
+    heap = Heap()
+    due = [heap.due(0.001 * k) for k in range(2 * COLLECTED)]
+    assert [k for k, (trim, _) in enumerate(due, start=1) if trim] == [1, COLLECTED, 2 * COLLECTED]
+    assert [k for k, (_, collect) in enumerate(due, start=1) if collect] == [COLLECTED, 2 * COLLECTED]

@@ -12,6 +12,7 @@ from securedfl.network.wire.contact.relay import RelayServer
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.values import ControlMessage, Endpoint, LinkUp, Refused
 from tests.network.peer_processes import free_ports
+from tests.network.wire.by_hand import OPEN
 
 NAMES = [f"p{k}" for k in range(9)]
 
@@ -132,3 +133,10 @@ def world(keys):
     made = World(keys)
     yield made
     made.close()
+
+
+@pytest.fixture(autouse=True)
+def _hang_up():
+    yield
+    while OPEN:
+        OPEN.pop().close()

@@ -16,14 +16,7 @@ from securedfl.network.wire.contact import dial as dialling
 from securedfl.network.wire.contact import pursuit
 from securedfl.network.wire.frames import Kind, frame
 from securedfl.network.wire.values import Limits, LinkDown, LinkUp
-from tests.network.wire.test_outsiders import OPEN, ByHand
-
-
-@pytest.fixture(autouse=True)
-def _hang_up():
-    yield
-    while OPEN:
-        OPEN.pop().close()
+from tests.network.wire.by_hand import ByHand
 
 
 @pytest.fixture

@@ -107,12 +107,50 @@ def test_a_slow_link_may_take_its_time_as_long_as_it_takes_something(monkeypatch
             stream.pull()
 
     monkeypatch.setattr(stream._changed, "wait", wait)
-    for _ in range(5):
-        stream.put(b"", bytes(8 * PIECE), timeout=1.0)
-    assert clock[0] > 5
-    moving[0] = False
+    stream.put(b"", bytes(10 * PIECE))
+    with pytest.raises(PeerLostError, match="did not confirm what it was sent within 1 s"):
+        stream.finish(timeout=1.0)
+    # a piece in each second, and then nothing
+    assert clock[0] == 11
+
+
+def test_a_receiver_that_takes_a_piece_now_and_then_does_not_hold_up_its_sender(monkeypatch):
+    """Others wait for the sender meanwhile, and would take it for the one that does nothing."""
+    clock = [0.0]
+    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    stream = Outgoing("other", b"key", 16 * PIECE, lambda _stream: None)
+    stream.channel = 0
+
+    def wait(seconds):
+        clock[0] += min(seconds, 0.9)
+        stream.credit(PIECE)
+        stream.pull()
+
+    monkeypatch.setattr(stream._changed, "wait", wait)
+    stream.put(b"", bytes(20 * PIECE))
     with pytest.raises(PeerLostError, match="did not take what it was sent within 1 s"):
         stream.put(b"", b"more", timeout=1.0)
+    assert clock[0] <= 2
+
+
+@pytest.mark.parametrize("call", ["put", "finish"])
+def test_a_receiver_that_takes_a_byte_now_and_then_does_not_hold_up_its_sender(monkeypatch, call):
+    clock = [0.0]
+    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    stream = Outgoing("other", b"key", 4 * PIECE, lambda _stream: None)
+    stream.channel = 0
+
+    def wait(seconds):
+        clock[0] += seconds
+        assert clock[0] < 100, "it was held up"
+        stream.credit(1)
+        while stream.pull():
+            pass
+
+    monkeypatch.setattr(stream._changed, "wait", wait)
+    stream.put(b"", bytes(64 * PIECE))
+    with pytest.raises(PeerLostError, match="what it was sent within 1 s"):
+        stream.put(b"", b"more", timeout=1.0) if call == "put" else stream.finish(1.0)
 
 
 def test_control_goes_before_bulk():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 
 import numpy as np
 import pytest
 
+from securedfl.network.wire.connection import Connection
+from securedfl.network.wire.contact import carry
 from securedfl.network.wire.values import LinkDown, LinkUp, Reach
 
 
@@ -35,12 +38,40 @@ def test_two_that_only_dial_out_are_joined_by_a_third_peer(world):
     exchange(first, second)
 
 
-def test_two_that_only_dial_out_are_joined_by_a_relay(world):
+@pytest.mark.parametrize("pipes", [0, 96])
+def test_two_that_only_dial_out_are_joined_by_a_relay(world, monkeypatch, pipes):
+    spliced, splice = [], os.splice
+    monkeypatch.setattr(carry.os, "splice", lambda *given, **how: spliced.append(given) or splice(*given, **how))
+    monkeypatch.setattr(carry, "_MOST_PIPES", pipes)
     relay = world.relay("relay-a")
     first, second = world.start(2, silent=("p0", "p1"), relays=[relay])
     first.linked("p1", through="relay-a")
     exchange(first, second)
     assert world.relays["relay-a"].relay.pairs == 1
+    assert world.relays["relay-a"].relay.bytes > 2 * 12_000_000
+    assert bool(spliced) == bool(pipes)
+
+
+def test_small_messages_do_not_wait_for_larger_ones_on_their_way_through_a_relay(world, monkeypatch):
+    joined = []
+    detach = Connection.detach
+    monkeypatch.setattr(Connection, "detach", lambda self: joined.append(detach(self)) or joined[-1])
+    relay = world.relay("relay-a")
+    first, _second = world.start(2, silent=("p0", "p1"), relays=[relay])
+    first.linked("p1", through="relay-a")
+    assert len(joined) == 4
+    assert all(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for sock, _ in joined)
+
+
+def test_descriptors_of_a_relay_come_back(world):
+    relay = world.relay("relay-a")
+    before = len(os.listdir("/proc/self/fd"))
+    peers = world.start(2, silent=("p0", "p1"), relays=[relay])
+    peers[0].linked("p1", through="relay-a")
+    assert len(os.listdir("/proc/self/fd")) > before
+    for peer in peers:
+        peer.links.close()
+    peers[0].until(lambda: len(os.listdir("/proc/self/fd")) <= before, "closed descriptors")
 
 
 def test_a_killed_relay_is_replaced_by_another(world):

@@ -116,7 +116,12 @@ def check_finite(result: Array) -> None:
 
 def _first_not_finite(vector: Array) -> int | None:
     for start in range(0, len(vector) if vector.dtype.kind == "f" else 0, _BLOCK):
-        finite = np.isfinite(vector[start : start + _BLOCK])
-        if not finite.all():
-            return start + int(finite.argmin())
+        block = vector[start : start + _BLOCK]
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = block.sum()
+        # one pass: where a sum is finite, so is every summand; where it is not, it may only be too large
+        if not np.isfinite(total):
+            finite = np.isfinite(block)
+            if not finite.all():
+                return start + int(finite.argmin())
     return None

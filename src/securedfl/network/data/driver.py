@@ -27,7 +27,7 @@ from securedfl.protocols.steps import Array, Draw, Held, Inbox, Outbox, PeerProt
 CHUNK = 1 << 18
 """Parameters per chunk: 1 MiB of float32. Messages cost more than their bytes, and chunks in flight cost memory."""
 
-SLICED_CHUNK = 1 << 19
+SLICED_CHUNK = 3 << 18
 """The same for protocols whose messages are slices of a chunk."""
 
 DEPTH = 3
@@ -178,9 +178,12 @@ class LocalAttempt:
         state.outbox.clear()
 
     def _put(self, receiver: int, place: Position, message: Any) -> None:
-        """Send a message; blocks while too much waits."""
+        """Send a message; blocks while too much waits.
+
+        Not for as long as others wait for this peer: they would complain about it before it can say who holds it up.
+        """
         try:
-            self._streams[receiver].put(*pack(place, message), timeout=self._patience)
+            self._streams[receiver].put(*pack(place, message), timeout=self._patience / 2)
         except PeerLostError as error:
             raise StalledError(frozenset({receiver}), str(error)) from None
 

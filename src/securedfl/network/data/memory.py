@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import itertools
+import math
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from functools import cache
@@ -16,7 +17,8 @@ from securedfl.protocols.steps import Array
 
 COLLECTED = 100
 """Averages after which all garbage is collected."""
-_averages = itertools.count(1)
+SOON = 5.0
+"""Seconds within which the next average is expected, if the last one was no longer ago."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 
 
@@ -33,15 +35,38 @@ def share_one_heap() -> None:
     mallopt(_TRIM_THRESHOLD, 64 << 20)
 
 
-def give_back() -> None:
-    """Give memory that was freed back to the system; holes in the heap would grow from one average to the next.
+class Heap:
+    """Memory that averages have freed: given back to the system, unless the next one will ask for it at once.
 
-    Python keeps small objects for later use (up to 2,000 tuples of each length) until it collects all garbage, which it
-    hardly ever does where there is little. So that is done now and then.
+    Holes in the heap would grow from one average to the next if nothing were ever given back; but memory that comes
+    back from the system must be cleared by it first, which costs as much as a tenth of an average.
     """
-    if next(_averages) % COLLECTED == 0:
-        gc.collect()
-    _found("malloc_trim")(0)
+
+    def __init__(self) -> None:
+        self._averages, self._before = 0, -math.inf
+
+    def due(self, now: float) -> tuple[bool, bool]:
+        """Tell, after an average, whether to give memory back, and whether to collect all garbage before.
+
+        Python keeps small objects for later use (up to 2,000 tuples of each length) until it collects all garbage,
+        which it hardly ever does where there is little. So that is done now and then.
+        """
+        self._averages += 1
+        collect = self._averages % COLLECTED == 0
+        rare, self._before = now - self._before > SOON, now
+        return collect or rare, collect
+
+    def average_ended(self) -> None:
+        """Do what is due."""
+        trim, collect = self.due(time.monotonic())
+        if collect:
+            gc.collect()
+        if trim:
+            _found("malloc_trim")(0)
+
+
+HEAP = Heap()
+"""Of this process."""
 
 
 class Rooms:

@@ -23,7 +23,7 @@ from securedfl.network.core.messages import Failure, Result
 from securedfl.network.data.averages import check_finite
 from securedfl.network.data.driver import LocalAttempt, Procedure
 from securedfl.network.data.mailbox import Mailbox, StalledError
-from securedfl.network.data.memory import give_back
+from securedfl.network.data.memory import HEAP
 from securedfl.network.data.parcels import Position
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.streams import Outgoing
@@ -136,7 +136,7 @@ class Trial(threading.Thread):
         finally:
             self._hang_up()
             self._job.forget()
-            give_back()
+            HEAP.average_ended()
 
     def _order(self) -> tuple[int, ...] | None:
         """Wait for the next order; if that takes long, tell what failed.

@@ -10,7 +10,8 @@ from enum import IntEnum
 
 from securedfl.network.wire.values import FrameError
 
-VERSION = 1
+VERSION = 3
+"""Of frames, and of what an average sends in them: peers of another one could not average with this one."""
 MAX_CONTROL = 1 << 20
 MAX_HEAD = 512
 """Bytes that name a stream, or that describe a message of one."""

@@ -178,7 +178,6 @@ class Hub(Home):
             link.flush()
 
     def _welcome(self, sock: socket.socket) -> Connection:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return Connection(self.loop, sock, self.identity.accepting(), self.limits, self)
 
     def _refused(self, peer: str, reason: str) -> None:

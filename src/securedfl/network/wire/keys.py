@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from securedfl.errors import ConfigError
-from securedfl.storage import OWNER, write_bytes
+from securedfl.storage import OWNER, cannot_write, write_bytes
 
 AUTHORITY_DAYS = 3650
 PEER_DAYS = 365
@@ -79,7 +79,7 @@ class KeyFiles:
 
 def create_authority(folder: Path, *, days: int = AUTHORITY_DAYS) -> CertificateInfo:
     """Make the federation's authority (``ca.key``, ``ca.crt``) in a folder; an existing one is never replaced."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folder(folder)
     if (folder / "ca.key").exists():
         raise ConfigError(f"{folder} already holds an authority; a new one would lock out every peer")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -148,7 +148,7 @@ def request(folder: Path, name: str, hosts: Sequence[str] = (), *, renew: bool =
         .add_extension(_alternatives(name, hosts), critical=False)
         .sign(key, hashes.SHA256())
     )
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make_folder(folder)
     write_bytes(key_file, _private(key), mode=OWNER)
     write_bytes(csr_file, csr.public_bytes(serialization.Encoding.PEM))
     return csr_file
@@ -252,6 +252,14 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder that is closed to others; one that is there already stays as it is."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder, error) from None
 
 
 def _new_key(path: Path, name: str, *, renew: bool) -> ec.EllipticCurvePrivateKey:

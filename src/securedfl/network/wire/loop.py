@@ -61,6 +61,22 @@ class Loop(asyncio.SelectorEventLoop):
         self.remove_reader(sock)
         self.remove_writer(sock)
 
+    async def readable(self, sock: socket.socket) -> None:
+        """Wait until a socket has something to receive."""
+        await self._until(self.add_reader, self.remove_reader, sock)
+
+    async def writable(self, sock: socket.socket) -> None:
+        """Wait until a socket takes something."""
+        await self._until(self.add_writer, self.remove_writer, sock)
+
+    async def _until(self, watch: Callable[..., Any], unwatch: Callable[..., Any], sock: socket.socket) -> None:
+        ready = asyncio.Event()
+        watch(sock, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            unwatch(sock)
+
     def _run(self) -> None:
         self.run_forever()
         self.run_until_complete(self._cancel_all())

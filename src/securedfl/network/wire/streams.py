@@ -59,7 +59,8 @@ class Outgoing:
         body
             Anything with a buffer, such as an array. It is not copied: it must stay as it is until it was sent.
         timeout
-            Seconds without any byte sent to wait for room; then, or if the link breaks off, `PeerLostError`.
+            Seconds within which there must be room again, half of ``limit``; else, or if the link breaks,
+            `PeerLostError`.
         """
         if len(head) > frames.MAX_HEAD:
             raise ValueError("the head of a message is too long")
@@ -79,7 +80,7 @@ class Outgoing:
         self._closing = True
         self._wake(self)
         with self._changed:
-            self._wait(lambda: self._done, timeout, "did not confirm what it was sent")
+            self._wait(lambda: self._done, timeout, "did not confirm what it was sent", patient=True)
 
     def cancel(self) -> None:
         """Give up what has not been sent; the receiver is told."""
@@ -142,17 +143,17 @@ class Outgoing:
             return [small] if small else []
         return [small + frames.header(Kind.DATA, self.channel, length), view[:length]]
 
-    def _wait(self, ready: Callable[[], bool], timeout: float, complaint: str) -> None:
-        """Wait for something; a slow link may take its time, as long as it takes something."""
-        deadline, before = time.monotonic() + timeout, self._sent
+    def _wait(self, ready: Callable[[], bool], timeout: float, complaint: str, *, patient: bool = False) -> None:
+        """Wait for something; with patience longer, as long as a piece, or all that waits, is taken in that time."""
+        deadline, before, least = time.monotonic() + timeout, self._sent, min(PIECE, self._waiting_bytes)
         while not self._failure and not ready():
             left = deadline - time.monotonic()
-            if left <= 0 and self._sent == before:
-                raise PeerLostError(f"{self.peer} {complaint} within {timeout:g} s")
-            if left <= 0:
-                deadline, before = time.monotonic() + timeout, self._sent
-            else:
+            if left > 0:
                 self._changed.wait(left)
+            elif not patient or self._sent == before or self._sent < before + least:
+                raise PeerLostError(f"{self.peer} {complaint} within {timeout:g} s")
+            else:
+                deadline, before, least = time.monotonic() + timeout, self._sent, min(PIECE, self._waiting_bytes)
         self._check()
 
     def _check(self) -> None:

@@ -79,6 +79,8 @@ class Door:
                     self._turn_away()
                 return
             sock.setblocking(False)
+            with suppress(OSError):  # some systems refuse it where the other side has hung up already
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._make_room(str(address[0]))
             connection = welcome(sock)
             self._unfinished[connection] = str(address[0])

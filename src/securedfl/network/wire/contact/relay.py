@@ -10,9 +10,9 @@ import asyncio
 import socket
 import time
 from collections import Counter
-from contextlib import suppress
 
 from securedfl.network.wire.connection import Connection, Handler
+from securedfl.network.wire.contact.carry import Carrier
 from securedfl.network.wire.contact.door import Door
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, name_of
@@ -22,7 +22,6 @@ from securedfl.network.wire.values import FrameError, Limits
 
 SILENCE = 120.0
 """Seconds without a byte after which a relay hangs up; links speak more often than that."""
-_BUFFER = 1 << 17
 
 
 class Relay:
@@ -38,7 +37,7 @@ class Relay:
         self._loop, self._most = loop, joined
         self._waiting: dict[tuple[str, str], Connection] = {}
         self._pairs: dict[asyncio.Task[None], tuple[str, str]] = {}
-        self.bytes = 0
+        self._carrier = Carrier(loop)
 
     def join(self, connection: Connection, target: str) -> None:
         """Let a connection wait for another peer, or join it with that peer if it waits already."""
@@ -67,7 +66,7 @@ class Relay:
             first.close()
             second.close()
             return
-        pair = self._loop.create_task(self._carry(first, second))
+        pair = self._loop.create_task(self._join(first, second))
         self._pairs[pair] = (name, target)
         pair.add_done_callback(self._pairs.pop)
 
@@ -95,27 +94,23 @@ class Relay:
         """How many pairs are joined now."""
         return len(self._pairs)
 
-    async def _carry(self, first: socket.socket, second: socket.socket) -> None:
-        """Send each of two sockets what the other one says, until one of them ends."""
-        ways = [self._loop.create_task(self._move(*way)) for way in ((first, second), (second, first))]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            for sock in (first, second):
-                self._loop.unwatch(sock)
-                sock.close()
+    @property
+    def bytes(self) -> int:
+        """How many bytes they were sent."""
+        return self._carrier.bytes
 
-    async def _move(self, source: socket.socket, target: socket.socket) -> None:
-        """Move bytes in one direction, a buffer at a time, until there are no more or none come for long."""
-        buffer = memoryview(bytearray(_BUFFER))
-        with suppress(OSError):
-            async with asyncio.timeout(SILENCE) as patience:
-                while count := await self._loop.sock_recv_into(source, buffer):
-                    self.bytes += count
-                    await self._loop.sock_sendall(target, buffer[:count])
-                    patience.reschedule(self._loop.time() + SILENCE)
+    async def _join(self, first: socket.socket, second: socket.socket) -> None:
+        """Send each of two sockets what the other one says, until one of them ends."""
+        move, create_task = self._carrier.move, self._loop.create_task
+        with first, second:
+            ways = [create_task(move(*way, SILENCE)) for way in ((first, second), (second, first))]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                # they look at the sockets until they have ended
+                await asyncio.wait(ways)
 
 
 class RelayServer(Handler):
