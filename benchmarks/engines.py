@@ -1,7 +1,7 @@
 """Time of a simulation on Ray against the same on processes of this machine, and of two nodes against one.
 
 python benchmarks/engines.py
-python benchmarks/engines.py --peers 99 --rounds 10 --model cnn --repeat 3
+python benchmarks/engines.py --peers 99 --epochs 5 --rounds 5
 python benchmarks/engines.py --only nodes
 
 engines: `secured` on digits, with as many workers for both engines as this machine has cores. Rounds only, without the
@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--peers", type=int, default=9)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--model", default="cnn-small")
+    parser.add_argument("--epochs", type=int, default=1, help="of each peer in a round: how long a round is")
     parser.add_argument("--repeat", type=int, default=3, help="the best of so many turns counts")
     parser.add_argument("--only", choices=["engines", "nodes"])
     arguments = parser.parse_args()
@@ -67,8 +68,8 @@ def main() -> None:
         print("Ray is not installed: pip install 'securedfl[ray]'")
         return
     os.environ.update(QUIET | LOOPBACK)
-    settings = {"peers": arguments.peers, "rounds": arguments.rounds, "model": arguments.model, "methods": "secured"}
-    config = TrainConfig.resolve(settings)
+    given = {name: getattr(arguments, name) for name in ("peers", "rounds", "model", "epochs")}
+    config = TrainConfig.resolve({**given, "methods": "secured"})
     task = make_task(config)
     print(f"digits, {arguments.peers} peers, {arguments.model}, {arguments.rounds} rounds of secured, {cores()} cores")
     if arguments.only in (None, "engines"):

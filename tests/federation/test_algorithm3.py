@@ -19,7 +19,7 @@ from securedfl.parameters import Schema
 class Adders:
     """A team whose peer k starts at k and adds k + 1 in every round."""
 
-    workers = 1
+    workers, rows_travel = 1, False
 
     def __init__(self, peers=9, size=3):
         self.parameters = np.full((peers, size), np.nan, np.float32)

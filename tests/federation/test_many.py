@@ -32,7 +32,7 @@ from securedfl.reporting.live.snapshot import Content, snapshot
 from securedfl.reporting.report import write_report
 from securedfl.simulation import partial_sums
 from securedfl.simulation.driver import run
-from securedfl.simulation.partial_sums import DifferentAverageError, add_up, sum_of_codes
+from securedfl.simulation.partial_sums import CodeSums, DifferentAverageError, add_up, sum_of_codes
 from tests.federation.tiny_runs import StopAfter, numbers
 
 MANY = {
@@ -143,10 +143,11 @@ def test_codes_added_up_in_any_parts_give_the_bits_that_the_messages_give(protoc
     vectors = [random.uniform(-0.2, 0.2, 23).astype(kind) for _ in range(n)]
     added = add_up(averaging, vectors)
     assert added.tobytes() == run(averaging, vectors).average.tobytes()
-    cut, codec = int(random.integers(1, n)), averaging.codec
-    parts = [sum_of_codes(codec, part, n) for part in (vectors[cut:], vectors[:cut])]
+    cut, sums = int(random.integers(1, n)), CodeSums.of(averaging, kind)
+    parts = [sum_of_codes(sums, part) for part in (vectors[cut:], vectors[:cut])]
     total = PrimeWords(bits).add(*parts) if protocol == "grouped" else parts[0] + parts[1]
-    assert codec.decode(total, n, vectors[0]).tobytes() == added.tobytes()
+    assert total.tobytes() == sums.add(parts[0].copy(), parts[1]).tobytes()
+    assert averaging.codec.decode(total, n, vectors[0]).tobytes() == added.tobytes()
 
 
 def test_a_value_that_cannot_be_brought_is_told_with_its_peer():
@@ -169,10 +170,13 @@ def test_messages_of_some_rounds_change_no_number_and_the_account_says_which(tmp
     whole, sampled = numbers(tmp_path / "every"), numbers(tmp_path / "some")
     assert [row.messages for row in sampled] == [True, True, False, False, True]
     assert [row.messages for row in whole] == [None] * 5
-    fields = ("common_loss", "error_mse", "train_loss", "bytes_per_peer")
+    fields = ("common_loss", "train_loss", "bytes_per_peer")
     assert [[getattr(row, name) for name in fields] for row in whole] == [
         [getattr(row, name) for name in fields] for row in sampled
     ]
+    # how far the average is off is found where messages are passed
+    errors = [row.error_mse for row in whole]
+    assert [row.error_mse for row in sampled] == [errors[0], errors[1], None, None, errors[4]]
     ledger = json.loads((tmp_path / "some" / "ledger.json").read_text())
     assert ledger["rounds_with_messages"] == [0, 1, 4]
     assert "rounds_with_messages" not in json.loads((tmp_path / "every" / "ledger.json").read_text())
@@ -189,8 +193,8 @@ def test_the_certificate_of_a_protocol_that_passes_all_messages_does_not_say_oth
 def test_a_run_stops_when_messages_and_sums_differ(tmp_path, monkeypatch):
     right = partial_sums.sum_of_codes
 
-    def wrong(codec, vectors, n):
-        total = right(codec, vectors, n)
+    def wrong(sums, vectors):
+        total = right(sums, vectors)
         total[7] += total.dtype.type(1 << 20)
         return total
 

@@ -13,6 +13,7 @@ from securedfl.learning.training.cluster import team as teams
 from securedfl.learning.training.cluster.placement import Node
 from securedfl.learning.training.cluster.shard import Answers, Shard
 from securedfl.learning.training.cluster.team import ShardTeam
+from securedfl.learning.training.cluster.team import pieces as pieces_for
 from securedfl.learning.training.failures import LostError, WorkerLostError
 from securedfl.learning.training.team import InProcessTeam
 
@@ -20,6 +21,12 @@ NODES = (Node("a" * 8, "10.0.0.1", 1, 10**10, home=True), Node("b" * 8, "10.0.0.
 
 CALLS = 36
 """Of shards, in `numbers`."""
+
+
+@pytest.fixture(autouse=True)
+def _one_peer_at_a_time(monkeypatch):
+    """Whatever the clock says, because calls are counted here."""
+    monkeypatch.setattr(teams, "pieces", lambda _seconds, _nbytes: teams.PIECES)
 
 
 def task(**settings):
@@ -150,6 +157,21 @@ def test_all_calls_of_that_run_are_covered(job):
     with ShardTeam(job, host, 2, str) as team:
         numbers(team)
     assert sum(host.calls.values()) == CALLS
+
+
+@pytest.mark.parametrize(
+    ("seconds", "megabytes", "count"),
+    [(0.1, 1, 1), (1.9, 31, 1), (3.5, 1, 3), (0.1, 100, 3), (100, 1, 8), (0.1, 10_000, 8), (float("inf"), 1, 8)],
+)
+def test_short_trainings_are_handed_over_whole_and_long_or_large_ones_in_pieces(seconds, megabytes, count):
+    assert pieces_for(seconds, megabytes * 10**6) == count
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_number_of_pieces_changes_no_number(job, expected, monkeypatch, count):
+    monkeypatch.setattr(teams, "pieces", lambda _seconds, _nbytes: count)
+    with ShardTeam(job, FakeHost({9: "after"}), 2, str) as team:
+        np.testing.assert_equal(numbers(team), expected)
 
 
 def drawn(team):

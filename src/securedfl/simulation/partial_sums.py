@@ -6,9 +6,12 @@ same in any order. It is bookkeeping for a simulation, which holds everybody's p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from securedfl.errors import SecuredFLError
 from securedfl.protocols.fixedpoint import FieldPoint, FixedPoint, UnencodableError
@@ -37,22 +40,49 @@ def add_up(averaging: Averaging, vectors: Sequence[Array]) -> Array:
         A value is not finite or beyond the range, as the protocol itself would say.
     """
     check_alike(vectors)
-    codec, n = averaging.codec, averaging.n
-    assert codec is not None  # noqa: S101 - the caller asks the protocol's row
-    return codec.decode(sum_of_codes(codec, vectors, n), n, vectors[0])
+    sums = CodeSums.of(averaging, vectors[0].dtype)
+    return sums.mean(sum_of_codes(sums, vectors))
 
 
-def sum_of_codes(codec: FixedPoint, vectors: Sequence[Array], n: int) -> Array:
-    """Return the sum of members' codes, in the ring or field; the same bits in any order and in any parts."""
-    add = codec.field(vectors[0]).add if isinstance(codec, FieldPoint) else np.add
-    total: Array | None = None
-    for member, vector in enumerate(vectors):
+@dataclass(frozen=True)
+class CodeSums:
+    """The codes of ``n`` members, in a ring or field, and sums of them."""
+
+    codec: FixedPoint
+    n: int
+    dtype: str
+
+    @classmethod
+    def of(cls, averaging: Averaging, dtype: npt.DTypeLike) -> CodeSums:
+        """Return those of an average; its protocol ``adds_codes``."""
+        assert averaging.codec is not None  # noqa: S101 - the caller asks the protocol's row
+        return cls(averaging.codec, averaging.n, np.dtype(dtype).str)
+
+    def codes(self, vector: Array, peer: int) -> Array:
+        """Return a member's codes; `UnencodableError` names it."""
         try:
-            codes = codec.encode(vector, n)
+            return self.codec.encode(vector, self.n)
         except UnencodableError as error:
-            raise error.at(peer=member) from None
-        total = codes if total is None else add(total, codes, out=total)
-    return np.asarray(total)
+            raise error.at(peer=peer) from None
+
+    def add(self, total: Array, codes: Array) -> Array:
+        """Return the sum, in the place of the first."""
+        if isinstance(self.codec, FieldPoint):
+            return self.codec.field(self._like).add(total, codes, out=total)
+        return np.add(total, codes, out=total)
+
+    def mean(self, total: Array) -> Array:
+        """Return what all members' codes together stand for, divided by their number."""
+        return self.codec.decode(total, self.n, self._like)
+
+    @property
+    def _like(self) -> Array:
+        return np.empty(0, dtype=self.dtype)
+
+
+def sum_of_codes(sums: CodeSums, vectors: Sequence[Array]) -> Array:
+    """Return the sum of members' codes; the same bits in any order and in any parts."""
+    return functools.reduce(sums.add, (sums.codes(vector, member) for member, vector in enumerate(vectors)))
 
 
 def compare(passed: Array, added: Array, *, round: int, protocol: str) -> None:

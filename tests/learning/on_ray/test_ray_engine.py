@@ -38,10 +38,10 @@ class Listen(Observer):
         self._after.pop((row.method, row.round), lambda: None)()
 
 
-def numbers(folder):
+def numbers(folder, methods=METHODS):
     """Return all that two runs have to have in common: every metric but times, and all parameters and states."""
     rows = [[getattr(row, name) for name in BITS] for row in read_rows(folder, Row)]
-    points = [load(folder / "checkpoints" / f"{method}.safetensors") for method in METHODS]
+    points = [load(folder / "checkpoints" / f"{method}.safetensors") for method in methods]
     return rows, [(point.round, point.parameters, point.states) for point in points]
 
 
@@ -120,6 +120,13 @@ def test_three_nodes_compute_the_same_bits(cluster, expected, tmp_path):
     train(**SETTINGS, engine="ray", address=cluster.address, out=tmp_path / "run", observer=listen)
     np.testing.assert_equal(numbers(tmp_path / "run"), expected)
     assert listen.told_lines[0].startswith("Ray: 3 shards on 3 nodes, up to 3 peers")
+
+
+def test_sums_of_drawn_members_come_home_and_no_number_changes(tmp_path):
+    drawn = {"peers": 60, "peers_per_round": 12, "held_back": 0.2, "messages_every": 3, "methods": "secured,shares"}
+    for engine in ("local", "ray"):
+        train(**SETTINGS | drawn, engine=engine, workers=2, out=tmp_path / engine)
+    np.testing.assert_equal(*(numbers(tmp_path / engine, ("secured", "shares")) for engine in ("local", "ray")))
 
 
 def test_nobody_at_the_address(tmp_path):

@@ -39,7 +39,7 @@ class Row:
     train_loss
         Mean over all training samples.
     error_mse, error_max
-        How far the average is from the true mean, which only a simulation knows.
+        How far the average is from the true mean, which only a simulation knows; of rounds whose messages are passed.
     bytes_per_peer
         Sent by a peer, on average.
     clipped

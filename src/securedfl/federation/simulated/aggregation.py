@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from securedfl.designs import Design
-from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.protection import with_central_noise
 from securedfl.federation.budget.task import keys_of
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import averages_differences, bringing, members, passes_messages
+from securedfl.federation.simulated.contributions import Contributions
+from securedfl.learning.training.team import Added
 from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols import InsecureSeededDraw
@@ -95,50 +96,91 @@ class SecureAggregation:
     def __call__(self, parameters: Array, round: int) -> SimulatedAverage:
         """Average the rows."""
         started = time.perf_counter()
-        how, who = self._bringing(round), members(self._config, round)
-        rows = rows_of(who, parameters)
-        brought = [self._bring(how, row, peer, round) for peer, row in zip(who, rows, strict=True)]
+        bring, who = self._contributions(round), members(self._config, round)
+        how, rows = bring.how, rows_of(who, parameters)
+        brought = [bring(peer, row) for peer, row in zip(who, rows, strict=True)]
         try:
             average, messages = self._average(how.averaging, [one.vector for one in brought], round)
         except (NotFiniteError, UnencodableError) as error:
-            name = self._schema.name_at(error.index) if error.index < self._schema.size else ""
+            name = bring.name_at(error.index)
             if isinstance(error, UnencodableError):
                 raise error.at(peer=None if error.peer is None else who[error.peer], name=name) from None
             raise NotFiniteError(who[error.peer], error.index, error.value, name) from None
         self._keep({peer: one.residual for peer, one in zip(who, brought, strict=True)}, parameters)
-        base = self._base
-        if how.plan is not None and base is not None:
-            average = with_central_noise(average, how.plan, keys_of(self._config, -1, round))
-        mean = how.model(average, base)
-        self.common = self._optimizer.step(self.common, mean)
+        mean, base = self._step(bring, average), bring.base
         seconds = time.perf_counter() - started
+        difference = None
+        if messages is not False:
+            true = true_mean(rows, None if self._weights is None else [self._weights[peer] for peer in who])
+            if how.plan is not None and how.plan.brings_steps and base is not None:
+                true += base
+            difference = mean - true
+        return self._outcome(parameters, bring, seconds, sum(one.clipped for one in brought), messages, difference)
 
-        true = true_mean(rows, None if self._weights is None else [self._weights[peer] for peer in who])
-        if how.plan is not None and how.plan.brings_steps and base is not None:
-            true += base
-        difference = mean - true
+    def to_add(self, round: int) -> Contributions | None:
+        """Return what members bring to a round whose codes can be added up where they train; None if rows are needed.
+
+        They are if messages are passed, and if what a member rounded off stays with it.
+        """
+        if self._config.between_rounds != "forget" or not self._adds(self._bringing(round).averaging, round):
+            return None
+        return self._contributions(round)
+
+    def take(self, parameters: Array, added: Added, round: int) -> SimulatedAverage:
+        """Finish a round whose codes were added up where members trained; the numbers are those of their rows."""
+        started = time.perf_counter()
+        bring = self._contributions(round)
+        self._step(bring, bring.sums.mean(added.total))
+        return self._outcome(parameters, bring, time.perf_counter() - started, added.clipped, messages=False)
+
+    def _step(self, bring: Contributions, average: Array) -> Array:
+        """Make the average everybody's model; return the mean of what they had."""
+        how = bring.how
+        if how.plan is not None and bring.base is not None:
+            average = with_central_noise(average, how.plan, keys_of(self._config, -1, bring.round))
+        mean = how.model(average, bring.base)
+        self.common = self._optimizer.step(self.common, mean)
+        return mean
+
+    def _outcome(
+        self,
+        parameters: Array,
+        bring: Contributions,
+        seconds: float,
+        clipped: int,
+        messages: bool | None,
+        difference: Array | None = None,
+    ) -> SimulatedAverage:
+        """Write the model into all rows, and tell what the average cost."""
+        assert self.common is not None  # noqa: S101 - for the type checker
         parameters[:] = self._optimizer.model(self.common)
         return SimulatedAverage(
-            round=round,
-            error_mse=float(np.square(difference).mean()),
-            error_max=float(np.abs(difference).max()),
+            round=bring.round,
+            error_mse=None if difference is None else float(np.square(difference).mean()),
+            error_max=None if difference is None else float(np.abs(difference).max()),
             bytes_per_peer=self.sent,
-            clipped=sum(one.clipped for one in brought) if how.beyond == "clip" or how.plan else None,
+            clipped=clipped if bring.how.beyond == "clip" or bring.how.plan else None,
             average_seconds=seconds,
             messages=messages,
         )
 
+    def _adds(self, averaging: Averaging, round: int) -> bool:
+        """Say whether codes are added up in a round, and no messages passed."""
+        return self._samples(averaging) and not passes_messages(self._config, round)
+
+    def _samples(self, averaging: Averaging) -> bool:
+        """Say whether messages are passed in some rounds only."""
+        return self._config.messages_between > 1 and averaging.adds_codes
+
     def _average(self, averaging: Averaging, vectors: Sequence[Array], round: int) -> tuple[Array, bool | None]:
         """Return the average, and whether messages were passed, where they are not always."""
-        sometimes = self._config.messages_between > 1 and averaging.adds_codes
-        added = add_up(averaging, vectors) if sometimes else None
-        if added is not None and not passes_messages(self._config, round):
-            return added, False
+        if self._adds(averaging, round):
+            return add_up(averaging, vectors), False
         outcome = run(averaging, vectors, draws=self._masks(round))
         self.sent = float(np.mean(outcome.sent))
-        if added is None:
+        if not self._samples(averaging):
             return outcome.average, None
-        compare(outcome.average, added, round=round, protocol=averaging.protocol.name)
+        compare(outcome.average, add_up(averaging, vectors), round=round, protocol=averaging.protocol.name)
         return outcome.average, True
 
     def _masks(self, round: int) -> Draws | None:
@@ -161,15 +203,9 @@ class SecureAggregation:
         """The model from which peers bring differences."""
         return None if self.common is None or not self._differences else self._optimizer.model(self.common)
 
-    def _bring(self, how: Bringing, row: Array, peer: int, round: int) -> Brought:
-        return how(
-            row,
-            self._base,
-            # another stream than that of the masks
-            draw=InsecureSeededDraw(self._config.seed, peer=-1 - peer, round=round),
-            weight=1.0 if self._weights is None else self._weights[peer],
-            residual=None if self.residuals is None else self.residuals[peer],
-            keys=keys_of(self._config, peer, round),
+    def _contributions(self, round: int) -> Contributions:
+        return Contributions(
+            self._config, self._schema, self._bringing(round), round, self._base, self._weights, self.residuals
         )
 
 

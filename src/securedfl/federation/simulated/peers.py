@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS, members
 from securedfl.federation.simulated.aggregation import SecureAggregation, SimulatedAverage
+from securedfl.federation.simulated.contributions import Contributions
 from securedfl.learning.training.task import Score
-from securedfl.learning.training.team import Progress, Team
+from securedfl.learning.training.team import Added, Progress, Team
 from securedfl.parameters import Array
 
 Members = Callable[[int], Sequence[int]]
@@ -51,6 +52,7 @@ class SimulatedPeers:
     ) -> None:
         self._team, self._aggregation, self._report, self._members = team, aggregation, report, members
         self._private, self._keep = private, keep
+        self._added: Added | None = None
         self.right: list[Array] | None = None
 
     def initialise(self) -> None:
@@ -59,8 +61,18 @@ class SimulatedPeers:
         self._team.initialise()
 
     def update(self, round: int) -> Sequence[float | None]:
-        """Train all peers, or the members of the round."""
-        return self._team.update(round, self._report, only=self._seated(round), private=self._private)
+        """Train all peers, or the members of the round; add up what they bring, where rows would travel for that."""
+        who, brings = self._seated(round), self._to_add(round)
+        if brings is None:
+            return self._team.update(round, self._report, only=who, private=self._private)
+        losses, self._added = self._team.update_and_add(brings, self._report, who)
+        return losses
+
+    def _to_add(self, round: int) -> Contributions | None:
+        """Return what members bring to a sum; None if their rows are needed, or are here anyway."""
+        if not self._team.rows_travel or self._aggregation is None or self._keep is not None or self._private:
+            return None
+        return self._aggregation.to_add(round)
 
     def _seated(self, round: int) -> Sequence[int] | None:
         """Return who trains in a round, None for everybody; they get the rows, if there are no others."""
@@ -76,6 +88,9 @@ class SimulatedPeers:
             self._keep(self._team.parameters, round)
         if self._aggregation is None:
             return SimulatedAverage(round=round)
+        if self._added is not None:
+            added, self._added = self._added, None
+            return self._aggregation.take(self._team.parameters, added, round)
         return self._aggregation(self._team.parameters, round)
 
     def evaluate(self) -> Sequence[Score | None]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,6 +17,37 @@ from securedfl.parameters import Array, Schema
 
 Progress = Callable[[int], None]
 """Told how many peers have finished."""
+
+
+class Summand(Protocol):
+    """What peers that trained bring to a sum."""
+
+    @property
+    def round(self) -> int:
+        """Of the training."""
+
+    def codes(self, peer: int, row: Array) -> tuple[Array, int]:
+        """Return what a peer brings, and how many values of it were cut."""
+
+    def add(self, total: Array, codes: Array) -> Array:
+        """Return the sum, in the place of the first; the same bits in any order."""
+
+
+@dataclass(frozen=True)
+class Added:
+    """What peers brought together, and how many of their values were cut."""
+
+    total: Array
+    clipped: int = 0
+
+
+def add_all(brings: Summand, parts: Iterable[Added]) -> Added:
+    """Return the sum of parts; they stay as they are."""
+    first, *others = parts
+    total, clipped = first.total.copy(), first.clipped
+    for other in others:
+        total, clipped = brings.add(total, other.total), clipped + other.clipped
+    return Added(total, clipped)
 
 
 class Team(AbstractContextManager["Team"], ABC):
@@ -30,8 +62,11 @@ class Team(AbstractContextManager["Team"], ABC):
         Of a row, and which parts of it are no trained parameters.
     workers
         The number of processes.
+    rows_travel
+        Whether what peers train is sent to this process.
     """
 
+    rows_travel = False
     parameters: Array
     schema: Schema
     buffers: tuple[slice, ...]
@@ -68,6 +103,16 @@ class Team(AbstractContextManager["Team"], ABC):
     ) -> list[float | None]:
         """Train every peer, or ``only`` some, in place and return their mean training losses, as far as known."""
         return self._everybody("private update" if private else "update", round, report=report, only=only)
+
+    def update_and_add(
+        self, brings: Summand, report: Progress | None = None, only: Sequence[int] | None = None
+    ) -> tuple[list[float | None], Added]:
+        """Train peers and add up what they bring where they train; return losses and the sum.
+
+        Worth it where ``rows_travel``. What rows hold afterwards is not to be relied on.
+        """
+        found = self._everybody("update and add", brings, report=report, only=only)
+        return [loss for loss, _ in found], add_all(brings, (added for _, added in found if added is not None))
 
     def evaluate_each(self) -> list[tuple[Score | None, Array | None]]:
         """Score every peer's own model on its own test data, if it has any.
@@ -170,6 +215,10 @@ COMMANDS: Mapping[str, Callable[[Trainer, int, Array, Any], Any]] = {
     "initialise": lambda trainer, peer, row, _nothing: trainer.initialise(peer, row),
     "update": lambda trainer, peer, row, round: trainer.update(peer, round, row),
     "private update": lambda trainer, peer, row, round: _known(trainer).private_update(peer, round, row),
+    "update and add": lambda trainer, peer, row, brings: (
+        trainer.update(peer, brings.round, row),
+        Added(*brings.codes(peer, row)),
+    ),
     "evaluate": lambda trainer, peer, row, data: trainer.evaluate(peer, row, data),
     "evaluate each": lambda trainer, peer, row, _nothing: _each(trainer, peer, row),
     "evaluate_common": lambda trainer, peer, row, _nothing: trainer.evaluate_common(peer, row),
@@ -181,7 +230,10 @@ COMMANDS: Mapping[str, Callable[[Trainer, int, Array, Any], Any]] = {
 """What a team does for one peer, given its row and an argument; by name, so that it can be told to a process."""
 
 WRITES = frozenset({"initialise", "update", "private update"})
-"""Those that write into rows, and change what peers go on from."""
+"""Those that write into rows."""
+
+CHANGES = WRITES | {"update and add"}
+"""Those after which peers go on from something else: their optimisers, and what stays at home."""
 
 ROWLESS = frozenset({"samples", "initialise", "home", "state", "restore", "forget"})
 """Those that do not read rows."""

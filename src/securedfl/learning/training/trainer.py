@@ -72,6 +72,7 @@ class LocalTrainer:
         self._shared = make_optimizer(self.model.trained, self.options)
         self._home: dict[int, State] = {}
         self._first: tuple[Array, State] | None = None
+        self._training: bool | None = None
 
     @property
     def schema(self) -> Schema:
@@ -154,7 +155,7 @@ class LocalTrainer:
         x, y, _, _ = self._samples(peer)
         total, seen, left = torch.zeros((), device=self._device), 0, self.options.batches(len(x))
         self.load(peer, row)
-        self.model.module.train()
+        self._be(training=True)
         optimizer = self._optimizer_of(peer, round)
         anchor = self.model.common.detach().clone() if self.options.proximal else None
         with seeded(torch_seed(self.options.seed, "update", peer, round), self._device):
@@ -178,7 +179,7 @@ class LocalTrainer:
         assert wish is not None  # noqa: S101 - the caller asks for it
         x, y, _, _ = self._samples(peer)
         self.load(peer, row)
-        self.model.module.train()
+        self._be(training=True)
         clipped, optimizer = ClippedGradients(self.model, self._losses), self._optimizer_of(peer, round)
         total, count = 0.0, 0
         with seeded(torch_seed(self.options.seed, "update", peer, round), self._device):
@@ -196,6 +197,12 @@ class LocalTrainer:
             else:
                 self._home[peer] = self.model.write(row)
         return total / count if count else None
+
+    def _be(self, *, training: bool) -> None:
+        """Prepare all modules for training or for scoring, if they are not: there are many, and it takes its time."""
+        if self._training is not training:
+            self.model.module.train(training)
+            self._training = training
 
     def _losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the loss of each sample: of a sequence, the mean over its positions."""
@@ -233,7 +240,7 @@ class LocalTrainer:
         """Measure how long a step takes; spoils the model, so use a trainer that is thrown away."""
         x, y, _, _ = self._samples(peer)
         x, y = (array[: batches * self.options.batch_size] for array in (x, y))
-        self.model.module.train()
+        self._be(training=True)
         started = time.perf_counter()
         self._epoch(self._optimizer_of(peer, 1), x, y)
         return (time.perf_counter() - started) / math.ceil(len(x) / self.options.batch_size)
@@ -256,8 +263,8 @@ class LocalTrainer:
 
     def _score(self, peer: int, row: Array, x: Tensor, y: Tensor) -> tuple[Score, Array]:
         self.load(peer, row)
+        self._be(training=False)
         module = self.model.module
-        module.eval()
         right: list[Array] = []
         loss = 0.0
         with torch.inference_mode():

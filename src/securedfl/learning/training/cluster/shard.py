@@ -13,13 +13,13 @@ import torch
 
 from securedfl.learning.training.failures import WorkerFailure, tried
 from securedfl.learning.training.task import Maker, State, Trainer
-from securedfl.learning.training.team import COMMANDS, WRITES
+from securedfl.learning.training.team import CHANGES, COMMANDS, WRITES, add_all
 from securedfl.parameters import Array
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a shard found for some peers, in their order; of a command that `WRITES` also their rows and states."""
+    """What a shard found for some peers, in their order; their rows and states if it `WRITES` and `CHANGES` them."""
 
     found: list[Any]
     rows: Sequence[Array] = ()
@@ -81,18 +81,25 @@ class Shard:
     def _answers(
         self, trainer: Trainer, command: str, peers: Sequence[int], argument: Any, rows: dict[int, Array]
     ) -> Answers:
-        found = []
+        found = list[Any]()
         for peer in peers:
             # what came with a message cannot be written, and others of this shard may have the same
             row = np.array(rows[peer]) if peer in rows else np.empty(0)
             if command == "initialise":
                 row = np.zeros(trainer.schema.size, dtype=trainer.schema.dtype)
-            found.append(COMMANDS[command](trainer, peer, row, argument))
+            answer = COMMANDS[command](trainer, peer, row, argument)
+            if command == "update and add" and found:
+                # the sum so far is told with the last peer
+                (loss, before), (own, added) = found[-1], answer
+                found[-1], answer = (loss, None), (own, add_all(argument, (before, added)))
+            found.append(answer)
             if command in WRITES:
                 rows[peer] = row
-        if command not in WRITES:
-            return Answers(found)
-        return Answers(found, [rows[peer] for peer in peers], [trainer.state(peer) for peer in peers])
+        return Answers(
+            found,
+            [rows[peer] for peer in peers] if command in WRITES else (),
+            [trainer.state(peer) for peer in peers] if command in CHANGES else (),
+        )
 
 
 def versions() -> tuple[str, ...]:

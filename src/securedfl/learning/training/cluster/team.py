@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,12 +17,15 @@ from securedfl.learning.training.cluster.ray_host import RayHost
 from securedfl.learning.training.cluster.shard import Answers, versions
 from securedfl.learning.training.failures import LostError, WorkerFailure, WorkerLostError
 from securedfl.learning.training.task import State, Task
-from securedfl.learning.training.team import ROWLESS, WRITES, Team
+from securedfl.learning.training.team import CHANGES, ROWLESS, WRITES, Team
 from securedfl.learning.training.trainer import one_thread
 from securedfl.parameters import Array
 
 PIECES = 8
-"""In so many pieces a shard hands over what it trained, so that progress is seen and messages stay small."""
+"""In at most so many pieces a shard hands over what it trained, so that progress is seen and messages stay small."""
+
+MOST_BYTES = 32_000_000
+"""Of rows in a piece, where that does not take more than `PIECES`."""
 
 STARTED_WITHIN = 300.0
 """Seconds that shards may take to start; a busy machine needs half a minute for PyTorch."""
@@ -66,6 +71,8 @@ class ShardTeam(Team):
         Hears in one line what the user should know: the memory of a shard, and that one was lost.
     """
 
+    rows_travel = True
+
     def __init__(
         self,
         task: Task,
@@ -83,6 +90,8 @@ class ShardTeam(Team):
         # None: as a peer is before anything has happened to it
         self._states: list[State | None] = [None] * task.peers
         self._common: _Common | None = None
+        # that the last training took; the first one is not known
+        self._took = math.inf
         try:
             with one_thread():
                 self.schema, self.buffers = task.schema(), task.buffers()
@@ -142,14 +151,18 @@ class ShardTeam(Team):
         return answer
 
     def _carry_out(self, command: str, argument: Any, peers: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        if command == "evaluate":
+        if command in ("evaluate", "update and add"):
             argument = self._host.share(argument)
         if command not in ROWLESS:
             self._find_common(peers)
         pending: dict[Any, tuple[_Running, list[int]]] = {}
+        began = time.monotonic()
         for shard in self._shards:
             asked = sorted(set(shard.seat.peers).intersection(peers))
-            for piece in _pieces(asked, PIECES if command in WRITES else 1):
+            # a sum is as long as a row, however many peers it is of
+            nbytes = self.parameters[0].nbytes * (len(asked) if command in WRITES else 1)
+            count = pieces(self._took, nbytes) if command in CHANGES else 1
+            for piece in _cut(asked, count):
                 pending[self._ask(shard, command, piece, argument)] = shard, piece
         while pending:
             for ticket in self._host.ready(list(pending)):
@@ -170,6 +183,8 @@ class ShardTeam(Team):
                 shard.losses = 0
                 self._take(command, piece, told)
                 yield from zip(piece, told.found, strict=True)
+        if command in CHANGES and command != "initialise":
+            self._took = time.monotonic() - began
 
     def _ask(self, shard: _Running, command: str, peers: Sequence[int], argument: Any) -> Any:
         """Ask a shard for something about some of its peers, with the rows of theirs that were changed here."""
@@ -193,10 +208,11 @@ class ShardTeam(Team):
         if command == "forget":
             for peer in peers:
                 self._states[peer] = None
-        for peer, row, state in zip(peers, told.rows, told.states, strict=False):
+        for peer, row in zip(peers, told.rows, strict=False):
             self.parameters[self.row(peer)] = row
             if self._seats is None:
                 self._held[peer] = _digest(self.parameters[peer])
+        for peer, state in zip(peers, told.states, strict=False):
             # a message's arrays would keep the whole message
             self._states[peer] = {name: np.array(value) for name, value in state.items()}
 
@@ -255,9 +271,14 @@ def _names(peers: Sequence[int]) -> str:
     return f"peer{'s' if len(peers) > 1 else ''} {shown}" + (f" and {len(peers) - 6} more" if len(peers) > 6 else "")
 
 
-def _pieces(peers: Sequence[int], most: int) -> list[list[int]]:
-    """Cut peers into pieces of about the same length, in order."""
-    parts = min(most, len(peers))
+def pieces(seconds: float, nbytes: int) -> int:
+    """Return in how many pieces to hand over so many bytes of rows that took so long: none below a second or so."""
+    return int(min(PIECES, max(1.0, seconds, nbytes / MOST_BYTES)))
+
+
+def _cut(peers: Sequence[int], count: int) -> list[list[int]]:
+    """Cut peers into at most so many pieces of about the same length, in order."""
+    parts = min(count, len(peers))
     return [list(peers[len(peers) * at // parts : len(peers) * (at + 1) // parts]) for at in range(parts)]
 
 
