@@ -164,6 +164,45 @@ def test_an_estimate_measures_and_trains_nothing(reproduce, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_an_estimate_tells_which_data_sets_are_missing_and_measures_the_others(hub_folder, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "femnist").symlink_to(hub_folder / "femnist")
+    arguments = (
+        "table",
+        *TINY,
+        "--rounds",
+        4,
+        "--out",
+        tmp_path / "out",
+        "--data-dir",
+        tmp_path / "data",
+        "--estimate",
+    )
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.output
+    words = " ".join(result.output.split())
+    for name in ("shakespeare", "cifar10"):
+        assert (
+            f"{name}: 1 run could not be measured: the data folder {tmp_path / 'data'} has no folder '{name}'" in words
+        )
+    assert "put those of flwrlabs/shakespeare there" in words
+    assert ", without those that could not be measured" in words
+
+    told = json.loads(invoke(*arguments, "--json").stdout)
+    femnist, *others = told["runs"]
+    assert told["seconds"] == femnist["seconds"] > 0
+    assert femnist["error"] is None
+    assert [(one["seconds"], one["round"]) for one in others] == [(None, None)] * 2
+    assert "has no folder 'cifar10'" in others[1]["error"]
+
+
+def test_an_estimate_without_any_of_the_data_sets_is_an_error_that_names_them_all(tmp_path):
+    result = invoke("table", *TINY, "--out", tmp_path / "out", "--data-dir", tmp_path, "--estimate")
+    assert result.exit_code == 4
+    for name in ("femnist", "shakespeare", "cifar10"):
+        assert f"{name}: 1 run could not be measured: the data folder" in result.stderr
+
+
 def test_groups_counts_partitions(reproduce, tmp_path):
     result = reproduce("groups", "--most", 12, "--seeds", "0-2", "--out", tmp_path, "--json")
     record = json.loads(result.stdout)

@@ -1,16 +1,17 @@
 """Presets, scales and the runs needed: what is run, under which name, and how it is told."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from securedfl.cli.reproduce import HELP
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, MissingDependencyError
 from securedfl.experiments import paper
 from securedfl.experiments.presets import NAMES, Scale, names, read_preset, scaled_in_words, whole_numbers
 from securedfl.experiments.result_files import EXPERIMENTS
 from securedfl.experiments.runs import estimate as estimating
-from securedfl.experiments.runs.estimate import RoundTime, estimate
+from securedfl.experiments.runs.estimate import RoundTime, estimate, not_measured
 from securedfl.experiments.runs.training import examine, needed_runs
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.identity import changed_settings
@@ -151,16 +152,52 @@ def test_an_estimate_counts_what_is_left_and_measures_each_kind_once(tmp_path, m
     states = {run.folder: examine(run) for run in runs}
     asked = []
 
-    def measure(config):
+    def measure(config, _task):
         asked.append(config.seed)
         return RoundTime(train=2.0, score=1.0, averages=dict.fromkeys(config.methods, 0.5) | {"local": 0.0})
 
+    monkeypatch.setattr(estimating, "opened", lambda _config: None)
     monkeypatch.setattr(estimating, "measured", measure)
     found = estimate(runs, states, lambda _: None)
     assert asked == [1]
     assert [one.state for one in found] == ["finished", "unfinished", "absent"]
     whole = 10 * (5 * 3.0 + 4 * 0.5)
     assert [one.seconds for one in found] == [0, whole - 4 * (2 * 3.0 + 0.5), whole]
+
+
+def test_an_estimate_looks_for_a_missing_data_set_once_for_each_number_of_peers(tmp_path, monkeypatch):
+    preset = read_preset("accuracy")
+    runs = [run for peers in (9, 15) for run in needed_runs(preset, tmp_path, peers=[peers])]
+    asked = []
+
+    def look(config):
+        asked.append(config.peers)
+        raise MissingDependencyError("femnist is not here")
+
+    monkeypatch.setattr(estimating, "opened", look)
+    found = estimate(runs, {run.folder: examine(run) for run in runs}, lambda _: None)
+    assert asked == [9, 15]
+    with pytest.raises(
+        MissingDependencyError, match=f"femnist: {len(runs)} runs could not be measured: femnist is not"
+    ):
+        not_measured(found)
+    finished = [replace(one, state="finished", error=None, seconds=0.0) for one in found]
+    assert not_measured(finished) == []
+
+
+def test_what_cannot_be_measured_keeps_nothing_else_from_it(tmp_path, monkeypatch):
+    runs = needed_runs(read_preset("accuracy"), tmp_path, peers=[9])
+
+    def measure(config, _task):
+        if config.iterations == 3:
+            raise ConfigError("3 iterations are not possible")
+        return RoundTime(train=1.0, score=1.0, averages=dict.fromkeys(config.methods, 0.1))
+
+    monkeypatch.setattr(estimating, "opened", lambda _config: None)
+    monkeypatch.setattr(estimating, "measured", measure)
+    found = estimate(runs, {run.folder: examine(run) for run in runs}, lambda _: None)
+    assert [one.run.config.iterations for one in found if one.error] == [3]
+    assert not_measured(found) == ["femnist: 1 run could not be measured: 3 iterations are not possible"]
 
 
 def test_unknown_data_set_and_impossible_peers_are_refused_before_anything_runs():

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from statistics import stdev
 
@@ -212,6 +213,19 @@ def test_a_claim_about_cases_that_nobody_ran_does_not_hold(tmp_path):
     exact = found["SecureD-FL exact is within 0.02 points of FedAvg on FEMNIST"]
     assert (exact.verdict, exact.numbers.endswith("not run: FEMNIST with 15 peers")) == ("not decided", True)
     assert found["SecureD-FL exact is less than 1 point below FedAvg in all cases"].verdict == "not decided"
+
+
+def test_a_case_that_was_begun_and_not_finished_is_as_one_that_nobody_ran(tmp_path):
+    write_runs(tmp_path, "table", OURS, datasets=["femnist"], peers=[9], test=200_000)
+    cell = needed_runs(TABLE, tmp_path, datasets=["femnist"], peers=[15])[0]
+    claim = "SecureD-FL exact is within 0.02 points of FedAvg on FEMNIST"
+    for done, finished in (({"local": 0.98}, 40), ({"local": 0.98, "fedavg": 0.99}, None)):
+        shutil.rmtree(cell.folder, ignore_errors=True)
+        write_run(cell, done, done=finished)
+        assert verdicts(shown("table", tmp_path))[claim] == "not decided"
+        assert any("FEMNIST with 15 peers" in note for note in shown("table", tmp_path).notes)
+        ends = [finding for finding in shown("curves", tmp_path).findings if "exact" in finding.claim]
+        assert all("FEMNIST with 15 peers" in finding.numbers for finding in ends)
 
 
 def test_without_the_samples_that_were_right_nothing_is_decided(tmp_path):

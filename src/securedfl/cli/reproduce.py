@@ -303,14 +303,15 @@ def _train(runs: list[NeededRun], asked: Asked, console: Console) -> None:
 
 def _estimate(runs: list[NeededRun], asked: Asked) -> None:
     """Measure a round of each kind of run, and say how long everything will take."""
-    from securedfl.experiments.runs.estimate import estimate
+    from securedfl.experiments.runs.estimate import estimate, not_measured
 
     console = Console(stderr=asked.as_json, highlight=False, emoji=False)
     # experiments share runs
     each = list({run.folder: run for run in runs}.values())
     states = examine_all(each, resume=True)
     found = estimate(each, states, lambda text: console.print(text, markup=False, soft_wrap=True))
-    total = sum(one.seconds for one in found)
+    left_out = not_measured(found)
+    total = sum(one.seconds or 0.0 for one in found)
     if asked.as_json:
         typer.echo(json.dumps({"runs": [one.to_dict() for one in found], "seconds": total}, indent=2))
         return
@@ -320,12 +321,15 @@ def _estimate(runs: list[NeededRun], asked: Asked) -> None:
     for one in found:
         parts = () if one.round is None else (one.round.train, one.round.score, sum(one.round.averages.values()))
         told = map(duration, parts) if parts else ("", "", "")
-        table.add_row(one.run.about, one.state, *told, duration(one.seconds))
+        table.add_row(one.run.about, one.state, *told, "unknown" if one.seconds is None else duration(one.seconds))
     console.print(table)
     console.print("Train and score are of one round of one method, as measured now; a busy machine makes them longer.")
     if hasattr(os, "getloadavg"):
         console.print(f"The load of this machine is {os.getloadavg()[0]:.1f}, on {os.cpu_count()} cores")
-    console.print(f"Everything that is left takes about {duration(total)}", soft_wrap=True)
+    for line in left_out:
+        console.print(line, markup=False, soft_wrap=True)
+    without = ", without those that could not be measured" if left_out else ""
+    console.print(f"Everything that is left takes about {duration(total)}{without}", soft_wrap=True)
 
 
 def _tell_updates(asked: Asked, console: Console) -> None:

@@ -100,6 +100,8 @@ class Cell:
         How they are smaller than the paper's: in words, and the shares of all users and of the model's width.
     initial
         Whether all peers began with the same parameters; results that do not say it began with their own.
+    whole
+        Whether all methods have finished, with one seed at least.
     """
 
     dataset: str
@@ -110,6 +112,7 @@ class Cell:
     width: float
     seeds: list[int]
     initial: Initial = "own"
+    whole: bool = True
 
     @property
     def place(self) -> str:
@@ -156,8 +159,8 @@ class ByPlace(Generic[C]):
         return [cell for cell in self.cells if cell.initial == "common"]
 
     def not_run(self, dataset: str | None = None) -> list[str]:
-        """Return what the paper has, of one data set or of all, and nobody ran with a common start."""
-        ran = {(cell.dataset, cell.peers) for cell in self.judged}
+        """Return what the paper has, of one data set or of all, and nobody ran to its end with a common start."""
+        ran = {(cell.dataset, cell.peers) for cell in self.judged if cell.whole}
         left = [place for place in self.wanted if place not in ran and dataset in (None, place[0])]
         return [f"{paper.name(name)} with {peers} peers" for name, peers in left]
 
@@ -192,12 +195,14 @@ def cells(preset: Preset, out: Path, *, method: str | None = None) -> list[tuple
     """Return the cells of an experiment in a folder, each with its runs; only those that have finished a method."""
     groups: dict[tuple[Any, ...], list[FoundRun]] = {}
     for run in find(preset, out):
-        if method is None or method in run.curves:
+        if run.curves if method is None else method in run.curves:
             groups.setdefault(tuple(_common(run).values()), []).append(run)
-    return [
-        (Cell(**_common(group[0]), seeds=sorted({run.config.seed for run in group})), group)
-        for group in groups.values()
-    ]
+    return [(_cell(runs), runs) for runs in groups.values()]
+
+
+def _cell(runs: Sequence[FoundRun]) -> Cell:
+    whole = any(set(run.config.methods) <= set(run.curves) for run in runs)
+    return Cell(**_common(runs[0]), seeds=sorted({run.config.seed for run in runs}), whole=whole)
 
 
 def differences(pairs: Iterable[tuple[FoundRun, str, FoundRun, str]], which: Which) -> Difference | None:
