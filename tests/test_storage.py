@@ -10,7 +10,7 @@ import pytest
 
 from securedfl import storage
 from securedfl.errors import RunFolderError
-from securedfl.storage import OWNER, Lines, read_arrays, read_lines, replacing, write_arrays, write_text
+from securedfl.storage import OWNER, Lines, make_folder, read_arrays, read_lines, replacing, write_arrays, write_text
 
 
 def test_a_file_is_replaced_as_a_whole_and_nothing_else_is_left(tmp_path):
@@ -140,6 +140,10 @@ def test_a_place_that_cannot_be_written_is_told_with_advice(tmp_path):
     with pytest.raises(RunFolderError, match="cannot write"):
         Lines(missing)
     (tmp_path / "file").write_text("x")
+    with pytest.raises(RunFolderError, match=r"Not a directory; .*/file is a file; choose another place"):
+        write_text(tmp_path / "file" / "below" / "deep", "x")
+    with pytest.raises(RunFolderError, match=r"File exists; .*/file is a file; choose another place"):
+        make_folder(tmp_path / "file")
     with pytest.raises(RunFolderError, match="cannot write"):
         storage.make_folder(tmp_path / "file" / "below")
     storage.remember(tmp_path / "file" / "below" / "cache.npz", {"a": np.zeros(1)})

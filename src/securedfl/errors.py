@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Integral
 
 
 class SecuredFLError(Exception):
@@ -35,15 +36,27 @@ class ConfigError(SecuredFLError, ValueError):
     exit_code = 4
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for a name that does not exist; it gives the nearest known one, and all of them."""
+def unknown(kind: str, name: str, known: Iterable[str], also: Iterable[str] = ()) -> ConfigError:
+    """Return the error for a name that does not exist; it gives the nearest known one, and all of them.
+
+    The nearest may be one of ``also``, which are not listed.
+    """
     names = sorted(known)
-    return ConfigError(f"unknown {kind} {name!r}{near(name, names)} (known: {', '.join(names)})")
+    return ConfigError(f"unknown {kind} {name!r}{near(name, [*names, *also])} (known: {', '.join(names) or 'none'})")
+
+
+def whole_number(value: object, what: str, *, least: int) -> int:
+    """Return a whole number, also numpy's; anything else, or one below the least, is a `ConfigError`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ConfigError(f"the {what} must be a whole number, not {value!r}")
+    if value < least:
+        raise ConfigError(f"the {what} must be at least {least}, not {value}")
+    return int(value)
 
 
 def near(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """Return "; did you mean ...?" with the nearest known name; nothing if none is near."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    found = difflib.get_close_matches(str(name), list(known), n=1, cutoff=cutoff)
     return f"; did you mean {found[0]!r}?" if found else ""
 
 

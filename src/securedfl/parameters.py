@@ -243,9 +243,12 @@ def add_weights(
         raise InvalidInputError(f"the weight of peer {bad[0]} is negative or not finite")
     if not numbers.any():
         raise InvalidInputError("all weights are zero, so there is no average; give at least one peer a weight")
-    largest = float(numbers.max() if max_weight is None else max_weight)
-    if not (np.isfinite(largest) and largest > 0):
-        raise InvalidInputError("max_weight must be a positive finite number")
+    largest = float(numbers.max())
+    if max_weight is not None:
+        with suppress(TypeError, ValueError, OverflowError):
+            largest = float(max_weight)
+        if largest != max_weight or not (np.isfinite(largest) and largest > 0):
+            raise InvalidInputError(f"max_weight must be a positive finite number, not {max_weight!r}")
     above = np.flatnonzero(numbers > largest)
     if above.size:
         raise InvalidInputError(f"the weight of peer {above[0]} is above max_weight = {largest:g}")

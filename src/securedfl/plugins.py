@@ -29,7 +29,7 @@ def find(group: str, built_in: Mapping[str, T], name: str, kind: type[T] | None,
     what
         What it is called in errors.
     """
-    announced = _announced(group, built_in, what)
+    name, announced = str(name), _announced(group, built_in, what)
     if name in built_in:
         return built_in[name]
     if name not in announced:

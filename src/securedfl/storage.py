@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from securedfl.errors import RunFolderError
+from securedfl.errors import ConfigError, RunFolderError
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -252,9 +252,21 @@ def remember(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         write_arrays(path, arrays, mode=OWNER)
 
 
+def path_of(given: str | Path, what: str) -> Path:
+    """Return what a caller of the library gave as a path; what is none is a `ConfigError`."""
+    try:
+        return Path(given)
+    except TypeError:
+        raise ConfigError(f"{what} must be given as a path, not {given!r:.80}") from None
+
+
 def cannot_write(path: Path, error: OSError, advice: str = ADVICE) -> RunFolderError:
     """Return the error that tells which file the system refused, why, and what to do."""
-    if advice is ADVICE and not path.parent.is_dir():
+    # of os, which says no where a folder above may not be searched, and does not raise
+    in_the_way = next((str(place) for place in (path, *path.parents) if os.path.isfile(place)), "")
+    if advice is ADVICE and in_the_way and isinstance(error, FileExistsError | NotADirectoryError):
+        advice = f"{in_the_way} is a file; choose another place"
+    elif advice is ADVICE and not os.path.isdir(path.parent):
         advice = f"make the folder {path.parent} first, or choose another place"
     return RunFolderError(f"cannot write {path}: {error.strerror or error}; {advice}")
 

@@ -53,6 +53,13 @@ def test_a_table_and_a_picture(tmp_path):
     assert path.read_text().startswith("<?xml")
 
 
+def test_a_picture_that_cannot_be_written_is_told(tmp_path):
+    path = tmp_path / "nowhere" / "budget.svg"
+    result = budget("--sigma", 1.5, "--rounds", 308, "--batch", 2048, *DIGITS, "--picture", path)
+    assert result.exit_code == 8
+    assert "make the folder" in result.stderr
+
+
 def test_sites_that_are_too_few_are_told():
     result = budget("--unit", "site", "--sigma", 5, "--rounds", 50, "--collusion", 2)
     assert "9 sites are too few for this noise" in " ".join(result.output.split())

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from securedfl.cli.certs import certs
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, RunFolderError
 from securedfl.network.wire import keys
 
 
@@ -59,6 +59,22 @@ def test_requests_that_are_not_signed(authority, tmp_path):
         run("request", "a", "--dir", tmp_path)
     with pytest.raises(ConfigError, match="holds no authority"):
         run("sign", tmp_path / "a.csr", "--dir", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("command", [("init",), ("request", "a")])
+def test_a_folder_that_cannot_be_made_is_told(tmp_path, command):
+    (tmp_path / "file").touch()
+    with pytest.raises(RunFolderError, match="cannot write"):
+        run(*command, "--dir", tmp_path / "file" / "keys")
+
+
+@pytest.mark.parametrize("command", [("init",), ("request", "a")])
+def test_a_folder_of_keys_is_closed_when_it_is_made_and_left_as_it_is_else(tmp_path, command):
+    run(*command, "--dir", tmp_path / "new")
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    (tmp_path / "there").mkdir(mode=0o755)
+    run(*command, "--dir", tmp_path / "there")
+    assert stat.S_IMODE((tmp_path / "there").stat().st_mode) == 0o755
 
 
 def test_show_gives_whole_fingerprints_on_narrow_terminals_and_as_json(authority):

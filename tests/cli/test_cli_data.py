@@ -117,7 +117,7 @@ def test_list_tells_where_each_would_be_read_from(hub_folder, tmp_path):
     [
         (["info", "femnits"], 4, "did you mean 'femnist'?"),
         (["info", "femnist", "--data-dir", "nowhere"], 4, "there is no data folder nowhere"),
-        (["info", "digits", "--svg", "no/such/folder.svg"], 4, "cannot write no/such/folder.svg"),
+        (["info", "digits", "--svg", "no/such/folder.svg"], 8, "cannot write no/such/folder.svg"),
         (["info"], 2, "Missing argument 'NAME'"),
     ],
 )

@@ -13,7 +13,7 @@ import securedfl
 from securedfl.cli.audit import audit
 from securedfl.cli.design import design as command
 from securedfl.designs import Design, best, best_design, strength_for
-from securedfl.errors import DesignError, PrivacyError
+from securedfl.errors import DesignError, PrivacyError, RunFolderError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 
@@ -51,12 +51,18 @@ def test_the_command_explains(tmp_path: Path) -> None:
         ("2",),
         ("9", "--group-size", "ten"),
         ("9", "--method", "magic"),
-        ("9", "--out", "/proc/nowhere/design.json"),
     ],
 )
 def test_the_command_refuses(arguments: tuple[str, ...]) -> None:
     with pytest.raises(DesignError):
         run(*arguments)
+
+
+@pytest.mark.parametrize("option", ["--out", "--svg"])
+def test_a_file_that_cannot_be_written_is_told_as_everywhere(option: str) -> None:
+    with pytest.raises(RunFolderError, match=r"cannot write .*make the folder") as refused:
+        run("9", option, "/proc/nowhere/design")
+    assert refused.value.exit_code == 8
 
 
 def test_a_wish_that_no_design_meets_is_refused() -> None:

@@ -299,7 +299,7 @@ def test_a_design_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     before = path.read_text()
     monkeypatch.setattr("securedfl.designs.Design.json_pieces", full)
     result = invoke("design", 12, "--out", path)
-    assert result.exit_code == 5
+    assert result.exit_code == 8
     assert f"cannot write {path}: No space left on device" in result.stderr
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_text() == before

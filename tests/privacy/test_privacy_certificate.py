@@ -1,6 +1,7 @@
 """Certificates, exposure to coalitions, enforcement and the ledger."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -187,6 +188,16 @@ class TestEnforcement:
         with pytest.raises(PrivacyError, match="whoever guesses an update can recognise it") as refused:
             enforce(on("paper", AFFINE, {"rho": rho}))
         assert f"masks are only {found.narrowest:.3g} wide" in str(refused.value)
+
+    def test_the_width_of_narrow_masks_is_told_with_its_unit_and_what_it_takes(self):
+        found = audit("paper", AFFINE).certificate()
+        assert (
+            "masks are only 7.88 wide where a message tells most (in units of a parameter's value; to hide an update "
+            "they must be 111 wide), so whoever guesses an update can recognise it in a single message, and knows then "
+            "that the guess is right"
+        ) in found.sentence
+        assert not replace(found, narrowest=111.0).narrow
+        assert replace(found, narrowest=110.0).narrow
 
     def test_masks_of_unknown_width_are_refused(self):
         row = Protocol(name="mine", generator=by_name("paper").generator)

@@ -300,7 +300,7 @@ def test_what_cannot_be_averaged_is_an_error_that_says_why(inputs, options, erro
         ([np.ones(2)] * 9, {"protocol": "paper", "rho": "a"}, ConfigError, "rho must be a number"),
         ([np.ones(2)] * 9, {"iterations": 2.5}, ConfigError, "whole number"),
         ([np.ones(2)] * 9, {"iteration": 2}, ConfigError, "did you mean 'iterations'"),
-        ([np.ones(2)] * 9, {"collusion": 2}, ConfigError, "known: bits, codec, iterations, range"),
+        ([np.ones(2)] * 9, {"collusion": 2}, ConfigError, "collusion is for the protocols"),
         ([np.ones(2)] * 9, {"chunk": -1}, ConfigError, "at least 1"),
     ],
 )

@@ -29,6 +29,13 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         raise SystemExit(INTERRUPTED) from None
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        from securedfl.errors import RunFolderError
+
+        sys.stderr.write(f"error: {error.filename}: {error.strerror}; choose another place, or mend its rights\n")
+        raise SystemExit(RunFolderError.exit_code) from None
     except OSError as error:
         if error.errno not in _OUTPUT_ERRORS:
             raise

@@ -126,8 +126,8 @@ class Attack:
         if not widths:
             return "by luck; attack more --parameters"
         return (
-            f"masks are only {widths[0]:.3g} wide, and a message leaves an interval of {min(widths):.3g} (training "
-            "refuses such masks)"
+            f"masks are only {widths[0]:.3g} wide in units of a parameter's value, and a message leaves an interval of "
+            f"{min(widths):.3g} (training refuses such masks)"
         )
 
     @property

@@ -18,6 +18,7 @@ from securedfl.cli.tables import LOOK
 from securedfl.errors import ConfigError, needing
 from securedfl.privacy.budget import words
 from securedfl.privacy.budget.plan import Plan, Unit
+from securedfl.storage import cannot_write
 
 SPREAD = 40
 """Points of a line in the picture."""
@@ -164,4 +165,4 @@ def _draw(plan: Plan, path: Path) -> None:
     try:
         save_figure(figure, path)
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+        raise cannot_write(path, error) from None

@@ -62,9 +62,9 @@ def design(
     if svg is not None and not picture:
         raise DesignError(f"{chosen.n} peers are too many for a drawing; use --out, which has every group")
     if out is not None:
-        write(out, chain(chosen.json_pieces(), "\n"), DesignError)
+        write(out, chain(chosen.json_pieces(), "\n"))
     if svg is not None:
-        write(svg, [picture, "\n"], DesignError)
+        write(svg, [picture, "\n"])
     if as_json:
         for piece in chosen.json_pieces():
             typer.echo(piece, nl=False)

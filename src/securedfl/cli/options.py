@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from securedfl.errors import ConfigError, RunFolderError, SecuredFLError
+from securedfl.errors import ConfigError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.settings import read_toml
 from securedfl.storage import cannot_write, replacing
@@ -172,8 +172,8 @@ def _annotation(name: str, field: FieldInfo, panel: str) -> Any:
     return Annotated[kind | None, option]
 
 
-def write(path: Path, pieces: Iterable[str], kind: type[SecuredFLError] = ConfigError) -> None:
-    """Write a file that the user named, as a whole or not at all; one that cannot be written is an error of that kind.
+def write(path: Path, pieces: Iterable[str]) -> None:
+    """Write a file that the user named, as a whole or not at all; one that cannot be written is a `RunFolderError`.
 
     What is no ordinary file, such as /dev/stdout, is written directly.
     """
@@ -186,5 +186,5 @@ def write(path: Path, pieces: Iterable[str], kind: type[SecuredFLError] = Config
         else:
             with path.open("w", encoding="utf-8") as file:
                 file.writelines(pieces)
-    except (RunFolderError, OSError) as error:
-        raise kind(str(cannot_write(path, error) if isinstance(error, OSError) else error)) from None
+    except OSError as error:
+        raise cannot_write(path, error) from None

@@ -27,6 +27,7 @@ from securedfl.learning.devices import find_device
 from securedfl.learning.models.registry import builder
 from securedfl.learning.training.task import Task
 from securedfl.learning.training.worker_count import check_engine, make_team
+from securedfl.storage import path_of
 
 
 def train(
@@ -148,7 +149,7 @@ def resume(
     >>> securedfl.resume(folder, changes={"rounds": 2}).methods["secured"].rounds
     2
     """
-    folder = RunFolder.open(Path(path), changes)
+    folder = RunFolder.open(path_of(path, "the run folder"), changes)
     with closing(folder):
         if folder.config.privacy is not None and folder.config.rounds != read_config(folder.path).rounds:
             raise ConfigError(

@@ -122,10 +122,16 @@ class Certificate:
         """What a data-protection officer needs to know, in words."""
         if not self.narrow:
             return self._algebra
-        width = "of unknown width" if self.narrowest is None else f"only {self.narrowest:.3g} wide"
+        width = "of unknown width"
+        if self.narrowest is not None:
+            enough = UPDATE_NORM * math.sqrt(12) / MOST_TOLD
+            width = (
+                f"only {self.narrowest:.3g} wide where a message tells most (in units of a parameter's value; to hide "
+                f"an update they must be {enough:.3g} wide)"
+            )
         why = (
-            f"masks are {width}, so whoever guesses an update can recognise it in a single message; "
-            'use a protocol with perfect masks ("grouped", "shares" or "resilient")'
+            f"masks are {width}, so whoever guesses an update can recognise it in a single message, and knows then "
+            'that the guess is right; use a protocol with perfect masks ("grouped", "shares" or "resilient")'
         )
         if self.verdict == "exposed":
             return f"{self._algebra} Besides, {why}."

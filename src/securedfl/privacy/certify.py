@@ -6,10 +6,10 @@ from numbers import Integral
 from typing import Any, Literal
 
 from securedfl.designs import Design
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, whole_number
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.certificate import Certificate
-from securedfl.protocols.protocol import Protocol, averaging
+from securedfl.protocols.protocol import Protocol, averaging, by_name
 
 
 def certify(
@@ -63,9 +63,12 @@ def certify(
     if isinstance(peers, Integral):
         # numpy's too
         peers = int(peers)
+    collusion, rounds = whole_number(collusion, "collusion", least=0), whole_number(rounds, "number of rounds", least=1)
+    row = by_name(protocol)
+    row.check_names(options, certify.__kwdefaults__ or ())
     chosen = averaging(
-        protocol,
-        design.n if peers is None and design is not None else peers or 0,
+        row,
+        getattr(design, "n", 0) if peers is None else peers,
         design=design,
         group_size=group_size,
         collusion=None if options.get("strength") else collusion,

@@ -141,11 +141,11 @@ class Ledger:
         if not present.size:
             return ()
         # peers with equal columns are in the same sums, so that one column stands for them
-        columns, kinds = np.unique(basis[:, present], axis=1, return_inverse=True)
-        peers = [present[kinds.reshape(-1) == kind].tolist() for kind in range(columns.shape[1])]
+        first, kinds = _alike(basis[:, present])
+        peers = [present[kinds == kind].tolist() for kind in range(len(first))]
         found: list[tuple[int, ...]] = [(kind,) for kind in range(len(peers))]
         if len(basis) <= MOST_ROWS:  # few enough to try all combinations
-            found = computable_sums([(np.arange(len(peers)), columns)], 1, self.audit.ring)
+            found = computable_sums([(np.arange(len(peers)), basis[:, present[first]])], 1, self.audit.ring)
         sums = (tuple(sorted(peer for kind in one for peer in peers[kind])) for one in found)
         return min(sums, key=lambda one: (len(one), one), default=())
 
@@ -184,9 +184,8 @@ class Ledger:
         nothing = np.zeros((0, self.n), dtype=self.audit.ring.dtype)
         rows = np.vstack([nothing, *(self._sums_of(one, coalition) for one in attempts)])
         # peers of a block are in the same sums, so that one column stands for them
-        _, first, kinds = np.unique(rows, axis=1, return_index=True, return_inverse=True)
-        kept = np.sort(first)
-        return reduce(rows[:, kept], self.audit.ring)[:, np.searchsorted(kept, first)[kinds.reshape(-1)]]
+        first, kinds = _alike(rows)
+        return reduce(rows[:, first], self.audit.ring)[:, kinds]
 
     def _sums_of(self, attempt: Attempt, coalition: tuple[int, ...]) -> npt.NDArray[Any]:
         """Return what one average gave, as rows with one column per peer; the coalition's own parameters are known."""
@@ -304,3 +303,11 @@ def _components(averaging: Averaging, round: int, inside: tuple[int, ...]) -> tu
 def _single(basis: npt.NDArray[Any]) -> set[int]:
     """Return the columns of a basis that can be solved for."""
     return {int(np.flatnonzero(row)[0]) for row in basis[(basis != 0).sum(axis=1) == 1]}
+
+
+def _alike(matrix: npt.NDArray[Any]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return where each kind of column is first, and of which kind every column is; kinds are numbered as they come."""
+    known: dict[bytes, int] = {}
+    columns = np.ascontiguousarray(matrix.T)
+    kinds = np.array([known.setdefault(column.tobytes(), len(known)) for column in columns], dtype=np.intp)
+    return np.unique(kinds, return_index=True)[1], kinds

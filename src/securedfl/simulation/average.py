@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from securedfl.containers import Container, flatten_all
 from securedfl.designs import Design
-from securedfl.errors import ConfigError, InvalidInputError, unknown
+from securedfl.errors import ConfigError, InvalidInputError, whole_number
 from securedfl.parameters import Array, Integers, Schema, Tree, add_weights, remove_weight
 from securedfl.protocols.fixedpoint import UnencodableError
-from securedfl.protocols.protocol import Averaging, Protocol, averaging, by_name
+from securedfl.protocols.protocol import BUILT_IN, Averaging, Protocol, averaging, by_name
 from securedfl.simulation.driver import Draws, NotFiniteError, run
 
 
@@ -94,22 +94,23 @@ def average(
     [4.0, 4.0, 4.0, 4.0]
     """
     containers = _one_per_peer(inputs)
-    kind, unit = None if dtype is None else np.dtype(dtype).name, 1.0
+    kind, unit = None if dtype is None else _dtype(dtype), 1.0
     schema, vectors = flatten_all(containers, dtype=kind, integers=integers, local=local)
     for one in containers if in_place else ():
         one.check_in_place(schema)
+    row = by_name(protocol)
+    row.check_names(options, average.__kwdefaults__ or ())
+    if collusion is not None and "collusion" not in row.options:
+        takers = " and ".join(f'"{name}"' for name, one in BUILT_IN.items() if "collusion" in one.options)
+        raise ConfigError(f"collusion is for the protocols {takers}; {row.name!r} would promise nothing about it")
+    together = averaging(
+        row, len(vectors), design=design, group_size=group_size, collusion=collusion, seed=seed, options=options
+    ).at(whole_number(round, "round", least=0))
     if weights is not None:
         unit = min(1.0, options.get("range") or 1.0)
         vectors = add_weights(vectors, weights, max_weight, unit)
     elif max_weight is not None:
         raise InvalidInputError("max_weight is given but weights are not; pass one weight per peer")
-    row = by_name(protocol)
-    if collusion is not None and "collusion" not in row.options:
-        # it would promise nothing about them
-        raise unknown(f"option of the protocol {row.name!r}:", "collusion", row.options)
-    together = averaging(
-        row, len(vectors), design=design, group_size=group_size, collusion=collusion, seed=seed, options=options
-    ).at(round)
     try:
         mean = _fitted(together, vectors, draws=draws, chunk=chunk, threads=threads)
     except NotFiniteError as error:
@@ -123,6 +124,13 @@ def average(
     for one in containers:
         one.put(schema, mean)
     return [one.given for one in containers]
+
+
+def _dtype(given: npt.DTypeLike) -> str:
+    try:
+        return np.dtype(given).name
+    except TypeError:
+        raise ConfigError(f'the dtype must be "float32" or "float64", not {given!r}') from None
 
 
 def average_(inputs: Iterable[Tree], **options: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from securedfl.errors import ConfigError, DesignError, InvalidInputError
+from securedfl.errors import DesignError, InvalidInputError, whole_number
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.protocols.protocol import LEAST_PEERS, Averaging
 from securedfl.protocols.randomness import secret_uniform
@@ -105,7 +105,7 @@ def run(
         # its own memory is free for the next chunk
         return replace(done, average=average[start : start + chunk])
 
-    threads = threads or os.cpu_count() or 1
+    threads = (os.cpu_count() or 1) if threads is None else whole_number(threads, "number of threads", least=1)
     if threads == 1 or len(starts) == 1 or faults:
         chunks = [work(start) for start in starts]
     else:
@@ -128,9 +128,9 @@ def _chunk_size(protocol: PeerProtocol, peers: int, wish: int | None) -> int:
     averaging = protocol if isinstance(protocol, Averaging) else None
     if averaging is not None and averaging.n != peers:
         raise DesignError(f"the design is for {averaging.n} peers, but {peers} take part")
-    if wish is not None and wish < 1:
-        raise ConfigError(f"a chunk needs at least 1 parameter, not {wish}")
-    return wish or (SLICED_CHUNK if averaging is not None and averaging.protocol.sliced else CHUNK)
+    if wish is not None:
+        return whole_number(wish, "chunk", least=1)
+    return SLICED_CHUNK if averaging is not None and averaging.protocol.sliced else CHUNK
 
 
 def _keep_freed_memory() -> None:

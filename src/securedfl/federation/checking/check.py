@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import queue
 import time
 from collections.abc import Callable
@@ -24,6 +26,8 @@ from securedfl.privacy.run_certificate import told
 
 PATIENCE = 5.0
 """Seconds that another site has to answer."""
+REFUSED = os.strerror(errno.ECONNREFUSED).lower()
+"""Why nobody is reached at an address at which nobody listens."""
 COURTESY = 1.0
 """Seconds that this site stays when it knows all, so that the others hear it too."""
 
@@ -129,7 +133,7 @@ def _meet(
 def _finding(name: str, reach: Reach, hello: Hello | None, ways: Ways | None, shared: dict[str, str]) -> Examined:
     """Say how a peer was reached, whom it reaches, and what it has that differs."""
     if not reach.linked:
-        return Examined(name, False, f"does not answer: {reach.reason}")
+        return Examined(name, False, f"does not answer: {reach.reason}{what_to_do(reach.reason)}")
     text, ok = [f"reached through {reach.through}" if reach.through else "reached directly"], True
     if hello is None:
         return Examined(name, False, f"{text[0]}, but it says nothing; does it run the same version?")
@@ -145,6 +149,14 @@ def _finding(name: str, reach: Reach, hello: Hello | None, ways: Ways | None, sh
         ok = False
         text.append(f"it has other settings: {found}")
     return Examined(name, ok, "; ".join(text))
+
+
+def what_to_do(reason: str) -> str:
+    """Return what to do about a connection that a site refuses; nothing if a proxy or a relay does."""
+    address, _, why = reason.rpartition(": ")
+    if why != REFUSED or " " in address:
+        return ""
+    return "; its peer may not run yet: start it there with `securedfl peer PEER.toml`, or check address and firewall"
 
 
 def _look(subject: str, work: Callable[[], str]) -> Examined:

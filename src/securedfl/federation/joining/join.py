@@ -15,6 +15,7 @@ from securedfl.federation.joining.seat import Seat
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.network.data.averages import Averaged
 from securedfl.parameters import Schema, Tree
+from securedfl.storage import path_of
 
 
 class JoinedPeer:
@@ -34,7 +35,7 @@ class JoinedPeer:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
+        self._path = path_of(path, "the settings of the site")
         self._seat = Seat(self._path)
         self._processes: Processes | None = None
         self._told: Told = {}

@@ -23,7 +23,7 @@ from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.files import CONFIG, FEDERATION, RESUME, read_config
 from securedfl.learning.training.task import HOME, Recipe
 from securedfl.parameters import Array, Named
-from securedfl.storage import damaged, replacing
+from securedfl.storage import damaged, path_of, replacing
 
 if TYPE_CHECKING:
     import torch
@@ -138,7 +138,7 @@ def load(
     >>> type(securedfl.load(folder)).__name__
     'Sequential'
     """
-    folder = Path(run)
+    folder = path_of(run, "the run folder")
     if peer is not None and (folder / FEDERATION).is_dir():
         return load(folder / FEDERATION / f"peer-{peer}", model=model)
     path = _find(folder, method)
@@ -206,7 +206,7 @@ def _of_peer(
     known = sorted(folder.glob("model*.safetensors"))
     about = read_model(path if path.exists() or not known else known[0])[1] if known else None
     point = checkpoints.load(folder / "checkpoints" / f"{method or (about.method if about else '')}.safetensors")
-    if not 0 <= peer < len(point.states):
+    if peer not in range(len(point.states)):
         raise ConfigError(f"peer = {peer}: the run has peers 0 to {len(point.states) - 1}")
     if model is None and (about is None or about.model is None):
         raise ConfigError("give a model of your own to fill, as in load(run, peer=0, model=mine)")

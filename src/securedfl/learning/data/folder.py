@@ -142,7 +142,7 @@ def read_folder(
     ((60, 2), 2, ('ill', 'well'))
     """
     tell = report or (lambda _text: None)
-    found = look(Path(path))
+    found = look(storage.path_of(path, "the data folder"))
     columns = Columns(label=label, user=user, features=tuple(features))
     if found.mapped:
         if columns != Columns():

@@ -80,11 +80,28 @@ class HubData:
 
     def origin(self, data_dir: Path | None) -> Origin:
         """Return where the data set comes from, without reading it; a bad folder is an error."""
-        folder = _folder(self.name, data_dir)
+        folder = self._folder(data_dir)
         files = None if folder is None else self._files(folder)
         every = [path for paths in (files or {}).values() for path in paths]
         name = f"data-v{VERSION}-{self.name}-{storage.fingerprint(self.address, files=every)}.npz"
         return Origin(self.address, files, storage.cache_folder() / name)
+
+    def _folder(self, data_dir: Path | None) -> Path | None:
+        """Return the folder with the data set's files, or None if the user named no data folder."""
+        base = data_dir or (Path(os.environ[DATA_DIR]).expanduser() if os.environ.get(DATA_DIR) else None)
+        if base is None:
+            return None
+        if not base.is_dir():
+            raise ConfigError(f"there is no data folder {base}; check --data-dir or {DATA_DIR}")
+        own = base / self.name
+        if own.is_dir():
+            return own
+        if any(base.glob("*.parquet")):
+            return base
+        raise ConfigError(
+            f"the data folder {base} has no folder {self.name!r} with parquet files; put those of {self.address} "
+            f"there, or check --data-dir or {DATA_DIR}"
+        )
 
     def _files(self, folder: Path) -> dict[str, list[Path]]:
         every = sorted(folder.rglob("*.parquet"))
@@ -203,23 +220,6 @@ def _unreachable() -> bool:
     except OSError:
         return True
     return False
-
-
-def _folder(name: str, data_dir: Path | None) -> Path | None:
-    """Return the folder with the data set's files, or None if the user named no data folder."""
-    base = data_dir or (Path(os.environ[DATA_DIR]).expanduser() if os.environ.get(DATA_DIR) else None)
-    if base is None:
-        return None
-    if not base.is_dir():
-        raise ConfigError(f"there is no data folder {base}; check --data-dir or {DATA_DIR}")
-    own = base / name
-    if own.is_dir():
-        return own
-    if any(base.glob("*.parquet")):
-        return base
-    raise ConfigError(
-        f"the data folder {base} has no folder {name!r} with parquet files; check --data-dir or {DATA_DIR}"
-    )
 
 
 def _read(name: str, paths: Sequence[Path]) -> pyarrow.Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,32 +66,31 @@ def _read_csv(path: Path) -> pyarrow.Table:
     separator = next((sign for sign in signs if sign in names), signs[0])
     comma = separator == ";" and re.search(r"(^|;)-?\d+,\d+(;|\s*$)", first) is not None
 
-    def read(handler: Callable[[Any], str] | None, *, threads: bool) -> pyarrow.Table:
+    ragged: list[Any] = []
+
+    def note(row: Any) -> str:
+        ragged.append(row)
+        return "error"
+
+    def read(*, threads: bool) -> pyarrow.Table:
         return pyarrow.csv.read_csv(
             pyarrow.input_stream(path, compression=packing),
             read_options=pyarrow.csv.ReadOptions(use_threads=threads),
             parse_options=pyarrow.csv.ParseOptions(
-                delimiter=separator, newlines_in_values=True, invalid_row_handler=handler
+                delimiter=separator, newlines_in_values=True, invalid_row_handler=note
             ),
             convert_options=pyarrow.csv.ConvertOptions(decimal_point="," if comma else "."),
         )
 
-    wrong: list[Any] = []
-
-    def note(row: Any) -> str:
-        wrong.append(row)
-        return "error"
-
     try:
-        table = read(note, threads=True)
+        table = read(threads=True)
     except pyarrow.ArrowInvalid:
-        if not wrong:
+        if not ragged:
             raise
-        # once more, because rows have numbers only then
-        wrong.clear()
+        # once more, because only one thread knows the numbers of rows
         with suppress(pyarrow.ArrowInvalid):
-            read(note, threads=False)
-        row = wrong[0]
+            read(threads=False)
+        row = ragged[-1]
         raise InvalidInputError(
             f"row {row.number - 1} of {path} has {row.actual_columns} values for {row.expected_columns} columns; "
             "repair or remove it"
