@@ -274,6 +274,9 @@ def measurements(peers: int, size: int) -> Iterator[tuple[str, str, dict[str, An
         yield f"bare socket, {name}", "bare", {"insecure": insecure, "bytes": 8 * size // peers}
     for protocol in ("shares", "resilient", "grouped"):
         yield f"{protocol}, mutual TLS 1.3, on disk", "peer", {"protocol": protocol}
+    for protocol, options in OPTIONS.items():
+        narrow = {"protocol": protocol, "options": {**options, "bits": 16, "range": 0.5}}
+        yield f"{protocol}, 16 bits, the same", "peer", narrow
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ Every site gets a line of its own: so many Mbit/s up and as many down, and half 
 through an HTTP CONNECT proxy of its own that holds bytes back, which works without root. TCP itself runs on loopback,
 so that its slow start is not part of it. With ``--namespaces`` (as root) each peer is on a machine of its own instead,
 a network namespace whose interface the kernel limits (``tc ... tbf``): the rate is real, but there is no delay, so that
-no round trips are allowed for, and only the long vector is measured.
+no round trips are allowed for, and only the long vector is measured. Beside it bare TLS sockets send the bytes of an
+optimal all-reduce all at once: what TCP itself makes of such a line.
 
 For each protocol three rows: a vector so short that only round trips count, back to back and with four round trips of
 training before each average, in which the log lets it begin; and the vector asked for, with training, whose time is
@@ -167,6 +168,22 @@ def busiest(job: dict[str, Any]) -> float:
     return float(np.mean(found))
 
 
+def seconds(results: list[dict[str, Any]]) -> float:
+    """Return how long an average took, from when the last one began: the median."""
+    spans = np.array([result["spans"] for result in results])
+    return float(np.median(spans[..., 1].max(axis=0) - spans[..., 0].max(axis=0)))
+
+
+def bare(args: argparse.Namespace) -> dict[str, Any]:
+    """Move the bytes of an optimal all-reduce between namespaces, by bare sockets with TLS."""
+    each = 8 * args.size // args.peers
+    with namespaces(args.peers, args.mbit) as machines:
+        job = {"peers": args.peers, "repeat": args.repeat, "insecure": False, "bytes": each, "machines": machines}
+        took = seconds(run("bare", job))
+    alone = each * (args.peers - 1) / (args.mbit * 1e6 / 8)
+    return {"protocol": "bare TLS sockets", "seconds": took, "seconds_of_bytes": alone, "times_bytes": took / alone}
+
+
 def measure(protocol: str, size: int, trips: int, args: argparse.Namespace) -> dict[str, Any]:
     """Run the averages of one row, and return its numbers."""
     rate, trip = args.mbit * 1e6 / 8, args.milliseconds / 1e3
@@ -181,8 +198,7 @@ def measure(protocol: str, size: int, trips: int, args: argparse.Namespace) -> d
             {**job, "proxies": shaper.ports},
             lambda ports: shaper.sites.update({port: k for k, port in enumerate(ports)}),
         )
-    spans = np.array([result["spans"] for result in results])
-    took = float(np.median(spans[..., 1].max(axis=0) - spans[..., 0].max(axis=0)))
+    took = seconds(results)
     most = max(max(result["sent"], result["received"]) for result in results) / args.repeat
     allowed = 1.25 * most / rate + (0 if args.namespaces else 10 * trip)
     return {
@@ -213,6 +229,14 @@ def main() -> None:
     table = sys.stderr if args.json else sys.stdout
     print(f"{args.peers} sites, {args.mbit:g} Mbit/s, {args.milliseconds:g} ms, median of {args.repeat}", file=table)
     rows = []
+    if args.namespaces and not args.only:
+        rows.append(row := bare(args))
+        print(
+            f"{row['protocol']}: {row['seconds']:.2f} s; bytes alone {row['seconds_of_bytes']:.2f} s: "
+            f"{row['times_bytes']:.2f} times as long",
+            file=table,
+            flush=True,
+        )
     for protocol in [args.only] if args.only else ["shares", "resilient"]:
         for size, trips in ((SHORT, 0), (SHORT, 4), (args.size, 4))[2 if args.namespaces else 0 :]:
             row = measure(protocol, size, trips, args)

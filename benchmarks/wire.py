@@ -59,7 +59,7 @@ def _sockets(folder: Path, me: int, job: dict[str, Any]) -> Exchange:
     server.verify_mode = ssl.CERT_REQUIRED
     others = [member for k, member in enumerate(job["roster"]) if k != me]
     incoming: list[socket.socket] = []
-    listener = socket.create_server(("127.0.0.1", job["roster"][me][2]), backlog=n)
+    listener = socket.create_server((job["roster"][me][1], job["roster"][me][2]), backlog=n)
 
     def accept() -> None:
         for _ in others:

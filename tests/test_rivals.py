@@ -11,6 +11,12 @@ FOLDER = Path(__file__).parents[1] / "benchmarks" / "rivals"
 
 @pytest.fixture(scope="module")
 def run():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        yield _module()
+
+
+def _module():
     spec = importlib.util.spec_from_file_location("rivals_run", FOLDER / "run.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["rivals_run"] = module

@@ -1,6 +1,6 @@
 """SecureD-FL between processes: mutual TLS 1.3, votes and results on disk before they count, as `securedfl peer` does.
 
-`--protocol` is grouped (Algorithm 3 in a field), shares or resilient; shares withstand any two colluders.
+`--protocol` is grouped (Algorithm 3 in a field), shares or resilient; the last two withstand any two colluders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from common import Step, arguments, raise_loopback, side_by_side, tell, vector, 
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-OPTIONS = {"shares": {"strength": 3}, "resilient": {"collusion": 1}, "grouped": {}}
+OPTIONS = {"shares": {"strength": 3}, "resilient": {"strength": 3}, "grouped": {}}
 
 
 def setup(me, args, job) -> Step:

@@ -15,6 +15,7 @@ import time
 
 import numpy as np
 from common import Watch, arguments, largest_error, raise_loopback, tell, vector, versions
+from consortium.p2pfl_node import make_node
 
 ARGS = arguments(__doc__)
 PATIENCE = 60
@@ -24,50 +25,17 @@ ENDED: dict[int, list[float]] = {}
 
 
 def node(peer: int):
-    from datasets import Dataset
-    from p2pfl.learning.dataset.p2pfl_dataset import P2PFLDataset
-    from p2pfl.learning.frameworks.learner import Learner
-    from p2pfl.learning.frameworks.p2pfl_model import P2PFLModel
-    from p2pfl.node import Node
+    def fit(_model: np.ndarray) -> np.ndarray:
+        brought = vector(peer, ARGS.size)
+        with LOCK:
+            TRAINED.setdefault(peer, []).append(time.perf_counter())
+        return brought
 
-    class Plain(P2PFLModel):
-        def get_parameters(self):
-            return self.model
+    def took(_model: np.ndarray) -> None:
+        with LOCK:
+            ENDED.setdefault(peer, []).append(time.perf_counter())
 
-        def set_parameters(self, params):
-            if isinstance(params, bytes):
-                params, info = self.decode_parameters(params)
-                self.additional_info.update(info)
-            self.model = list(params)
-
-        def get_framework(self):
-            return "pytorch"
-
-    class Site(Learner):
-        def fit(self):
-            self.get_model().set_parameters([vector(peer, ARGS.size)])
-            self.get_model().set_contribution([self.addr], 1)
-            with LOCK:
-                TRAINED.setdefault(peer, []).append(time.perf_counter())
-            return self.get_model()
-
-        def set_model(self, model):
-            super().set_model(model)
-            with LOCK:
-                ENDED.setdefault(peer, []).append(time.perf_counter())
-
-        def interrupt_fit(self):
-            pass
-
-        def evaluate(self):
-            return {}
-
-        def get_framework(self):
-            return "pytorch"
-
-    rows = Dataset.from_dict({"x": [0.0, 1.0]})
-    model = Plain([np.zeros(ARGS.size, dtype=np.float32)])
-    return Node(model, P2PFLDataset(rows), addr="127.0.0.1", learner=Site())
+    return make_node("127.0.0.1", np.zeros(ARGS.size, dtype=np.float32), fit, took)
 
 
 def main() -> None:
@@ -94,7 +62,8 @@ def main() -> None:
     with watch.average():
         nodes[0].set_start_learning(rounds=rounds, epochs=1, trainset_size=ARGS.peers)
         try:
-            wait_to_finish(nodes, timeout=PATIENCE * rounds)
+            # a round may wait for a vote and for models, each as long as that
+            wait_to_finish(nodes, timeout=2 * PATIENCE * rounds)
         except TimeoutError as error:
             print(f"p2pfl did not finish {rounds} rounds: {error}", file=sys.stderr, flush=True)
             # its threads would keep this process

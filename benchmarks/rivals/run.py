@@ -26,12 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import figures
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 RESULTS = ROOT / "docs" / "results"
 PAGE = ROOT / "docs" / "evidence" / "comparison.md"
 OWN = "SECUREDFL_RIVALS_OWN_NAMESPACES"
-PATIENCE = 400
+PATIENCE = 900
 TELLING = 500_000
 """Numbers in a vector from which on bytes and not latencies decide."""
 
@@ -108,6 +110,11 @@ RIVALS = (
     ),
     Rival(
         *("**ours, shares**", "ours_network.py --protocol shares", "", "processes, mutual TLS"),
+        "the total",
+        "the total",
+    ),
+    Rival(
+        *("**ours, resilient**", "ours_network.py --protocol resilient", "", "processes, mutual TLS"),
         "the total",
         "the total",
     ),
@@ -191,7 +198,7 @@ def middle(found: list[list[dict[str, Any]]], index: int, key: str, unit: float,
 def heading(found: list[list[dict[str, Any]]], size: int, load: float) -> str:
     """Return what was measured where, and what to think of it."""
     cores, peers = os.cpu_count() or 1, found[0][0].get("peers")
-    text = f"{peers} peers, {size:,} float32 each, turns: {len(found)}, load {load:.0f} on {cores} cores."
+    text = f"{peers} peers, {size:,} float32 each, turns: {len(found)}, load {load:.1f} on {cores} cores before."
     if size < TELLING:
         text += " **So small a size measures latencies**, and processor times are below what the clock can tell."
     if load > cores + 1:
@@ -242,6 +249,25 @@ def put(page: Path, name: str, lines: list[str]) -> None:
     page.write_text(f"{before}{begin}\n" + "\n".join(lines) + f"\n{end}{after}", encoding="utf-8")
 
 
+def show(record: dict[str, Any], *, write: bool) -> None:
+    """Print the tables of what was measured; write them, all numbers and the figure too, if wanted."""
+    found, known = record["turns"], {rival.name: rival for rival in RIVALS}
+    rivals, size = [known[one["system"]] for one in found[0]], found[0][0]["size"]
+    lines = [heading(found, size, record["load"][0]), "", *table(found, rivals, size)]
+    print("\n".join([*lines, "", *noise(record["sites"])]))
+    if not write:
+        return
+    (RESULTS / "rivals.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    flat = [{"turn": n, **{k: v for k, v in one.items() if k != "versions"}} for n, t in enumerate(found) for one in t]
+    with (RESULTS / "rivals.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(key for one in flat for key in one)), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(flat)
+    figures.averages(found, {rival.name: rival.one for rival in rivals}, size, RESULTS / "rivals.svg")
+    put(PAGE, "rivals", ["", "![Time, processor time, bytes and error](../results/rivals.svg)", "", *lines, ""])
+    put(PAGE, "sites", ["", *noise(record["sites"]), ""])
+
+
 def main() -> None:
     if "--consortium" in sys.argv:
         sys.argv.remove("--consortium")
@@ -257,7 +283,13 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--write", action="store_true", help="write docs/results/rivals.* and the tables of the page")
+    parser.add_argument(
+        "--tables", action="store_true", help="run nothing: write the same from docs/results/rivals.json"
+    )
     args = parser.parse_args()
+    if args.tables:
+        show(json.loads((RESULTS / "rivals.json").read_text(encoding="utf-8")), write=True)
+        return
     if args.install:
         for name in {rival.environment for rival in RIVALS}:
             environment(name)
@@ -265,7 +297,7 @@ def main() -> None:
     wanted = [rival for rival in RIVALS if rival is RIVALS[0] or args.only.lower() in rival.name.lower()]
     options = ["--peers", str(args.peers), "--size", str(args.size), "--repeat", str(args.repeat)]
     turns, options = (1, ["--smoke"]) if args.smoke else (args.turns, options)
-    apart = name_spaces()
+    apart, load = name_spaces(), os.getloadavg()
     found = []
     for turn in range(turns):
         row = []
@@ -273,24 +305,11 @@ def main() -> None:
             row.append(measure(rival, options, apart))
             print(f"turn {turn + 1} of {turns}: {json.dumps(row[-1])}", file=sys.stderr, flush=True)
         found.append(row)
-    sites = measure(SITES, options, apart)
-    size = found[0][0].get("size", args.size)
-    lines = [heading(found, size, os.getloadavg()[0]), "", *table(found, wanted, size)]
-    print("\n".join([*lines, "", *noise(sites)]))
-    if args.write:
-        command = shlex.join(["python", "benchmarks/rivals/run.py", *sys.argv[1:]])
-        record = {"command": command, "machine": platform.platform(), "cores": os.cpu_count()}
-        record |= {"load": os.getloadavg(), "own_name_spaces": bool(apart), "turns": found, "sites": sites}
-        (RESULTS / "rivals.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        flat = [
-            {"turn": n, **{k: v for k, v in one.items() if k != "versions"}} for n, t in enumerate(found) for one in t
-        ]
-        with (RESULTS / "rivals.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list(dict.fromkeys(key for one in flat for key in one)), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(flat)
-        put(PAGE, "rivals", ["", *lines, ""])
-        put(PAGE, "sites", ["", *noise(sites), ""])
+    command = shlex.join(["python", "benchmarks/rivals/run.py", *sys.argv[1:]])
+    record = {"command": command, "machine": platform.platform(), "cores": os.cpu_count()}
+    record |= {"load": load, "own_name_spaces": bool(apart), "turns": found}
+    record["sites"] = measure(SITES, options, apart)
+    show(record, write=args.write)
     if any("failed" in one for turn in found for one in turn):
         sys.exit(1)
 

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import figures
+
 from .hour import ALONE, HOURS
 from .one import SYSTEMS, chosen
 from .table import tables
@@ -31,6 +33,7 @@ HERE = Path(__file__).parent
 SPACES = ("--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
 BEFORE_AND_AFTER = 600
 """Seconds that a system has to be set up before its hour and to be looked at after it."""
+PICTURE = "![How long the bad hour took, and whose trainings are in the model](../results/consortium-rivals.svg)"
 
 
 def name_spaces() -> list[str]:
@@ -145,8 +148,10 @@ def main(
             print(json.dumps(short), file=sys.stderr, flush=True)
             if args.write:
                 write(path, runs)
+    if args.write or args.tables:
+        figures.campaign(runs, {"Flower SecAgg+": "the total"}, results / "consortium-rivals.svg")
     for name, lines in tables(runs).items():
         print("\n".join(lines), end="\n\n")
-        if args.write:
-            put(page, name, ["", *lines, ""])
+        if args.write or args.tables:
+            put(page, name, ["", *([PICTURE, ""] if name == "consortium" else []), *lines, ""])
     sys.exit(failed)

@@ -7,6 +7,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -69,7 +70,7 @@ class System:
     refusal = ""
     patience = 1.0
     alone = True
-    without: dict[str, str] = {}  # noqa: RUF012
+    without: ClassVar[dict[str, str]] = {}
 
     def __init__(self, place: Place) -> None:
         self.place = place

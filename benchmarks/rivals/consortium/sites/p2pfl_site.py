@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from p2pfl_node import make_node
 
 from training import NOTES, SITE, hold, load, note, save, train
 
@@ -39,51 +40,15 @@ def round_now() -> int:
     return int((Path(os.environ[NOTES]) / "begun").read_text()) + NODES[0].state.round + 1
 
 
-def make_node(site: int, address: str, model: np.ndarray) -> Any:
-    """Return a node that trains."""
-    from datasets import Dataset
-    from p2pfl.learning.dataset.p2pfl_dataset import P2PFLDataset
-    from p2pfl.learning.frameworks.learner import Learner
-    from p2pfl.learning.frameworks.p2pfl_model import P2PFLModel
-    from p2pfl.node import Node
+def node_of(site: int, address: str, model: np.ndarray) -> Any:
+    """Return a node that trains, and notes and keeps what it gets."""
 
-    class Plain(P2PFLModel):
-        def get_parameters(self):
-            return self.model
+    def took(model: np.ndarray) -> None:
+        if NODES and NODES[0].state.round is not None:
+            hold(site, round_now(), model)
+            save(CHECKPOINT, round_now(), model)
 
-        def set_parameters(self, params):
-            if isinstance(params, bytes):
-                params, info = self.decode_parameters(params)
-                self.additional_info.update(info)
-            self.model = list(params)
-
-        def get_framework(self):
-            return "pytorch"
-
-    class Site(Learner):
-        def fit(self):
-            model = self.get_model()
-            model.set_parameters([train(site, round_now(), model.get_parameters()[0])])
-            model.set_contribution([self.addr], 1)
-            return model
-
-        def set_model(self, model):
-            super().set_model(model)
-            if NODES and NODES[0].state.round is not None:
-                hold(site, round_now(), self.get_model().get_parameters()[0])
-                save(CHECKPOINT, round_now(), self.get_model().get_parameters()[0])
-
-        def interrupt_fit(self):
-            pass
-
-        def evaluate(self):
-            return {}
-
-        def get_framework(self):
-            return "pytorch"
-
-    rows = P2PFLDataset(Dataset.from_dict({"x": [0.0, 1.0]}))
-    return Node(Plain([model]), rows, addr=address, learner=Site())
+    return make_node(address, model, lambda model: train(site, round_now(), model), took)
 
 
 def main() -> None:
@@ -91,7 +56,7 @@ def main() -> None:
     site, rounds, folder = int(os.environ[SITE]), int(os.environ["CONSORTIUM_ROUNDS"]), Path(os.environ[NOTES])
     choose(keys, site)
     done, model = load(CHECKPOINT)
-    node = make_node(site, own, model)
+    node = node_of(site, own, model)
     node.start()
     NODES.append(node)
     (folder / f"ready-{site}").touch()

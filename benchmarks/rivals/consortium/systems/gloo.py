@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..system import HERE, System
 
 PORT = 29400
@@ -14,7 +16,7 @@ class Gloo(System):
         "for collectives, a checkpoint after every round, the newest one is loaded after a restart"
     )
     packages = ("torch",)
-    without = {"stale": "it has no keys"}  # noqa: RUF012
+    without: ClassVar = {"stale": "it has no keys"}
 
     def site(self, k: int, *, stale: bool) -> list[str]:
         sites, addresses = self.place.hour.sites, self.place.machines.addresses

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..system import HERE, System
 
 
@@ -14,7 +16,7 @@ class Hivemind(System):
         "its peers"
     )
     packages = ("hivemind", "torch")
-    without = {"stale": "no roster: whoever knows an address may join, with any key"}  # noqa: RUF012
+    without: ClassVar = {"stale": "no roster: whoever knows an address may join, with any key"}
 
     def site(self, k: int, *, stale: bool) -> list[str]:
         return [str(self.place.python), str(HERE / "sites" / "hivemind_site.py"), self.place.machines.addresses[k]]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
-from pathlib import Path
 
+from begin import begun
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
@@ -42,10 +41,7 @@ def evaluated(message: Message, context) -> Message:
 
 @server.main()
 def main(grid, context) -> None:
-    given = context.run_config
-    while len(list(grid.get_node_ids())) < given["sites"]:
-        time.sleep(1)
-    enough, rounds, kept = int(given["enough"]), int(given["rounds"]), Path(str(given["checkpoint"]))
+    enough, rounds, kept = begun(grid, context)
     done, model = load(kept)
 
     def keep(round: int, arrays: ArrayRecord) -> None:
@@ -56,7 +52,7 @@ def main(grid, context) -> None:
         grid,
         ArrayRecord([model]),
         num_rounds=rounds - done,
-        timeout=float(given["patience"]),
+        timeout=float(context.run_config["patience"]),
         train_config=ConfigRecord({"done": done}),
         evaluate_config=ConfigRecord({"done": done}),
         evaluate_fn=keep,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
+from begin import begun
 from flwr.client import ClientApp, NumPyClient
 from flwr.client.mod import secaggplus_mod
 from flwr.common import ndarrays_to_parameters, parameters_to_ndarrays
@@ -47,10 +47,7 @@ class Saving(FedAvg):
 
 @server.main()
 def main(grid, context) -> None:
-    given = context.run_config
-    while len(list(grid.get_node_ids())) < given["sites"]:
-        time.sleep(1)
-    enough, rounds, kept = int(given["enough"]), int(given["rounds"]), Path(str(given["checkpoint"]))
+    enough, rounds, kept = begun(grid, context)
     done, model = load(kept)
     strategy = Saving(
         kept,
@@ -62,7 +59,7 @@ def main(grid, context) -> None:
         on_fit_config_fn=lambda round: {"round": done + round},
         on_evaluate_config_fn=lambda round: {"round": done + round},
     )
-    patience = float(given["patience"])
+    patience = float(context.run_config["patience"])
     # every site holds a share of every other one's secrets, and half of them are enough
     work = SecAggPlusWorkflow(num_shares=1.0, reconstruction_threshold=0.5, max_weight=1, timeout=patience)
     config = ServerConfig(num_rounds=rounds - done, round_timeout=patience)
