@@ -6,9 +6,10 @@ READY  := $(VENV)/.ready
 ARGS   ?=
 SCHEDULES ?= 1000
 SEED   ?= 0
+RUNS   ?= runs/reproduce
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-lora test test-adapters test-browser test-docs test-ray docs notebooks screenshots dist sbom lint bench rivals simulate campaign clean
+.PHONY: help demo demo-lora test test-adapters test-browser test-docs test-ray docs notebooks screenshots dist sbom lint bench rivals evidence simulate campaign clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */make \1\t/' | expand -t 20
@@ -65,6 +66,9 @@ bench: $(READY)  ## measure speed and memory, as ratios within one run
 
 rivals: $(READY)  ## run rival systems beside ours, each in its own environment: ARGS="--smoke", ARGS="--write", ARGS="--consortium --smoke"
 	$(BIN)/python benchmarks/rivals/run.py $(ARGS)
+
+evidence: $(READY)  ## keep what finished runs gave, without their models, and make the tables of docs/results again: RUNS=runs/reproduce
+	$(BIN)/python docs/keep_runs.py $(RUNS)
 
 simulate: $(READY)  ## run a federation through random faults in a simulated world: SCHEDULES=100000 SEED=0
 	$(BIN)/python -m tests.network.world --schedules $(SCHEDULES) --seed $(SEED) $(ARGS)

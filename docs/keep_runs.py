@@ -1,0 +1,54 @@
+"""Keep what finished runs gave in docs/results/runs, and make the tables and figures of docs/results from all of them.
+
+    python docs/keep_runs.py [runs/reproduce]
+
+Of a run its settings, its numbers and which predictions were right are kept, not its models. That is enough to compute
+every table, interval and verdict again, and to add seeds to those that are there: `securedfl reproduce table --no-train
+--out docs/results` gives the same bytes (tests/experiments/test_kept_runs.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+KEPT = Path(__file__).parent / "results"
+FILES = ("config.toml", "metrics.jsonl", "averaging.json", "correct")
+EXPERIMENTS = ("table", "curves", "iterations", "accuracy")
+
+
+def keep(run: Path, kept: Path) -> bool:
+    """Copy what is kept of a run; return whether it has finished, which others have not."""
+    summary = run / "summary.json"
+    if not summary.exists() or not json.loads(summary.read_text(encoding="utf-8"))["finished"]:
+        return False
+    for name in FILES:
+        if (run / name).is_dir():
+            shutil.copytree(run / name, kept / name, dirs_exist_ok=True)
+        elif (run / name).exists():
+            kept.mkdir(parents=True, exist_ok=True)
+            shutil.copy(run / name, kept / name)
+    return True
+
+
+def main() -> None:
+    """Keep the runs of a folder, and make the results again."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("runs", nargs="?", type=Path, default=Path("runs/reproduce"), help="what --out was")
+    found = sorted((parser.parse_args().runs / "runs").glob("*/"))
+    for run in found:
+        told = "kept" if keep(run, KEPT / "runs" / run.name) else "has not finished: left out"
+        sys.stdout.write(f"{run.name} {told}\n")
+    for name in EXPERIMENTS:
+        command = [sys.executable, "-m", "securedfl", "reproduce", name, "--no-train", "--out", str(KEPT)]
+        subprocess.run(command, check=True)  # noqa: S603 - our own command, with fixed words
+    for surplus in [*KEPT.glob("*.png"), KEPT / "report.html"]:
+        surplus.unlink()
+
+
+if __name__ == "__main__":
+    main()
