@@ -33,17 +33,20 @@ if TYPE_CHECKING:
     from securedfl.federation.joining.join import join
     from securedfl.federation.run_folder.model import load
     from securedfl.federation.train import resume, train
-    from securedfl.learning.data.folder import read_folder
+    from securedfl.learning.data.coding import Coding
+    from securedfl.learning.data.folder import read_features, read_folder
     from securedfl.learning.data.portions import Portion, deal
 
 __version__ = version("securedfl")
 
 _LOADED_WHEN_USED = {
     "App": "securedfl.federation.apps.app",
+    "Coding": "securedfl.learning.data.coding",
     "Portion": "securedfl.learning.data.portions",
     "TrainConfig": "securedfl.federation.config",
     "deal": "securedfl.learning.data.portions",
     "join": "securedfl.federation.joining.join",
+    "read_features": "securedfl.learning.data.folder",
     "read_folder": "securedfl.learning.data.folder",
     "load": "securedfl.federation.run_folder.model",
     "resume": "securedfl.federation.train",
@@ -62,6 +65,7 @@ __all__ = [
     "App",
     "AppError",
     "Certificate",
+    "Coding",
     "ConfigError",
     "Design",
     "DesignError",
@@ -83,6 +87,7 @@ __all__ = [
     "deal",
     "join",
     "load",
+    "read_features",
     "read_folder",
     "resume",
     "train",

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 import securedfl
-from securedfl import App
+from securedfl import App, Coding, read_folder
 from securedfl.cli import app as command_line
 from securedfl.errors import AppError, ConfigError, InvalidInputError
 from securedfl.federation.apps.app import EntryPoint
@@ -231,6 +231,39 @@ def test_settings_that_contradict_an_app():
             config(**setting)
     with pytest.raises(ConfigError, match="without entry nothing takes it"):
         TrainConfig.resolve({"data": {"path": "x"}})
+
+
+def _sites(folder, classes):
+    """Write a table for each site, with these classes."""
+    for number, names in enumerate(classes):
+        lines = ["dose,outcome", *(f"{k},{name}" for k, name in enumerate(names.split()))]
+        (folder / f"site-{number}.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_sites_whose_classes_differ_are_refused_unless_they_follow_one_coding(tmp_path):
+    def tables(settings):
+        data = read_folder(settings["path"], label="outcome", coding=settings.get("coding"))
+        return App(model={"w": np.zeros(data.classes)}, data=data.y, update=lambda *_: None)
+
+    settings = {"peers": 3, "rounds": 1, "methods": "secured"}
+    _sites(tmp_path, ["mild none", "none severe", "mild none"])
+    path = str(tmp_path / "site-{number}.csv")
+    with pytest.raises(ConfigError, match=r"peer 1 have other classes or columns.*securedfl data coding"):
+        train(tables, out=tmp_path / "refused", data={"path": path}, **settings)
+    Coding.together(read_folder(tmp_path / f"site-{k}.csv", label="outcome").coding for k in range(3)).save(
+        tmp_path / "coding.json"
+    )
+    agreed = {"path": path, "coding": str(tmp_path / "coding.json")}
+    assert train(tables, out=tmp_path / "run", data=agreed, **settings).finished
+
+    # whoever reads data in another way may say what they mean
+    def own(settings):
+        return App(model={"w": np.zeros(1)}, data=[1], update=lambda *_: None, coding=str(settings["number"] % 2))
+
+    with pytest.raises(ConfigError, match="peer 1 have other classes"):
+        train(own, out=tmp_path / "own", **settings)
+    with pytest.raises(ConfigError, match="must be a text"):
+        train(lambda _settings: App(model={}, data=[], update=print, coding=3), out=tmp_path / "odd", **settings)
 
 
 def test_an_app_that_goes_wrong_while_it_trains(tmp_path):

@@ -102,7 +102,7 @@ def test_users_and_a_common_test_set(folder):
 
 
 def test_what_is_no_data_is_told(folder):
-    with pytest.raises(ConfigError, match="leave label, user and features away"):
+    with pytest.raises(ConfigError, match="leave label, user, features and coding away"):
         read_folder(folder, label="y")
     x = np.load(folder / "x.npy")
     x[417, 2] = np.nan

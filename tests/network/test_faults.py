@@ -334,6 +334,8 @@ def test_wrong_keys_and_other_settings_are_refused_at_the_start(federation):
     made.write_peer(1, made.files[1])
     made.write("changed.toml", window=5)
     made.write_peer(1, made.files[1], federation="changed.toml")
+    # the same settings, but classes of another meaning
+    made.write_peer(2, made.files[2], coding="mild, none")
     processes = [made.start(0), made.start(1), made.start(2)]
     for name, other, here in (("p0", 5, 10), ("p1", 10, 5)):
         told = await_text(made.folder / f"out-{name}" / "peer.log", "has other settings")
@@ -341,7 +343,9 @@ def test_wrong_keys_and_other_settings_are_refused_at_the_start(federation):
     # they can never begin, so none of them waits
     assert ends(processes) == [4] * 3, [process.errors for process in processes]
     assert "mend that, then start all sites again" in last_line(processes[2])
+    assert re.search(r"p2 has other settings: coding is \w+ there and not set here;", last_line(processes[0]))
     made.write_peer(1, made.files[1])
+    made.write_peer(2, made.files[2])
     processes = [made.start(0), made.start(1), made.start(2)]
     assert ends(processes) == [0] * 3, [process.errors for process in processes]
 

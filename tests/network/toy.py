@@ -6,6 +6,8 @@ import time
 
 import numpy as np
 
+from securedfl import App
+
 
 def make(settings):
     own = int(settings["name"].removeprefix("p"))
@@ -26,7 +28,10 @@ def make(settings):
             time.sleep(float(settings["slow_seconds"]))
         return 0.5
 
-    return model, list(range(10 + own)), update
+    data = list(range(10 + own))
+    if "coding" in settings:
+        return App(model=model, data=data, update=update, coding=settings["coding"])
+    return model, data, update
 
 
 def replay(names, rounds, average, size=1000):

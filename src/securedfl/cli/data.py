@@ -124,6 +124,48 @@ def info(
         console.print(f"\nwritten     {svg}", soft_wrap=True)
 
 
+@data.command()
+def coding(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="SOURCE...", help="Folders or tables of yours, or codings (.json) of sites.")
+    ],
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the class.")] = None,
+    user: Annotated[str | None, typer.Option(metavar="COLUMN", help="Whom a row is from; no feature.")] = None,
+    features: Annotated[str, typer.Option(metavar="COLUMN,...", help="The columns to learn from.")] = "",
+    out: Annotated[Path | None, a_file("Write it there, as JSON; else it is printed.", dir_okay=False)] = None,
+) -> None:
+    """Make a coding: what classes and features mean, so that the sites of a federation mean the same.
+
+    Each site makes one of its table and sends it to the others; together they give the coding that all sites read
+    their data with. It tells names of columns and classes, texts, and how many numbers a column has, with their mean
+    and deviation: look at it before you send it.
+
+    **Examples**
+
+    - `securedfl data coding patients.csv --label outcome --out site-a.json`
+    - `securedfl data coding site-a.json site-b.json site-c.json --out coding.json`
+    """
+    from securedfl.learning.data.coding import Coding
+    from securedfl.learning.data.folder import read_folder
+
+    found = []
+    for source in sources:
+        if source.endswith(".json"):
+            found.append(Coding.load(source))
+            continue
+        read = read_folder(source, label=label, user=user, features=read_names(features)).coding
+        if read is None:
+            raise ConfigError(f"{source} holds arrays, whose classes are numbered already; they need no coding")
+        found.append(read)
+    made = Coding.together(found)
+    if out is None:
+        typer.echo(made.to_json(), nl=False)
+        return
+    write(out, [made.to_json().decode()])
+    typer.echo(made.told())
+    typer.echo(f"\nWritten to {out}. All sites read with it: securedfl.read_folder(path, coding={str(out)!r})")
+
+
 def _show(about: Description, console: Console) -> None:
     lines = [("data set", f"{about.name}: {about.about}"), ("read from", _origin(about.place))]
     if about.place.cache_bytes is not None:
@@ -137,6 +179,8 @@ def _show(about: Description, console: Console) -> None:
         shown = json.dumps(about.alphabet, ensure_ascii=False)
         lines.append(("alphabet", f"{about.classes} characters: {shown}"))
     lines.append(("classes", _classes(about)))
+    for number, feature in enumerate(about.coding.features if about.coding else ()):
+        lines.append(("" if number else "features", feature.told(scaled=True)))
     for title, text in lines:
         console.print(f"{title:<11} {text}", soft_wrap=True)
     console.print()

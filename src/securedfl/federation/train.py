@@ -16,7 +16,7 @@ from securedfl.federation.gate import Plans, pass_gate, save_certificate, settle
 from securedfl.federation.methods import averaging_of, check_settings, protocol_of
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import Counts, default_folder, leave_results
-from securedfl.federation.run_folder.files import read_config
+from securedfl.federation.run_folder.files import CODING, read_config
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.live import Simulation, beating
 from securedfl.federation.run_folder.summary import Summary
@@ -91,6 +91,8 @@ def train(
     certificates = pass_gate(config, design, plans=plans)
     folder = RunFolder.create(config.out or default_folder(config), config, design)
     save_certificate(folder.path, certificates)
+    if made.coding is not None:
+        made.coding.save(folder.path / CODING)
     return _run(folder, task, plans, observer)
 
 

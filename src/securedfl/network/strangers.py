@@ -29,7 +29,7 @@ class Strangers:
     def hear(self, name: str, theirs: dict[str, str], now: float) -> str:
         """Take note of what another peer tells; return what differs, in words, or an empty string."""
         found = differences(self._mine, theirs)
-        text = found and f"{name} has other settings: {found}; all sites need the same federation.toml and model"
+        text = found and f"{name} has other settings: {found}; all sites need the same federation.toml, model, coding"
         if theirs.get(RUN, self._mine.get(RUN)) == self._mine.get(RUN):
             self._found.pop(name, None)
         else:

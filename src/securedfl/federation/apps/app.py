@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from securedfl.errors import AppError, ConfigError, near
 from securedfl.federation.apps.failures import Where
 from securedfl.federation.settings import check_keys
+from securedfl.learning.data.coding import digest, noting
 
 COMMON = {
     "kind": "common_optimizer",
@@ -57,6 +58,9 @@ class App:
     common_optimizer
         What the common model does with an average, the same at all peers: ``"adam"``, say, or a table such as
         ``{"kind": "adam", "learning_rate": 0.03}``. By default what the settings say.
+    coding
+        What classes and features mean, as any text. Peers compare it, because a class that has another number at
+        another site spoils the model. By default a hash of what `read_folder` was told, or found, in ``make``.
 
     Examples
     --------
@@ -78,6 +82,7 @@ class App:
     evaluate_common: Callable[[Any], tuple[int, float, int]] | None = None
     samples: int | None = None
     common_optimizer: str | Mapping[str, Any] | None = None
+    coding: str = ""
 
     @classmethod
     def of(cls, made: Any, where: str) -> App:
@@ -98,6 +103,8 @@ class App:
             raise ConfigError(f"the update of {where} needs both state_dict and load_state_dict, or neither")
         if made.samples is not None and (not isinstance(made.samples, Integral) or made.samples < 0):
             raise ConfigError(f"samples of {where} must be a whole number, 0 or more, not {made.samples!r}")
+        if not isinstance(made.coding, str):
+            raise ConfigError(f"coding of {where} must be a text, not a {type(made.coding).__name__}")
         if isinstance(made.common_optimizer, Mapping):
             check_keys(made.common_optimizer, COMMON, f"common_optimizer of {where}")
         return made
@@ -167,8 +174,9 @@ class EntryPoint:
     def make(self, settings: Mapping[str, Any], seed: int) -> App:
         """Return a peer's app, made with torch's, numpy's and Python's global generators begun at a seed."""
         function = self.function or find(self.name, self.folder)
-        with seeded(seed), self.at(settings).told(re.split("[:.]", self.name)[-1]):
-            return App.of(function(dict(settings)), self.name)
+        with seeded(seed), noting() as read, self.at(settings).told(re.split("[:.]", self.name)[-1]):
+            app = App.of(function(dict(settings)), self.name)
+        return replace(app, coding=digest([app.coding] if app.coding else read))
 
     def at(self, settings: Mapping[str, Any]) -> Where:
         """Return where the app of a peer is, for errors."""

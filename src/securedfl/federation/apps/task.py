@@ -31,9 +31,16 @@ class SimulatedApps(AppTrainer):
     depend on who else is trained in this process, or on whether a run was interrupted.
     """
 
-    def __init__(self, entry: EntryPoint, config: TrainConfig, peers: tuple[int, ...], schema: Schema | None) -> None:
+    def __init__(
+        self,
+        entry: EntryPoint,
+        config: TrainConfig,
+        peers: tuple[int, ...],
+        schema: Schema | None,
+        coding: str | None = None,
+    ) -> None:
         super().__init__(integers=config.integers, local=config.local, schema=schema)
-        self._entry, self._config = entry, config
+        self._entry, self._config, self.coding = entry, config, coding
         self._fresh: set[int] = set()
         self.common: Mapping[str, Any] | None = None
         for peer in peers:
@@ -53,6 +60,12 @@ class SimulatedApps(AppTrainer):
             raise ConfigError(
                 f"the app of peer {peer} chooses {app.common or 'nothing'} for the common model, and others "
                 f"{self.common or 'nothing'}; all peers hold the same"
+            )
+        self.coding = app.coding if self.coding is None else self.coding
+        if app.coding != self.coding:
+            raise ConfigError(
+                f"the data of peer {peer} have other classes or columns than those of others, so that numbers would "
+                "not mean the same; make one coding for all (`securedfl data coding`) and give it to read_folder"
             )
         self._fresh.add(peer)
 
@@ -114,7 +127,7 @@ class AppTask(Task):
 
     def maker(self, peers: Iterable[int]) -> Callable[[], SimulatedApps]:
         """Return what makes the trainer of some of the peers."""
-        return partial(SimulatedApps, self.entry, self.config, tuple(peers), self._schema)
+        return partial(SimulatedApps, self.entry, self.config, tuple(peers), self._schema, self._first[3])
 
     def schema(self) -> Schema:
         """Return what a row holds; the first peer's app is made for it."""
@@ -134,9 +147,9 @@ class AppTask(Task):
         return self._first[0]
 
     @cached_property
-    def _first(self) -> tuple[Schema, tuple[slice, ...], Mapping[str, Any]]:
+    def _first(self) -> tuple[Schema, tuple[slice, ...], Mapping[str, Any], str | None]:
         first = SimulatedApps(self.entry, self.config, (0,), None)
-        return first.schema, first.buffers, first.common or {}
+        return first.schema, first.buffers, first.common or {}, first.coding
 
     @property
     def copies(self) -> int:

@@ -38,8 +38,9 @@ class Learner:
         How many the peer has.
     recipe
         How to build the model; None if only its app knows.
-    common
-        The settings that its app chooses for the common model.
+    common, coding
+        The settings that its app chooses for the common model; and a hash of what classes and features mean in its
+        data, if that is known.
     """
 
     trainer: Trainer
@@ -48,6 +49,7 @@ class Learner:
     samples: PeerSamples
     recipe: Recipe | None = None
     common: Mapping[str, Any] = field(default_factory=dict)
+    coding: str = ""
 
     def initial(self) -> Array:
         """Return w_k^0."""
@@ -131,4 +133,11 @@ def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path)
             torch.set_num_threads(max(1, (os.cpu_count() or 1) // here))
     trainer = AppTrainer(integers=training.integers, local=training.local)
     trainer.take(me, app, entry.at(settings))
-    return Learner(trainer=trainer, me=me, train=trainer.update, samples=PeerSamples(app.size), common=app.common)
+    return Learner(
+        trainer=trainer,
+        me=me,
+        train=trainer.update,
+        samples=PeerSamples(app.size),
+        common=app.common,
+        coding=app.coding,
+    )

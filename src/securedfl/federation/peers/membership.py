@@ -162,8 +162,9 @@ def membership(
     config, federation, design = site.config, site.federation, site.federation.design
     optimizer = federation.training.common(buffers)
     averages = make_averages(federation, design, schema, optimizer, site.plan)
-    genesis = federation.genesis(design.hash, schema.hash)
-    told = {**federation.told, "design": design.hash, RUN: genesis.run, "model": str(schema)}
+    coding = {"coding": site.coding} if site.coding else {}
+    genesis = federation.genesis(design.hash, schema.hash, *coding.values())
+    told = {**federation.told, **coding, "design": design.hash, RUN: genesis.run, "model": str(schema)}
     # what differs between models, array by array
     told |= {f"model.{leaf.name}": f"{leaf.dtype}{list(leaf.shape)}" for leaf in schema.leaves[:MOST_ARRAYS]}
     if optimizer.kind != "none":

@@ -59,7 +59,7 @@ def run_peer(path: Path, tell: Tell) -> Path:
         site = Site.of(config)
         learner = make_learner(site.federation, config, path.resolve().parent)
         schema, buffers = learner.trainer.schema, learner.trainer.buffers
-        site = site.chosen_by(learner.common).planned(schema, learner.samples.train)
+        site = site.chosen_by(learner.common, learner.coding).planned(schema, learner.samples.train)
         tell(Certified(told(site.certificates)))
         member = stack.enter_context(membership(site, schema, buffers, tell))
         stack.enter_context(every_second(lambda: tell(status_of(member.peer))))

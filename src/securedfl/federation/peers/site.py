@@ -28,13 +28,14 @@ CHECK_OUT = "check out in peer.toml"
 class Site:
     """What one site knows before it joins: its settings, those of all, and what is certified.
 
-    The plan of differential privacy follows when the model is known.
+    The plan of differential privacy, and a hash of what classes and features mean, follow when the model is known.
     """
 
     config: PeerConfig
     federation: FederationConfig
     certificates: tuple[RunCertificate, ...]
     plan: Plan | None = None
+    coding: str = ""
 
     @classmethod
     def of(cls, config: PeerConfig) -> Self:
@@ -52,14 +53,14 @@ class Site:
         """The number of this site."""
         return self.config.position(self.federation)
 
-    def chosen_by(self, common: Mapping[str, Any]) -> Site:
-        """Return the site with what its app says about the common model; peers compare it when they meet."""
+    def chosen_by(self, common: Mapping[str, Any], coding: str = "") -> Site:
+        """Return the site with what its app says about common model and data; peers compare it when they meet."""
         if not common:
-            return self
+            return replace(self, coding=coding)
         with_common(self.federation.training, common)
         values = self.federation.model_dump(exclude_none=True)
         values["train"] = {**self.federation.train, **common}
-        return replace(self, federation=FederationConfig.resolve(values))
+        return replace(self, federation=FederationConfig.resolve(values), coding=coding)
 
     @property
     def plans(self) -> dict[str, Plan]:

@@ -8,6 +8,7 @@ design.json                  `securedfl.designs`    who meets whom
 metrics.jsonl, metrics.csv   `metrics`              one row per method and round
 summary.json                 `summary`              the result
 data.json                    `summary`              what peers hold, and the size of the model
+coding.json                  `Coding`               of a folder of tables or images: what classes and features mean
 live.json                    `live`                 what a running process says once a second
 checkpoints/                 `checkpoint`           where each method stands, as safetensors
 model.safetensors,           `model`                the trained model by name: of the main method, and of others

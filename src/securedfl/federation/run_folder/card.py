@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from securedfl.federation.run_folder.files import RESUME
+from securedfl.federation.run_folder.files import CODING, RESUME
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.run_folder.model import MODEL
 from securedfl.federation.run_folder.summary import MethodSummary, Summary
@@ -31,7 +31,8 @@ def write_card(
 ) -> None:
     """Write the card of a run whose model is that of the method ``main``."""
     certificate = next((one for one in certificates if one.method == main), None)
-    text = card(summary, [row for row in rows if row.method == main], certificate, main)
+    mine = [row for row in rows if row.method == main]
+    text = card(summary, mine, certificate, main, coded=(folder / CODING).exists())
     write_text(folder / CARD, text, RESUME)
 
 
@@ -45,8 +46,10 @@ def quartiles(values: Iterable[float]) -> list[float]:
     return [float(value) for value in np.quantile(known, (0, 0.25, 0.5, 0.75, 1))] if known else []
 
 
-def card(summary: Summary, rows: Sequence[Row], certificate: RunCertificate | None, main: str) -> str:
-    """Return the card as text; the same run gives the same text."""
+def card(
+    summary: Summary, rows: Sequence[Row], certificate: RunCertificate | None, main: str, *, coded: bool = False
+) -> str:
+    """Return the card as text; the same run gives the same text. ``coded``: the folder has a coding."""
     method = summary.methods[main]
     config, last = summary.config, rows[-1] if rows else None
     trained = config.get("entry") or f"{config.get('model', 'a model')} on {summary.dataset}"
@@ -70,6 +73,7 @@ def card(summary: Summary, rows: Sequence[Row], certificate: RunCertificate | No
         "import securedfl",
         "",
         'model = securedfl.load("this folder")',
+        *(['x = securedfl.read_features("new.csv", "this folder/coding.json")  # of tables'] if coded else []),
         "```\n",
         f"{MODEL} has the parameters by name. Made with {_versions(summary.versions)}; config.toml has all settings.",
     ]

@@ -18,7 +18,7 @@ from securedfl.privacy.run_certificate import RunCertificate
 
 CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
 METRICS, TABLE = "metrics.jsonl", "metrics.csv"
-DATA, LIVE, FEDERATION = "data.json", "live.json", "federation"
+DATA, CODING, LIVE, FEDERATION = "data.json", "coding.json", "live.json", "federation"
 CERTIFICATE, EXPOSURE, LEDGER = "certificate.json", "exposure.svg", "ledger.json"
 
 T = TypeVar("T")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import InvalidInputError
+from securedfl.learning.data.coding import Coding
 from securedfl.parameters import Array
 
 BLOCK = 1 << 26
@@ -122,6 +123,8 @@ class Dataset:
         Of text: which character each number stands for.
     names
         Optional: what each class is called.
+    coding
+        Optional: what classes and features mean, of a folder that was read.
     """
 
     name: str
@@ -133,6 +136,7 @@ class Dataset:
     common: Array | None = None
     alphabet: str | None = None
     names: tuple[str, ...] | None = None
+    coding: Coding | None = None
 
     def __post_init__(self) -> None:
         size = len(self.x)

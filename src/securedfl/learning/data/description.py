@@ -10,6 +10,7 @@ from typing import Self
 
 import numpy as np
 
+from securedfl.learning.data.coding import Coding
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.datasets import Amount, Source
 from securedfl.learning.data.dealing import deal, hold_back
@@ -72,6 +73,7 @@ class Description:
     dtype: str
     alphabet: str | None
     names: tuple[str, ...] | None
+    coding: Coding | None
     paper: Amount | None
     place: Place
 
@@ -79,6 +81,7 @@ class Description:
         """Return it as JSON; where it is read from stands among the rest."""
         plain = asdict(self)
         place = plain.pop("place")
+        plain["coding"] = None if self.coding is None else json.loads(self.coding.to_json())
         return json.dumps({**plain, **place}, indent=2)
 
 
@@ -112,6 +115,7 @@ def describe(dataset: Dataset, source: Source, data_dir: Path | None = None) -> 
         dtype=str(dataset.x.dtype),
         alphabet=dataset.alphabet,
         names=dataset.names,
+        coding=dataset.coding,
         paper=source.paper,
         place=Place.of(source, data_dir),
     )

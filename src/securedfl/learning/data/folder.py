@@ -1,6 +1,6 @@
 """A user's own folder: tables with a label column, or images in folders that are named by their class.
 
-Files, or folders, whose name begins with ``test`` are the common test set. Decoded arrays are kept in the cache. A
+Files, or folders, whose name begins with ``test`` are the common test set. Nothing of them is written anywhere. A
 folder with x.npy and y.npy holds arrays already: they are mapped into memory, and may be larger than it.
 """
 
@@ -15,12 +15,12 @@ import numpy as np
 
 from securedfl import storage
 from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.learning.data.coding import Coding, in_order, note
 from securedfl.learning.data.dataset import UNREADABLE, Dataset, Mapped, check_finite, numbered
 from securedfl.learning.data.images import decode
-from securedfl.learning.data.tables.arrays import Columns, table_arrays
+from securedfl.learning.data.tables.arrays import Coded, Columns, features_of, table_arrays
 from securedfl.learning.data.tables.reading import TABLES, read_table, table_kind
 from securedfl.parameters import Array
-from securedfl.storage import Arrays
 
 SAMPLES, LABELS, USERS, COMMON = "x.npy", "y.npy", "users.npy", "common.npy"
 """The files of a folder of arrays; the last two need not be there."""
@@ -28,9 +28,6 @@ SAMPLES, LABELS, USERS, COMMON = "x.npy", "y.npy", "users.npy", "common.npy"
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm")
 LEFT_OUT = ("val", "dev")
 """How the names of files and folders begin that are neither trained nor tested on."""
-
-VERSION = 2
-"""Part of the name of decoded files: raise it when decoding gives other arrays."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +97,7 @@ def read_folder(
     label: str | None = None,
     user: str | None = None,
     features: Sequence[str] = (),
+    coding: Coding | str | Path | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Dataset:
     """Read a folder of parquet, CSV or TSV files (packed as .gz, too), or of images, as a data set for classification.
@@ -118,13 +116,17 @@ def read_folder(
     features
         Of tables: the columns to learn from. By default the image column, if there is one; or else all columns with
         numbers, which are brought to mean 0 and deviation 1, and those with few different texts, one feature for each.
+    coding
+        What classes, texts and scales mean: one for all sites (`Coding.together`), or that of a run
+        (``coding.json``), or the path of its file. Without one, it is found in these very data, and another site
+        that has other classes or texts numbers them differently. It has label and features already.
     report
         Told what takes its time.
 
     Returns
     -------
     Dataset
-        With ``x``, ``y``, ``classes`` and the ``names`` of the classes.
+        With ``x``, ``y``, ``classes``, the ``names`` of the classes, and the ``coding`` of all that.
 
     Raises
     ------
@@ -144,49 +146,111 @@ def read_folder(
     tell = report or (lambda _text: None)
     found = look(storage.path_of(path, "the data folder"))
     columns = Columns(label=label, user=user, features=tuple(features))
+    agreed = Coding.load(coding) if isinstance(coding, str | Path) else coding
     if found.mapped:
-        if columns != Columns():
-            raise ConfigError(f"{path} holds arrays ({SAMPLES}), not columns; leave label, user and features away")
+        if columns != Columns() or agreed is not None:
+            raise ConfigError(
+                f"{path} holds arrays ({SAMPLES}), not columns; leave label, user, features and coding away"
+            )
         return _mapped(found, tell)
     if found.images and columns != Columns():
         raise ConfigError(
             f"{path} holds images, whose classes are the names of their folders; leave label, user and features away"
         )
+    if agreed is not None:
+        columns = _columns_of(agreed, columns, found)
     if found.left_out:
         tell(f"{found.left_out} files of {path} are for validation by their names, and are left out")
-    made_from = storage.fingerprint(columns, sorted(map(str, found.tests)), files=found.files)
-    cache = storage.cache_folder() / f"folder-v{VERSION}-{made_from}.npz"
-    arrays = storage.recall(cache)
-    if arrays is None:
-        files = path if len(found.files) == 1 else f"{len(found.files)} files of {path}"
-        tell(f"Reading {files} (only this time)")
-        arrays = _images(found) if found.images else _tables(found, columns)
-        storage.remember(cache, arrays)
-    return _dataset(name_of(found.root), arrays)
+    tell(f"Reading {path if len(found.files) == 1 else f'{len(found.files)} files of {path}'}")
+    common = np.array([file in found.tests for file in found.files])
+    if found.images:
+        made = _images(found)
+    else:
+        tables = [(file, read_table(file)) for file in found.files]
+        common = np.repeat(common, [table.num_rows for _, table in tables])
+        made = table_arrays(tables, columns, ~common, agreed)
+    return _dataset(found, made, common, columns, agreed)
 
 
-def _dataset(name: str, arrays: Arrays) -> Dataset:
-    classes, y = numbered(arrays["labels"])
-    if len(classes) < 2:
-        raise InvalidInputError(f"all samples of {name!r} are of one class, {classes[0]!s}; there is nothing to learn")
-    x = arrays["x"]
+def read_features(path: str | Path, coding: Coding | str | Path) -> Array:
+    """Read the features of a table that may lack the label, to score samples that are new.
+
+    Parameters
+    ----------
+    path
+        A folder of tables, or one.
+    coding
+        Of the run whose model shall score them, or the path of its ``coding.json``.
+
+    Returns
+    -------
+    Array
+        float32, one row for each of the table's.
+
+    Raises
+    ------
+    ConfigError, InvalidInputError
+        It is no table, a column is missing, or holds what the coding does not have.
+
+    Examples
+    --------
+    >>> import pathlib, securedfl, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "new.csv"
+    >>> _ = file.write_text("dose,when" + chr(10) + "5,today")
+    >>> dose = {"kind": "number", "name": "dose", "mean": 3.0, "deviation": 2.0, "count": 10}
+    >>> import json
+    >>> about = file.with_name("coding.json")
+    >>> _ = about.write_text(json.dumps({"classes": ["ill", "well"], "label": "outcome", "features": [dose]}))
+    >>> securedfl.read_features(file, about).tolist()
+    [[1.0]]
+    """
+    found = look(storage.path_of(path, "the data folder"))
+    agreed = coding if isinstance(coding, Coding) else Coding.load(coding)
+    if found.images or found.mapped or not agreed.features:
+        raise ConfigError(f"{path} or its coding is not of a table; read_folder reads images and arrays")
+    return features_of([(file, read_table(file)) for file in found.files], agreed)
+
+
+def _columns_of(coding: Coding, given: Columns, found: Found) -> Columns:
+    """Return the columns that a coding names; label and features besides it are an error."""
+    if found.images != (coding.label is None):
+        kinds = ("images", "tables") if found.images else ("tables", "images")
+        raise ConfigError(f"{found.root} holds {kinds[0]}, but the coding is of {kinds[1]}; give the right one")
+    if given.label not in (None, coding.label) or given.features:
+        raise ConfigError("the coding names label and features already; leave them away")
+    return Columns(label=coding.label, user=given.user, features=tuple(feature.name for feature in coding.features))
+
+
+def _dataset(found: Found, made: Coded, common: Array, columns: Columns, agreed: Coding | None) -> Dataset:
+    name, x = name_of(found.root), made.x
+    coding = agreed
+    if coding is None:
+        classes = in_order(map(str, np.unique(made.labels)))
+        if len(classes) < 2:
+            raise InvalidInputError(
+                f"all samples of {name!r} are of one class, {classes[0]}; there is nothing to learn"
+            )
+        label = None if found.images else columns.label or "label"
+        coding = Coding(classes=classes, label=label, features=made.features)
+    y = coding.numbers(made.labels, lambda row: f"row {row + 1} of {found.root}")
     if x.dtype == np.uint8:
         x = x.astype(np.float32)
         x /= np.float32(255)
-    common = arrays["common"]
-    unseen = np.setdiff1d(y[common], y[~common]) if common.any() else np.empty(0, dtype=np.int64)
+    unseen = np.setdiff1d(y[common], y[~common]) if common.any() and agreed is None else np.empty(0, dtype=np.int64)
     if len(unseen):
         raise InvalidInputError(
-            f"the test files of {name!r} have the class {classes[unseen[0]]!s}, which the others do not have"
+            f"the test files of {name!r} have the class {coding.classes[unseen[0]]}, which the others do not have"
         )
+    note(coding, agreed=agreed is not None)
     return Dataset(
         name=name,
         x=x,
         y=y,
-        classes=len(classes),
-        users=numbered(arrays["users"])[1] if "users" in arrays else None,
+        classes=len(coding.classes),
+        users=made.users,
         common=common if common.any() else None,
-        names=tuple(map(str, classes)),
+        names=coding.classes,
+        coding=coding,
     )
 
 
@@ -230,7 +294,7 @@ def _array(found: Found, name: str) -> Array | None:
         raise InvalidInputError(f"{path} cannot be read ({error}); write it with numpy.save") from None
 
 
-def _images(found: Found) -> Arrays:
+def _images(found: Found) -> Coded:
     """Decode all images; their class is the folder that they lie in."""
     labels: list[str] = []
     for file in found.files:
@@ -241,15 +305,7 @@ def _images(found: Found) -> Arrays:
             )
         labels.append(file.parent.name)
     x = decode([(str(file), file.read_bytes) for file in found.files])
-    return {"x": x, "labels": np.array(labels), "common": np.array([file in found.tests for file in found.files])}
-
-
-def _tables(found: Found, columns: Columns) -> Arrays:
-    tables = [read_table(file) for file in found.files]
-    common = np.concatenate(
-        [np.full(table.num_rows, file in found.tests) for file, table in zip(found.files, tables, strict=True)]
-    )
-    return {**table_arrays(list(zip(found.files, tables, strict=True)), columns, ~common), "common": common}
+    return Coded(x=x, labels=np.array(labels), users=None, features=())
 
 
 def _split(file: Path, root: Path, images: bool) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from securedfl.learning.data.coding import Coding
 from securedfl.learning.data.dataset import Dataset
 from securedfl.learning.data.dealing import Dealt
 from securedfl.learning.slices import Slices
@@ -40,6 +41,11 @@ class KnownTask(Task):
     def peers(self) -> int:
         """The number of peers."""
         return len(self.dealt)
+
+    @property
+    def coding(self) -> Coding | None:
+        """What classes and features mean, where the data set came from a folder."""
+        return self.dataset.coding
 
     @property
     def samples(self) -> list[int]:

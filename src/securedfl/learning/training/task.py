@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.learning.data.coding import Coding
 from securedfl.parameters import Array, Integers, Schema
 
 State = dict[str, Array]
@@ -232,6 +233,11 @@ class Task(Protocol):
     @property
     def recipe(self) -> Recipe | None:
         """How to build the model; None if only its maker knows."""
+        return None
+
+    @property
+    def coding(self) -> Coding | None:
+        """What classes and features mean, where that is known."""
         return None
 
     def peer_samples(self) -> list[PeerSamples] | None:

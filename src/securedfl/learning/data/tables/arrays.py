@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from securedfl.errors import InvalidInputError, near, needing
+from securedfl.learning.data.coding import Coding, Feature, Number, Texts, Truth
 from securedfl.learning.data.dataset import numbered
 from securedfl.learning.data.images import decode
 from securedfl.learning.data.tables.reading import TEXTS, table_kind
 from securedfl.parameters import Array
-from securedfl.storage import Arrays
 
 if TYPE_CHECKING:
     import pyarrow
@@ -42,6 +42,16 @@ class Columns:
     features: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Coded:
+    """What the columns of a table are as arrays: samples, labels as they stand there, users, and how it was coded."""
+
+    x: Array
+    labels: Array
+    users: Array | None
+    features: tuple[Feature, ...]
+
+
 def _at(tables: Tables, row: int) -> str:
     """Return in which file a row stands, if all tables are one below the other, and which of its rows it is, from 1."""
     for file, table in tables:
@@ -65,18 +75,28 @@ def has_images(path: Path, columns: Columns) -> bool:
     return any(_is_image(field.type) for field in schema if field.name in columns.features or not columns.features)
 
 
-def table_arrays(tables: Tables, columns: Columns, training: Array) -> Arrays:
-    """Return features ``x``, ``labels`` and ``users`` of tables; by the rows marked ``training`` numbers are scaled."""
+def table_arrays(tables: Tables, columns: Columns, training: Array, coding: Coding | None = None) -> Coded:
+    """Return the columns of tables as arrays, by a coding, or scaled by the rows marked ``training``."""
     whole, first = _merged(tables), tables[0][0]
     label = _found(whole, columns.label or "label", "label", where=first)
-    found: Arrays = {"labels": _labels(whole[label], label, tables)}
+    labels = _labels(whole[label], label, tables, new=coding is None)
+    users = None
     if columns.user is not None:
         user = _found(whole, columns.user, "user", where=first)
-        found["users"] = numbered(_whole(whole[user], user, tables))[1]
+        users = numbered(_whole(whole[user], user, tables))[1]
     chosen = _chosen(whole, columns, taken={label, columns.user}, where=first)
     pictures = [name for name in chosen if _is_image(whole[name].type)]
-    found["x"] = _pictures(whole, pictures, columns, tables) if pictures else _numbers(whole, chosen, training, tables)
-    return found
+    if pictures:
+        return Coded(x=_pictures(whole, pictures, columns, tables), labels=labels, users=users, features=())
+    x, features = _numbers(whole, chosen, training, tables, coding)
+    return Coded(x=x, labels=labels, users=users, features=features)
+
+
+def features_of(tables: Tables, coding: Coding) -> Array:
+    """Return the features of tables that may lack the label."""
+    whole, chosen = _merged(tables), Columns(features=tuple(feature.name for feature in coding.features))
+    names = _chosen(whole, chosen, taken=set(), where=tables[0][0])
+    return _numbers(whole, names, np.ones(whole.num_rows, dtype=bool), tables, coding)[0]
 
 
 def _merged(tables: Tables) -> pyarrow.Table:
@@ -105,8 +125,8 @@ def _merged(tables: Tables) -> pyarrow.Table:
     raise InvalidInputError(f"the files of {first.parent} differ in what their columns hold: {reason}; mend that")
 
 
-def _labels(column: pyarrow.ChunkedArray, label: str, tables: Tables) -> Array:
-    """Return the labels: texts, truth values or whole numbers, fewer than half as many as rows."""
+def _labels(column: pyarrow.ChunkedArray, label: str, tables: Tables, *, new: bool) -> Array:
+    """Return the labels: texts, truth values or whole numbers; new ones are fewer than half as many as rows."""
     labels = _whole(column, label, tables)
     if labels.dtype.kind == "f":
         if not (labels == np.rint(labels)).all():
@@ -115,7 +135,7 @@ def _labels(column: pyarrow.ChunkedArray, label: str, tables: Tables) -> Array:
                 "predict numbers, write an app (docs/guides/own-models.md)"
             )
         labels = labels.astype(np.int64)
-    if len(np.unique(labels)) > max(FEW_CLASSES, len(labels) // 2):
+    if new and len(np.unique(labels)) > max(FEW_CLASSES, len(labels) // 2):
         raise InvalidInputError(
             f"the label column {label!r} has {len(np.unique(labels))} different values in {len(labels)} rows; that is "
             "no class. Name the right column with --label"
@@ -184,44 +204,49 @@ def _pictures(table: pyarrow.Table, names: list[str], columns: Columns, tables: 
     return decode([(f"{_at(tables, row)}, {names[0]!r}", lambda row=row: read(row)) for row in range(len(column))])  # type: ignore[misc]
 
 
-def _numbers(table: pyarrow.Table, names: list[str], training: Array, tables: Tables) -> Array:
-    """Return the features of all columns; those that make none are told together, with the command that does."""
+def _numbers(
+    table: pyarrow.Table, names: list[str], training: Array, tables: Tables, coding: Coding | None
+) -> tuple[Array, tuple[Feature, ...]]:
+    """Return the features of all columns, and how they were coded.
+
+    Columns that make none are told together, with the command that does without them.
+    """
     parts: list[Array] = []
+    found: list[Feature] = []
     bad: dict[str, str] = {}
+    known = {} if coding is None else {feature.name: feature for feature in coding.features}
     for name in names:
         try:
-            parts.append(_feature(table[name], name, training, tables).astype(np.float32))
+            values = _plain(table[name], name, tables)
+            feature = known[name] if known else _feature(values, name, training, tables)
+            parts.append(feature.coded(values, lambda row: _at(tables, row)).astype(np.float32))
+            found.append(feature)
         except InvalidInputError as error:
             bad[name] = str(error)
     if bad:
         good = ",".join(name for name in names if name not in bad)
         told = "; ".join(list(bad.values())[:3]) + (f"; and {len(bad) - 3} more columns" if len(bad) > 3 else "")
+        if known:
+            raise InvalidInputError(told)
         advice = f"learn from the other columns: --features {shlex.quote(good)}" if good else "write an app"
         raise InvalidInputError(
             f"{told}. Mend that, or {advice} (docs/guides/own-models.md has apps, for text and dates too)"
         )
-    return np.concatenate(parts, axis=1)
+    return np.concatenate(parts, axis=1), tuple(found)
 
 
-def _feature(column: pyarrow.ChunkedArray, name: str, training: Array, tables: Tables) -> Array:
-    """Return numbers, scaled by the training rows, or a feature for each of a few texts."""
-    values = _plain(column, name, tables)
+def _feature(values: Array, name: str, training: Array, tables: Tables) -> Feature:
+    """Return how a column is coded: numbers are scaled by the training rows, and a few texts are a feature each."""
     if values.dtype.kind in "fiu":
-        wide = values.astype(np.float64)
-        mean, deviation = wide[training].mean(), wide[training].std()
-        scaled: Array = ((wide - mean) / (deviation or 1.0))[:, None]
-        if not np.isfinite(scaled).all():
-            raise InvalidInputError(f"the column {name!r} holds numbers that are too large to be scaled")
-        return scaled
+        return Number.of(name, values[training])
     if values.dtype.kind == "b":
-        return values[:, None]
+        return Truth(name)
     if stray := _stray(values, name, tables):
         raise InvalidInputError(stray)
-    texts, number = numbered(values)
+    texts = numbered(values)[0]
     if len(texts) > MOST_TEXTS:
         raise InvalidInputError(f"the column {name!r} has {len(texts)} different texts, more than {MOST_TEXTS}")
-    result: Array = number[:, None] == np.arange(len(texts))
-    return result
+    return Texts(name, tuple(map(str, texts)))
 
 
 def _stray(values: Array, name: str, tables: Tables) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import re
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from securedfl.errors import InvalidInputError, needing
 
@@ -66,35 +68,18 @@ def _read_csv(path: Path) -> pyarrow.Table:
     separator = next((sign for sign in signs if sign in names), signs[0])
     comma = separator == ";" and re.search(r"(^|;)-?\d+,\d+(;|\s*$)", first) is not None
 
-    ragged: list[Any] = []
-
-    def note(row: Any) -> str:
-        ragged.append(row)
-        return "error"
-
-    def read(*, threads: bool) -> pyarrow.Table:
+    def read(**more: Any) -> pyarrow.Table:
         return pyarrow.csv.read_csv(
             pyarrow.input_stream(path, compression=packing),
-            read_options=pyarrow.csv.ReadOptions(use_threads=threads),
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=separator, newlines_in_values=True, invalid_row_handler=note
-            ),
+            read_options=pyarrow.csv.ReadOptions(use_threads=not more),
+            parse_options=pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True, **more),
             convert_options=pyarrow.csv.ConvertOptions(decimal_point="," if comma else "."),
         )
 
     try:
-        table = read(threads=True)
-    except pyarrow.ArrowInvalid:
-        if not ragged:
-            raise
-        # once more, because only one thread knows the numbers of rows
-        with suppress(pyarrow.ArrowInvalid):
-            read(threads=False)
-        row = ragged[-1]
-        raise InvalidInputError(
-            f"row {row.number - 1} of {path} has {row.actual_columns} values for {row.expected_columns} columns; "
-            "repair or remove it"
-        ) from None
+        table = read()
+    except pyarrow.ArrowInvalid as error:
+        _complain(path, read, error)
     for field in table.schema:
         if str(field.type).endswith("binary"):
             # what pyarrow makes of bytes that are no text
@@ -102,6 +87,33 @@ def _read_csv(path: Path) -> pyarrow.Table:
                 f"the column {field.name!r} of {path} is not text in UTF-8; save it in that encoding"
             )
     return table
+
+
+def _complain(path: Path, read: Callable[..., pyarrow.Table], error: pyarrow.ArrowInvalid) -> NoReturn:
+    """Say what is wrong with lines that cannot be read, without what stands in them."""
+    import pyarrow
+
+    with gzip.open(path, "rb") if table_kind(path).endswith(".gz") else path.open("rb") as file:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        while piece := file.read(1 << 20):
+            decoder.decode(piece)
+        decoder.decode(b"", final=True)
+    ragged: list[Any] = []
+
+    def note(row: Any) -> str:
+        ragged.append(row)
+        return "error"
+
+    # once more, because only one thread knows the numbers of rows
+    with suppress(pyarrow.ArrowInvalid):
+        read(invalid_row_handler=note)
+    if not ragged:
+        raise error
+    row = ragged[-1]
+    raise InvalidInputError(
+        f"row {row.number - 1} of {path} has {row.actual_columns} values for {row.expected_columns} columns; "
+        "repair or remove it"
+    ) from None
 
 
 def _check_unpacked(path: Path) -> None:
