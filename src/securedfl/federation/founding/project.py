@@ -13,9 +13,9 @@ from securedfl.storage import make_folder, write_text
 
 Framework = Literal["pytorch", "huggingface", "lightning"]
 NEEDS = {
-    "pytorch": "pip install 'securedfl[learn]'",
-    "huggingface": "pip install 'securedfl[learn]' transformers",
-    "lightning": "pip install 'securedfl[learn]' lightning",
+    "pytorch": "pip install 'securedfl[learn]' pytest",
+    "huggingface": "pip install 'securedfl[learn]' transformers pytest",
+    "lightning": "pip install 'securedfl[learn]' lightning pytest",
 }
 """What installs the packages that a project's app imports."""
 
