@@ -129,8 +129,8 @@ def natural(dataset: Dataset, peers: int, random: np.random.Generator) -> list[I
     """Deal users at random in equal numbers; each peer holds all samples of its users."""
     if dataset.users is None:
         raise ConfigError(
-            f"the data set {dataset.name!r} does not say whom its samples are from; of tables, name the column that does "
-            '(user, or --user), or use dealing = "even" or "dirichlet"'
+            f"the data set {dataset.name!r} does not say whom its samples are from; of tables, name the column "
+            'that does (--user), or use dealing = "even" or "dirichlet"'
         )
     users, user_of = np.unique(dataset.users, return_inverse=True)
     if len(users) < peers:
