@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import securedfl
 from securedfl import errors
+from securedfl.experiments.presets import whole_numbers
+from securedfl.federation.peers.config import FederationConfig
 from securedfl.protocols.fixedpoint import UnencodableError
 from securedfl.simulation.driver import NotFiniteError
 
@@ -60,6 +65,7 @@ VECTORS = [np.ones(3)] * 9
         ({"chunk": 0}, "the chunk must be at least 1, not 0"),
         ({"threads": 0.5}, "the number of threads must be a whole number, not 0.5"),
         ({"dtype": "x"}, 'the dtype must be "float32" or "float64", not \'x\''),
+        ({"iterations": 10**29}, "iterations are too many: two give the exact average"),
         ({"design": "design.json"}, "design must be a Design, not 'design.json'; Design.load reads one from a file"),
     ],
 )
@@ -81,6 +87,7 @@ def test_a_wrong_call_of_average_is_told(options, text):
         ({"peers": 9, "collusion": 1.0}, "the collusion must be a whole number, not 1.0"),
         ({"peers": 9, "collusion": "1", "protocol": "classic"}, "the collusion must be a whole number, not '1'"),
         ({"peers": 9, "rounds": 0}, "the number of rounds must be at least 1, not 0"),
+        ({"peers": 9, "protocol": "shares", "strength": 0}, "a strength of 0 needs that many partitions"),
     ],
 )
 def test_a_wrong_call_of_certify_is_told(options, text):
@@ -113,3 +120,32 @@ def test_what_is_no_path_is_told(name, what, given):
 @pytest.mark.parametrize("name", ["KeyError", "", "object"])
 def test_what_is_no_error_of_ours_is_not_rebuilt(name):
     assert errors.rebuilt(name, "text") is None
+
+
+@pytest.mark.parametrize("name", ["load", "resume", "read_folder"])
+def test_folders_that_may_not_be_read_are_told(name, tmp_path, monkeypatch):
+    """As the system tells others than root."""
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(errors.RunFolderError, match="may not be read; mend its rights, or name another"):
+        getattr(securedfl, name)(tmp_path)
+
+    def refuse(self):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(errors.RunFolderError, match=f"cannot look at {tmp_path}: Permission denied; mend its rights"):
+        getattr(securedfl, name)(tmp_path)
+
+
+def test_long_lists_are_cut_and_bounds_are_told():
+    entries = tuple({"name": f"p{k}", "address": f"h:{k + 1}", "fingerprint": "a" * 64} for k in range(300))
+    with pytest.raises(errors.ConfigError, match="must be a list of 256 at most") as told:
+        FederationConfig.resolve({"peers": entries})
+    assert len(str(told.value)) < 400
+    with pytest.raises(errors.ConfigError, match="must be a list of 2 or more"):
+        FederationConfig.resolve({"peers": entries[:1]})
+
+
+def test_seeds_have_a_bound():
+    with pytest.raises(errors.ConfigError, match="more than 1,000 of them are too many"):
+        whole_numbers("0-99999999", "--seeds")

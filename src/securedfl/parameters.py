@@ -226,6 +226,9 @@ def frozen_in(model: Any) -> frozenset[str]:
 WEIGHT_NUMBERS, WEIGHT_STEPS = 2, 256
 """A weight travels as two numbers: in steps of a 256th, and the rest times 256; so 16 bits are enough for each."""
 
+COARSEST = 1 / 32
+"""The widest steps in which a weighted average may come, as a part of what the largest weight is sent as."""
+
 
 def add_weights(
     vectors: Sequence[Array], weights: Iterable[float], max_weight: float | None = None, unit: float = 1.0
@@ -275,15 +278,27 @@ def weigh(aw: Array, a: float, unit: float = 1.0) -> Array:
     return result
 
 
-def remove_weight(mean: Array, unit: float = 1.0) -> Array:
-    """Turn the averages of (a w, a) into the weighted average of w."""
+def remove_weight(mean: Array, unit: float = 1.0, step: float = 0.0) -> Array:
+    """Turn the averages of (a w, a) into the weighted average of w.
+
+    ``step`` is what numbers were rounded to before they were added. The weighted average comes in steps that are as
+    many times larger as weights are smaller than the largest; it is refused where that leaves next to nothing of it.
+    """
     weight = (float(mean[-2]) + float(mean[-1]) / WEIGHT_STEPS) / unit
-    if not weight > 0:
-        raise InvalidInputError("the weights add up to zero, so there is no average; give at least one peer a weight")
+    if not weight > (step / unit) / WEIGHT_STEPS:
+        raise InvalidInputError(
+            "the weights add up to zero, or to next to nothing beside max_weight, so there is no average; lower "
+            "max_weight, or give at least one peer a weight"
+        )
+    if step > weight * unit * COARSEST:
+        raise InvalidInputError(
+            f"the weights are on average {weight:.1e} of max_weight, so that the average would come in steps of "
+            f"{step / weight:.1e}; lower max_weight, or use more bits"
+        )
     if weight < np.sqrt(np.finfo(mean.dtype).eps):
         raise InvalidInputError(
             f"the weights are on average {weight:.1e} of max_weight, too little for {mean.dtype} to give a quotient; "
-            "lower max_weight, or average in float64"
+            f"lower max_weight{', or average in float64' * (mean.dtype == np.float32)}"
         )
     return np.asarray(mean[:-2] / mean.dtype.type(weight))
 

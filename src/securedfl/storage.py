@@ -253,11 +253,17 @@ def remember(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def path_of(given: str | Path, what: str) -> Path:
-    """Return what a caller of the library gave as a path; what is none is a `ConfigError`."""
+    """Return what a caller of the library gave as a path; what is none, or may not be looked at, is an error."""
     try:
-        return Path(given)
+        path = Path(given)
+        seen = path.is_dir() and not os.access(path, os.R_OK | os.X_OK)
     except TypeError:
         raise ConfigError(f"{what} must be given as a path, not {given!r:.80}") from None
+    except OSError as error:
+        raise RunFolderError(f"cannot look at {given}: {error.strerror}; mend its rights, or name another") from None
+    if seen:
+        raise RunFolderError(f"{what} {path} may not be read; mend its rights, or name another")
+    return path
 
 
 def cannot_write(path: Path, error: OSError, advice: str = ADVICE) -> RunFolderError:

@@ -46,6 +46,18 @@ def test_a_site_makes_its_own_key_and_the_authority_signs(authority, tmp_path):
     assert keys.describe(certificate).fingerprint != info.fingerprint
 
 
+def test_hosts_and_days_that_no_certificate_can_have(authority, tmp_path):
+    for host in ("", "bad host", "a..b", "x" * 300, "-a.org"):
+        with pytest.raises(ConfigError, match="is no host"):
+            run("issue", "e", "--dir", authority, "--host", host)
+    for command in (("issue", "g", "--dir", authority), ("init", "--dir", tmp_path / "new")):
+        with pytest.raises(ConfigError, match="too long; use 36500 at most"):
+            run(*command, "--days", 99999999)
+    assert not (tmp_path / "new").exists()
+    run("issue", "f", "--dir", authority, "--host", "é.org", "--host", "::1", "--host", "a_b.example.org")
+    assert keys.describe(authority / "f.crt").hosts == ("f", "xn--9ca.org", "::1", "a_b.example.org")
+
+
 def test_requests_that_are_not_signed(authority, tmp_path):
     with pytest.raises(ConfigError, match="cannot be a peer's name"):
         run("request", "../up", "--dir", tmp_path)

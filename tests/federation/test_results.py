@@ -100,7 +100,7 @@ def test_what_cannot_be_loaded_says_what_to_do(plain, personal, tmp_path):
         securedfl.load(plain, "fedav")
     with pytest.raises(ConfigError, match=r"unknown method of the run in .* 3 \(known: "):
         securedfl.load(plain, 3)
-    with pytest.raises(ConfigError, match="peer = first: the run has peers 0 to 8"):
+    with pytest.raises(ConfigError, match="the peer must be a whole number, not 'first'"):
         securedfl.load(personal, peer="first")
     with pytest.raises(RunFolderError, match="there is no run folder"):
         securedfl.load(tmp_path / "nothing")

@@ -189,6 +189,29 @@ def test_weights_count_and_weight_zero_does_not():
     np.testing.assert_allclose(securedfl.average(vectors, weights=weights, protocol="plain"), got, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("bits", "largest", "message"),
+    [
+        (16, 100, "in steps of 1.2e-02; lower max_weight, or use more bits"),
+        (16, 1e7, "next to nothing beside max_weight"),
+        (32, 1e7, "in steps of 6.0e-01"),
+        (64, 1e9, "too little for float64 to give a quotient; lower max_weight$"),
+    ],
+)
+def test_weights_that_leave_nothing_of_an_average_are_refused(bits, largest, message):
+    vectors = [np.full(1, 0.01 * k) for k in range(9)]
+    with pytest.raises(InvalidInputError, match=message):
+        securedfl.average(vectors, weights=[1] * 9, max_weight=largest, protocol="shares", bits=bits)
+
+
+def test_weighted_averages_of_16_bits_are_as_fine_as_others():
+    vectors, weights = [np.full(1, 0.02 * k) for k in range(9)], range(1, 10)
+    # nine values up to a quarter in 16 bits: steps of 2^-13
+    for factor, step in ((1, 2.0**-13), (20, 2.0**-9)):
+        got = securedfl.average([factor * v for v in vectors], weights=weights, protocol="shares", bits=16)
+        assert abs(got[0] - factor * np.average(np.ravel(vectors), weights=weights)) < step
+
+
 def test_schema_hash_depends_on_names_order_shapes_and_dtypes():
     base = {"a": np.zeros((2, 3), np.float32), "b": np.zeros(1, np.float32)}
     variants = [

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from securedfl.errors import RunFolderError
 from securedfl.experiments import curves, groups, iterations, privacy, table
@@ -142,8 +142,10 @@ def _read(out: Path) -> list[tuple[Record, Shown]]:
             record = TypeAdapter(Record).validate_json(path.read_text(encoding="utf-8"))
             result = experiment.present(TypeAdapter(experiment.data).validate_python(record.data))
         except (OSError, ValueError) as error:
+            # pydantic tells all that is wrong, on many lines
+            reason = f"{error.error_count()} values do not fit" if isinstance(error, ValidationError) else error
             raise RunFolderError(
-                f"{path} is damaged ({error}); write it again with `securedfl reproduce {name} --no-train`"
+                f"{path} is damaged ({reason}); write it again with `securedfl reproduce {name} --no-train`"
             ) from None
         found.append((record, result))
     return found

@@ -118,7 +118,7 @@ class Bringing:
     def model(self, mean: Array, base: Array | None) -> Array:
         """Return what all peers hold after the average: the model moved by the mean difference."""
         if self.weighted:
-            mean = remove_weight(mean, self.unit)
+            mean = remove_weight(mean, self.unit, self._step)
         return mean if base is None else base + mean
 
     @property

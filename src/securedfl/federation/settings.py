@@ -135,7 +135,6 @@ def check_cluster(engine: str, address: str | None, device: str, where: str) -> 
 _WORDS = {
     "model_type": "a table with start, decay and period",
     "missing": "given",
-    "too_short": "at least one name",
     "tuple_type": "a list of names",
     "finite_number": "a finite number",
     "int_type": "a whole number",
@@ -164,6 +163,9 @@ def _explain(error: ValidationError, where: str) -> str:
         message = finding["msg"].removeprefix("Input should be ")
         if finding["type"] in _WORDS:
             message = _WORDS[finding["type"]]
+        elif finding["type"] in ("too_short", "too_long"):
+            bound = finding["ctx"].get("min_length", finding["ctx"].get("max_length"))
+            message = f"a list of {bound} {'or more' if finding['type'] == 'too_short' else 'at most'}"
         elif finding["type"] == "string_pattern_mismatch":
             message = _PATTERNS.get(place[0], f"a text that fits {finding['ctx']['pattern']}")
         lines.setdefault(place, []).append(message)
@@ -171,7 +173,7 @@ def _explain(error: ValidationError, where: str) -> str:
     texts = []
     for place, messages in lines.items():
         wanted = " or ".join(dict.fromkeys(messages))
-        is_given = "" if wanted == _WORDS["missing"] else f" = {given[place]!r}"
+        is_given = "" if wanted == _WORDS["missing"] else f" = {given[place]!r:.200}"
         texts.append(f"{place[0]}{is_given} in {place[1]}: must be {wanted}")
     return "; ".join(texts)
 

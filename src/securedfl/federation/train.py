@@ -89,7 +89,7 @@ def train(
     config = chosen_by(made, config)
     task, plans = planned(config, made, design)
     certificates = pass_gate(config, design, plans=plans)
-    folder = RunFolder.create(config.out or default_folder(config), config, design)
+    folder = RunFolder.create(path_of(config.out or default_folder(config), "the run folder"), config, design)
     save_certificate(folder.path, certificates)
     if made.coding is not None:
         made.coding.save(folder.path / CODING)

@@ -71,7 +71,7 @@ def certify(
         getattr(design, "n", 0) if peers is None else peers,
         design=design,
         group_size=group_size,
-        collusion=None if options.get("strength") else collusion,
+        collusion=None if options.get("strength") is not None else collusion,
         seed=seed,
         options=options,
     )

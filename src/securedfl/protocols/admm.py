@@ -163,10 +163,18 @@ def check_options(*, rho: float | Schedule = DEFAULT_RHO, iterations: int = 2, f
     return rho if isinstance(rho, Schedule) else Schedule(start=rho)
 
 
+MOST_ITERATIONS = 1000
+"""Far more than anybody needs: two give the exact average."""
+
+
 def check_iterations(iterations: Any, *, least: int) -> None:
     """Raise `ConfigError` for a number of iterations that gives no average."""
     if isinstance(iterations, bool) or not isinstance(iterations, int):
         raise ConfigError(f"iterations must be a whole number, not {iterations!r}")
+    if iterations > MOST_ITERATIONS:
+        raise ConfigError(
+            f"{iterations} iterations are too many: two give the exact average; use {MOST_ITERATIONS} at most"
+        )
     if iterations < least:
         one = ' (the protocol "paper" takes one with finish = "literal")' if iterations == 1 else ""
         raise ConfigError(f"{iterations} iterations are too few: at least {least} give the average{one}")

@@ -13,7 +13,7 @@ from securedfl.containers import Container, flatten_all
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError, whole_number
 from securedfl.parameters import Array, Integers, Schema, Tree, add_weights, remove_weight
-from securedfl.protocols.fixedpoint import UnencodableError
+from securedfl.protocols.fixedpoint import FixedPoint, UnencodableError
 from securedfl.protocols.protocol import BUILT_IN, Averaging, Protocol, averaging, by_name
 from securedfl.simulation.driver import Draws, NotFiniteError, run
 
@@ -94,7 +94,7 @@ def average(
     [4.0, 4.0, 4.0, 4.0]
     """
     containers = _one_per_peer(inputs)
-    kind, unit = None if dtype is None else _dtype(dtype), 1.0
+    kind = None if dtype is None else _dtype(dtype)
     schema, vectors = flatten_all(containers, dtype=kind, integers=integers, local=local)
     for one in containers if in_place else ():
         one.check_in_place(schema)
@@ -106,19 +106,20 @@ def average(
     together = averaging(
         row, len(vectors), design=design, group_size=group_size, collusion=collusion, seed=seed, options=options
     ).at(whole_number(round, "round", least=0))
+    codec = together.codec
+    unit = 1.0 if codec is None else min(1.0, codec.limit(codec.width(vectors[0])))
     if weights is not None:
-        unit = min(1.0, options.get("range") or 1.0)
         vectors = add_weights(vectors, weights, max_weight, unit)
     elif max_weight is not None:
         raise InvalidInputError("max_weight is given but weights are not; pass one weight per peer")
     try:
-        mean = _fitted(together, vectors, draws=draws, chunk=chunk, threads=threads)
+        mean, used = _fitted(together, vectors, draws=draws, chunk=chunk, threads=threads)
     except NotFiniteError as error:
         raise NotFiniteError(error.peer, error.index, error.value, _name_at(schema, error.index)) from None
     except UnencodableError as error:
         raise error.at(name=_name_at(schema, error.index)) from None
     if weights is not None:
-        mean = remove_weight(mean, unit)
+        mean = remove_weight(mean, unit, 0.0 if used is None else used.step(mean, len(vectors)))
     if not in_place:
         return containers[0].made(schema, mean)
     for one in containers:
@@ -166,16 +167,16 @@ def average_(inputs: Iterable[Tree], **options: Any) -> list[Any]:
     return found
 
 
-def _fitted(together: Averaging, vectors: list[Array], **driving: Any) -> Array:
-    """Return the average; where no range is given and the usual one is too narrow, in one that fits."""
+def _fitted(together: Averaging, vectors: list[Array], **driving: Any) -> tuple[Array, FixedPoint | None]:
+    """Return the average and its codec; where no range is given and the usual one is too narrow, in one that fits."""
     try:
-        return run(together, vectors, **driving).average
+        return run(together, vectors, **driving).average, together.codec
     except UnencodableError as error:
         if together.given.get("range") is not None or together.given.get("codec") is not None:
             raise
-        given = {**together.given, "range": _fitting(vectors)}
+        wider = replace(together, given={**together.given, "range": _fitting(vectors)})
         try:
-            return run(replace(together, given=given), vectors, **driving).average
+            return run(wider, vectors, **driving).average, wider.codec
         except ConfigError:
             # no range is wide enough for such values
             raise error from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from securedfl.network.core.entries import Begin, Line, Remove, Settings, Without
 from securedfl.network.core.messages import Status
 from securedfl.network.core.sense import Sense
@@ -119,17 +121,28 @@ def test_nobody_is_left_out_who_hears_all_that_are_left():
     assert Sense(Rules(can_lose=True), views).want() == Begin(0, 0, (0, 1, 3, 4, 8, 9, 10))
 
 
-def test_a_liar_that_says_it_does_not_hear_a_peer_is_left_out_as_often_as_that_peer():
-    """Nobody can tell which of the two lies."""
-    everybody, left_out = tuple(range(5)), []
+@pytest.mark.parametrize(
+    ("everybody", "liar", "victim"),
+    [
+        ((0, 1, 2, 3, 4), 1, 4),
+        (tuple(range(9)), 3, 4),
+        (tuple(range(9)), 8, 0),
+        ((0, 1, 2, 3, 5), 0, 5),
+        ((0, 1, 2, 6), 2, 6),
+    ],
+)
+def test_a_liar_that_says_it_does_not_hear_a_peer_is_left_out_as_often_as_that_peer(everybody, liar, victim):
+    """Nobody can tell which of the two lies; numbers have gaps where peers have left."""
+    left_out = []
+    roster = tuple(Line(k, f"p{k}", f"h{k}:1", b"key", f"folder {k}") for k in everybody)
     for round in range(10):
-        state = State("run", ROSTER[:5], Settings(rounds=20, heartbeat=1.0), length=3, round=round)
-        views = Views(0, state, lying=1, now=0.0)
+        state = State("run", roster, Settings(rounds=20, heartbeat=1.0), length=3, round=round)
+        views = Views(everybody[1], state, lying=1, now=0.0)
         for sequence in range(1, 9):
             views.now = float(sequence - 1)
             for peer in everybody:
-                hears = (0, 1, 2, 3) if peer == 1 else everybody
+                hears = tuple(other for other in everybody if other != victim) if peer == liar else everybody
                 views.take(Status(peer, f"folder {peer}", sequence, 3, reaches=hears, ready=round))
         begin = Sense(Rules(can_lose=True, lying=1), views).want()
         left_out += set(everybody).difference(begin.members)
-    assert sorted(left_out) == [1] * 6 + [4] * 4
+    assert sorted(left_out) == sorted([liar, victim] * 5)

@@ -132,13 +132,22 @@ def scaled_in_words(config: TrainConfig, full_rounds: int) -> str:
     return ", ".join(parts)
 
 
+MOST_NUMBERS = 1000
+"""Seeds, or numbers of peers, that may be asked for at once."""
+
+
 def whole_numbers(text: str, option: str) -> tuple[int, ...]:
     """Read "0,1,2" or "0-4"."""
     numbers: list[int] = []
     try:
         for part in text.split(","):
             first, dash, last = part.strip().partition("-")
-            numbers += range(int(first), int(last) + 1) if dash else [int(first)]
+            each = range(int(first), int(last) + 1) if dash else [int(first)]
+            if len(numbers) + len(each) > MOST_NUMBERS:
+                raise ConfigError(f"{option} {text}: more than {MOST_NUMBERS:,} of them are too many; give fewer")
+            numbers += each
+    except ConfigError:
+        raise
     except ValueError:
         numbers = []
     if not numbers or len(set(numbers)) < len(numbers) or min(numbers) < 0:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from securedfl.arrays import is_tensor
-from securedfl.errors import ConfigError, RunFolderError, needing, unknown
+from securedfl.errors import ConfigError, RunFolderError, needing, unknown, whole_number
 from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.files import CONFIG, FEDERATION, RESUME, read_config
 from securedfl.learning.training.task import HOME, Recipe
@@ -206,7 +206,7 @@ def _of_peer(
     known = sorted(folder.glob("model*.safetensors"))
     about = read_model(path if path.exists() or not known else known[0])[1] if known else None
     point = checkpoints.load(folder / "checkpoints" / f"{method or (about.method if about else '')}.safetensors")
-    if peer not in range(len(point.states)):
+    if whole_number(peer, "peer", least=0) >= len(point.states):
         raise ConfigError(f"peer = {peer}: the run has peers 0 to {len(point.states) - 1}")
     if model is None and (about is None or about.model is None):
         raise ConfigError("give a model of your own to fill, as in load(run, peer=0, model=mine)")

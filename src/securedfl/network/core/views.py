@@ -193,7 +193,7 @@ class Views:
 
         That is the one that is apart from most peers that are there, within the grace or not, because links to a killed
         peer do not all end at once; then the one in most of the pairs, and then one that has been silent for a while.
-        Where all that is equal it is not always the same one, because one of the two may lie.
+        Where all that is equal they take turns, because one of the two may lie.
         """
         left, chosen = set(pairs), list[int]()
         others: dict[int, set[int]] = {}
@@ -201,12 +201,12 @@ class Views:
             others.setdefault(one, set()).add(other)
             others.setdefault(other, set()).add(one)
         apart = left | {pair for pair in self._apart if all(peer == self.me or self.present(peer) for peer in pair)}
-        turn, count = self.state.round + self.state.attempt, len(self.state.roster)
+        turn = self.state.round + self.state.attempt
         while left:
             often, all_over = Counter(chain(*left)), Counter(chain(*apart))
-            worst = max(
-                often, key=lambda p: (all_over[p], often[p], self._silent(p) > self.grace, (p + turn) % count, p)
-            )
+            blame = {p: (all_over[p], often[p], self._silent(p) > self.grace) for p in often}
+            tied = sorted(p for p in blame if blame[p] == max(blame.values()))
+            worst = tied[-1 - turn % len(tied)]
             chosen.append(worst)
             left, apart = ({pair for pair in some if worst not in pair} for some in (left, apart))
         # one that was apart from others chosen after it alone need not go

@@ -23,8 +23,10 @@ from securedfl.storage import OWNER, cannot_write, write_bytes
 
 AUTHORITY_DAYS = 3650
 PEER_DAYS = 365
+MOST_DAYS = 36500
 WARN_DAYS = 30
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*")
 _CLOCK_SLACK = dt.timedelta(minutes=5)  # a certificate that is valid from now on would fail on a slow clock
 
 
@@ -79,6 +81,7 @@ class KeyFiles:
 
 def create_authority(folder: Path, *, days: int = AUTHORITY_DAYS) -> CertificateInfo:
     """Make the federation's authority (``ca.key``, ``ca.crt``) in a folder; an existing one is never replaced."""
+    _check_days(days)
     _make_folder(folder)
     if (folder / "ca.key").exists():
         raise ConfigError(f"{folder} already holds an authority; a new one would lock out every peer")
@@ -229,6 +232,7 @@ def _builder(
     start: dt.datetime | None = None,
 ) -> x509.CertificateBuilder:
     begin = start or dt.datetime.now(dt.UTC) - _CLOCK_SLACK
+    _check_days(days)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -238,6 +242,11 @@ def _builder(
         .not_valid_before(begin)
         .not_valid_after(begin + dt.timedelta(days=days))
     )
+
+
+def _check_days(days: float) -> None:
+    if not days <= MOST_DAYS:
+        raise ConfigError(f"a certificate for {days:g} days is too long; use {MOST_DAYS} at most")
 
 
 def _key_usage(*, authority: bool) -> x509.KeyUsage:
@@ -319,7 +328,15 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(host)
+        pass
+    try:
+        # names with other letters than ASCII travel as xn--...
+        name = host.encode("idna").decode("ascii")
+    except UnicodeError:
+        name = ""
+    if not _HOST.fullmatch(name):
+        raise ConfigError(f"{host!r} is no host: give a name such as a.example.org, or an IP address")
+    return x509.DNSName(name)
 
 
 def _private(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -43,9 +43,11 @@ class Door:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
+            # Python adds to the system's own words what stands in ours already; names that nobody knows have no number
+            reason = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or error
             raise ConfigError(
-                f"cannot listen at {address}: {error.strerror or error}; is the port taken, or the address of another "
-                "machine? `listen` in peer.toml sets another one"
+                f"cannot listen at {address}: {reason}; is the port taken, or "
+                "the address of another machine? Listen at another one: `listen` in peer.toml, --listen of a relay"
             ) from None
         self._sock.setblocking(False)
         self.address = join_address(host, self._sock.getsockname()[1])
