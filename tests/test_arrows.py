@@ -10,7 +10,7 @@ import pytest
 import securedfl
 
 SOURCE = Path(securedfl.__file__).parent
-BELOW = {"containers", "arrays", "errors", "parameters", "plugins", "states", "storage", "sureness", "svg"}
+BELOW = {"containers", "arrays", "errors", "parameters", "weights", "plugins", "states", "storage", "sureness", "svg"}
 ARROWS = {
     "__main__": {"cli"},
     "designs": set(),

@@ -23,8 +23,9 @@ from securedfl.learning.models.registry import build
 from securedfl.learning.slices import PeerData
 from securedfl.learning.training.task import TrainingOptions
 from securedfl.learning.training.trainer import LocalTrainer
-from securedfl.parameters import Schema, add_weights
+from securedfl.parameters import Schema
 from securedfl.protocols import InsecureSeededDraw, by_name
+from securedfl.weights import add_weights
 from tests.attacks.curious import codec_of, matched_filter, on_grid, overhear, repeated, told_apart
 from tests.privacy.audits import enforce
 

@@ -14,11 +14,12 @@ import numpy as np
 
 from securedfl.errors import ConfigError
 from securedfl.federation.budget.protection import Keys, protect
-from securedfl.parameters import WEIGHT_STEPS, Array, remove_weight, weigh
+from securedfl.parameters import Array
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import Averaging
 from securedfl.protocols.randomness import secret_uniform
 from securedfl.protocols.steps import Draw
+from securedfl.weights import WEIGHT_STEPS, remove_weight, weigh
 
 Beyond = Literal["error", "clip"]
 """What happens to differences beyond the range."""

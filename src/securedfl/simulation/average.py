@@ -12,10 +12,11 @@ import numpy.typing as npt
 from securedfl.containers import Container, flatten_all
 from securedfl.designs import Design
 from securedfl.errors import ConfigError, InvalidInputError, whole_number
-from securedfl.parameters import Array, Integers, Schema, Tree, add_weights, remove_weight
+from securedfl.parameters import Array, Integers, Schema, Tree
 from securedfl.protocols.fixedpoint import FixedPoint, UnencodableError
 from securedfl.protocols.protocol import BUILT_IN, Averaging, Protocol, averaging, by_name
 from securedfl.simulation.driver import Draws, NotFiniteError, run
+from securedfl.weights import add_weights, remove_weight
 
 
 def average(

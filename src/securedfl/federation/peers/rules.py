@@ -16,10 +16,11 @@ from securedfl.network.core.state import Rules, State
 from securedfl.network.data.averages import Averages
 from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
 from securedfl.network.data.routes import recoverable
-from securedfl.parameters import WEIGHT_NUMBERS, Array, Schema
+from securedfl.parameters import Array, Schema
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import Averaging, by_name
 from securedfl.protocols.steps import PeerProtocol
+from securedfl.weights import WEIGHT_NUMBERS
 
 
 def make_averages(

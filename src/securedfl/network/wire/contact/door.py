@@ -44,7 +44,7 @@ class Door:
             self._sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
             # Python adds to the system's own words what stands in ours already; names that nobody knows have no number
-            reason = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or error
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
             raise ConfigError(
                 f"cannot listen at {address}: {reason}; is the port taken, or "
                 "the address of another machine? Listen at another one: `listen` in peer.toml, --listen of a relay"
