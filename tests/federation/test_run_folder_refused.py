@@ -19,7 +19,7 @@ from tests.learning.plugin import install
 
 def test_a_run_is_never_overwritten(whole):
     before = numbers(whole)
-    with pytest.raises(RunFolderError, match=r"already holds a run; continue it with --resume .*another --out"):
+    with pytest.raises(RunFolderError, match=r"already holds a run.*`securedfl train --resume .*--out"):
         run(whole)
     assert numbers(whole) == before
 

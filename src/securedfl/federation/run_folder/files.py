@@ -27,6 +27,11 @@ RESUME = "free some space, then continue with --resume"
 """What to do about a disk that is full in the middle of a run."""
 
 
+def is_trial(folder: Path) -> bool:
+    """Tell whether a run folder is that of `securedfl up`: real peers have their own folders in it."""
+    return (folder / FEDERATION).is_dir()
+
+
 def updates_file(folder: Path, method: str, round: int) -> Path:
     """Where a run folder keeps the peers' parameters before the average of a round."""
     return folder / "updates" / f"{method}-{round}.safetensors"
