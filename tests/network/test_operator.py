@@ -7,10 +7,15 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import pytest
+
+import securedfl
+from securedfl.errors import PeerLostError
 from securedfl.federation.peers.local import COMMAND
 from securedfl.network.core.entries import Line
 from securedfl.network.progress import endpoints_of
 from securedfl.network.wire import keys as certificates
+from tests.network import toy
 from tests.network.peer_processes import free_ports
 from tests.network.test_peers import check_equal
 
@@ -56,6 +61,16 @@ def test_an_address_in_the_log_that_is_none_ends_nobody():
     assert [(one.name, one.listens) for one in found] == [("p0", True), ("p1", False), ("p2", False)]
 
 
+def check_removed_again(made):
+    """A site that was removed says so when it is started again, and does not wait for others who never answer."""
+    again = made.start(3)
+    assert "removed from the roster" in again.wait_for(60, event="ended")["reason"]
+    assert again.end(60) == 0, again.errors
+    file, model = made.folder / "p3.toml", toy.make({"name": "p3"})[0]
+    with pytest.raises(PeerLostError, match="p3 was removed from the roster"), securedfl.join(file) as peer:
+        peer.average_(model)
+
+
 def test_the_roster_changes(federation):
     """A site joins, another renews its key, a third leaves; nothing is promised that the protocol cannot keep."""
     made = federation(4, protocol="shares", group_size=2, rounds=100_000)
@@ -86,6 +101,8 @@ def test_the_roster_changes(federation):
     removed = command(made, "roster", "remove", "p0.toml", "p3")
     assert removed.returncode == 0, removed.stderr
     assert "removed from the roster" in processes[3].wait_for(event="ended")["reason"]
+    assert processes[3].end() == 0
+    check_removed_again(made)
     last = made.rows(0)[-1]["round"] + 200
     assert command(made, "extend", "p0.toml", "--rounds", str(last)).returncode == 0
     assert [process.end() for process in (*processes, fifth)] == [0] * 5, [p.errors for p in (*processes, fifth)]

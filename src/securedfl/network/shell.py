@@ -27,7 +27,7 @@ from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, pack, unpack
 from securedfl.network.operator import Desk, ask_of
-from securedfl.network.progress import PeerSettings, Progress, endpoints_of
+from securedfl.network.progress import PeerSettings, Progress, endpoints_of, removed
 from securedfl.network.signing import Keyring
 from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
@@ -97,7 +97,7 @@ class Shell:
                 raise ConfigError(text)
             log.warning("%s", text)
         self.changed = threading.Condition()
-        self.failure: BaseException | None = None
+        self.failure: BaseException | None = self._removed()
         self.progress = Progress(self._core.state, present=(settings.number,))
         self.updates: dict[int, Array] = {}
         self.computed: set[Result] = set()
@@ -324,19 +324,24 @@ class Shell:
                 self.progress = now
                 self.changed.notify_all()
         if state.roster != self._roster:
-            names, self._roster = {peer.name for peer in self._roster}, state.roster
-            self._follow(names)
+            self._roster = state.roster
+            self._follow()
 
-    def _follow(self, before: set[str]) -> None:
+    def _follow(self) -> None:
         """Take the roster as it is now: addresses, keys, and this peer's own."""
         settings, mine = self.settings, self._core.state.peer(self.settings.number)
-        if mine is None and settings.name in before:
-            self._fail(RunEndedError(f"{settings.name} was removed from the roster"))
+        if (end := self._removed()) is not None:
+            self._fail(end)
         elif mine is not None and mine.key != self._keyring.own:
             # its files hold the renewed key by now, if it was renewed at this site
             self._keyring.use(settings.files)
             self.links.update(files=settings.files)
         self.links.update(roster=endpoints_of(self._roster, settings))
+
+    def _removed(self) -> RunEndedError | None:
+        """Return the end of a peer that the log has removed, now or before it was started again."""
+        gone = removed(self.settings, self._core.state, self._journal.genesis, self.entries)
+        return RunEndedError(f"{self.settings.name} was removed from the roster") if gone else None
 
     def _numbers(self, name: str) -> list[int]:
         return [peer.number for peer in self._core.state.roster if peer.name == name]
