@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 import securedfl
+from securedfl.cli.peer import describe
 from securedfl.errors import PeerLostError
+from securedfl.federation.peers.events import from_json
 from securedfl.federation.peers.local import COMMAND
 from securedfl.network.core.entries import Line
 from securedfl.network.progress import endpoints_of
@@ -39,6 +41,32 @@ def test_more_rounds(federation):
     assert again.returncode == 7
     assert "this site's peer does not run" in again.stderr
     assert "the wish stands" in again.stderr
+
+
+def test_more_rounds_after_the_last_one(federation):
+    """Peers that have finished are started again, and stay until the wish that stands is decided."""
+    made = federation(3, protocol="shares", group_size=2, rounds=1, deadlines={"absent": 120})
+    assert [process.end() for process in made.start_all()] == [0] * 3
+    asked = command(made, "extend", "p1.toml", "--rounds", "3", "--wait", "1")
+    assert (asked.returncode, "the wish stands" in asked.stderr) == (7, True)
+    # who has no wish of its own comes first, and waits for the others
+    processes = [made.start(k) for k in (0, 2, 1)]
+    assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
+    check_equal(made)
+    assert [[row["round"] for row in made.rows(k)] for k in range(3)] == [[0, 1, 2, 3]] * 3
+    assert not (made.folder / "out-p1" / "state" / "wish").exists()
+
+
+def test_more_rounds_in_the_file_are_not_ignored_in_silence(federation):
+    made = federation(3, protocol="shares", group_size=2, rounds=1, deadlines={"absent": 60})
+    assert [process.end() for process in made.start_all()] == [0] * 3
+    made.write(train={**made.values["train"], "rounds": 9})
+    processes = made.start_all()
+    assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
+    told = [describe(event) for line in processes[0].events if (event := from_json(json.dumps(line)))]
+    assert "all 1 rounds are done; `securedfl extend PEER.toml --rounds N` adds more" in told
+    assert any("says rounds = 9, but this run goes to round 1" in text for text in told)
+    assert not any("going on" in text for text in told)
 
 
 def test_an_operator_ends_the_run(federation):

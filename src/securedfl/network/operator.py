@@ -137,8 +137,8 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
     write_bytes(folder / _WISH, msgspec.json.encode(wish), mode=OWNER)
     if not in_use(folder):
         raise PeerLostError(
-            "this site's peer does not run, so nobody is asked yet. Start it with `securedfl peer`: the wish stands "
-            "until then, unless another one takes its place"
+            "this site's peer does not run, so nobody is asked yet. Start it with `securedfl peer`, and enough others "
+            "with it: the wish stands until then, unless another one takes its place"
         )
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:

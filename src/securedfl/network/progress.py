@@ -67,6 +67,8 @@ class Progress:
         The model that this peer has.
     ready, present, finished
         Who is ready for the round, who is there, and who has the newest model.
+    asking
+        Who of those that are there has an operator that waits for a decision.
     since
         The last round for which all members of an attempt were ready, and when they were.
     """
@@ -77,6 +79,7 @@ class Progress:
     ready: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
+    asking: tuple[int, ...] = ()
     since: tuple[int, float] = (-1, 0.0)
 
     @property

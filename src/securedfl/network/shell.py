@@ -159,7 +159,8 @@ class Shell:
                     return
                 # letters are not for the core, and however many there are, its time comes
                 tick = [ev.Tick()] if time.monotonic() >= self._wake else []
-                for happened in (*self._heard(event), *self._wished(), *tick):
+                # a wish goes before all else, so that nobody hears from a peer with a wish that it has none
+                for happened in (*self._wished(), *self._heard(event), *tick):
                     self._carry_out(self._core.step(happened, time.monotonic()))
                     self._look()
                 if why := self._strangers.trouble(time.monotonic(), begun=bool(self._core.state.length)):
@@ -318,7 +319,8 @@ class Shell:
         if state.phase != "idle" and since[0] != state.round and set(state.members) <= set(ready):
             since = (state.round, time.monotonic())
         present = tuple(peer.number for peer in state.roster if views.present(peer.number))
-        now = Progress(state, self._task, self._applied, ready, present, views.finished(), since)
+        asking = tuple(number for number in present if views.status(number).asks is not None)
+        now = Progress(state, self._task, self._applied, ready, present, views.finished(), asking, since)
         if now != self.progress:
             with self.changed:
                 self.progress = now

@@ -20,7 +20,7 @@ from securedfl.errors import InvalidInputError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.peers.config import PeerConfig
-from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Tell
+from securedfl.federation.peers.events import AllDone, Certified, Ended, Failed, Ignored, Phase, Resumed, Tell
 from securedfl.federation.peers.learner import Learner, make_learner
 from securedfl.federation.peers.leaving import leave_account, leave_model
 from securedfl.federation.peers.membership import Membership, membership
@@ -113,8 +113,17 @@ class RealPeer:
         self._member, self._learner, self._tell = member, learner, tell
         kept, next_round = member.kept, member.begin()
         self.done = next_round - 1 if next_round else None
+        state = member.peer.progress.state
         if self.done is not None:
-            tell(Resumed(self.done))
+            tell(AllDone(self.done) if state.over else Resumed(self.done))
+        wanted, last = member.site.federation.training.rounds, state.settings.rounds - 1
+        if wanted > last:
+            reason = (
+                f"{member.site.config.federation} says rounds = {wanted}, but this run goes to round {last}, as its "
+                f"log says: `securedfl extend PEER.toml --rounds {wanted}` changes that for all sites"
+            )
+            log.warning("%s", reason)
+            tell(Ignored(reason))
         if kept is not None:
             learner.restore(kept.state)
 
