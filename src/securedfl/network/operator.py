@@ -54,11 +54,12 @@ class Wish(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What became of a wish."""
+    """What became of a wish; ``lost`` says that it is not granted because others cannot be reached."""
 
     number: str
     granted: bool
     text: str
+    lost: bool = False
 
 
 def ask_of(wish: Wish, state: State) -> Ask | str:
@@ -113,11 +114,11 @@ class Desk:
         self._seen, self.wish = wish.number, wish
         return wish
 
-    def answer(self, granted: bool, text: str) -> None:
+    def answer(self, granted: bool, text: str, *, lost: bool = False) -> None:
         """Say what became of the wish."""
         wish, self.wish = self.wish, None
         if wish is not None:
-            answer = Answer(wish.number, granted, text)
+            answer = Answer(wish.number, granted, text, lost)
             write_bytes(self._folder / _ANSWER, msgspec.json.encode(answer), mode=OWNER)
             (self._folder / _WISH).unlink(missing_ok=True)
 
@@ -130,7 +131,8 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
     ConfigError
         The log does not allow it.
     PeerLostError
-        The peer does not run, or nothing was decided within so many seconds; the wish stands.
+        The peer does not run, or nothing was decided within so many seconds, and the wish stands; or it looked for the
+        others and cannot reach one.
     """
     if not (folder / "journal").exists():
         raise PeerLostError(f"no peer has been started in {folder}; start it with `securedfl peer`, then ask again")
@@ -145,7 +147,7 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
         answer = _read(folder / _ANSWER, Answer)
         if answer is not None and answer.number == wish.number:
             if not answer.granted:
-                raise ConfigError(answer.text)
+                raise PeerLostError(answer.text) if answer.lost else ConfigError(answer.text)
             return answer.text
         time.sleep(_LOOK)
     raise PeerLostError(

@@ -205,8 +205,8 @@ class Shell:
             return []
         if wish.kind == "look":
             reaches, statuses = self.links.reaches(), self._core.views.statuses
-            linked = all(reach.linked for reach in reaches.values())
-            self._desk.answer(linked, looked_in_words(reaches, statuses, self._core.state.roster))
+            linked, fits = (all(reach.linked for reach in reaches.values()), not any(r.unfit for r in reaches.values()))
+            self._desk.answer(linked, looked_in_words(reaches, statuses, self._core.state.roster), lost=fits)
             return []
         ask = ask_of(wish, self._core.state)
         if isinstance(ask, str):
