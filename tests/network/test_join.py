@@ -34,12 +34,14 @@ from securedfl.federation.peers.config import DeadlineConfig, FederationConfig, 
 from securedfl.federation.peers.events import PeerStatus
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.peers.rules import make_averages, make_rules
+from securedfl.federation.peers.site import pass_federation
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
 from securedfl.learning.training.common_optimizer import CommonOptimizer
 from securedfl.network.operator import Desk, Wish, want
 from securedfl.network.peer import Peer
 from securedfl.parameters import Schema
+from securedfl.privacy.run_certificate import told
 from securedfl.reporting.report import write_report
 from tests.federation.learners import learner_of
 
@@ -373,6 +375,19 @@ def test_an_average_is_never_among_so_few_that_the_colluders_know_the_rest(feder
         averages.protocol(3, 1)
     with pytest.raises(ConfigError, match="at least 4 peers must take part"):
         FederationConfig.resolve({**values, "min_peers": 3})
+
+
+def test_where_nobody_may_be_missing_the_certificate_says_that_all_are_waited_for(federation):
+    waits, goes_on = "Over rounds: every average is over all peers", "averages go on without peers that are missing"
+    made = federation(3, protocol="shares", group_size=2)
+    assert waits in told(pass_federation(FederationConfig.resolve(made.values)))
+    added = {"name": "p3", "fingerprint": "3" * 64, "added": True}
+    later = FederationConfig.resolve({**made.values, "peers": [*made.values["peers"], added]})
+    assert goes_on in told(pass_federation(later))
+    peers = [{"name": f"p{k}", "fingerprint": f"{k:064x}"} for k in range(5)]
+    values = {"peers": peers, "train": {"protocol": "shares"}}
+    assert goes_on in told(pass_federation(FederationConfig.resolve(values)))
+    assert waits in told(pass_federation(FederationConfig.resolve({**values, "min_peers": 5})))
 
 
 def test_bad_rosters_and_peer_files(federation):
