@@ -182,7 +182,7 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path, monkeypatch, err
         raise error
 
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(RunFolderError, match=r"local.safetensors: .*No space left on device.*--resume"):
+    with pytest.raises(RunFolderError, match=r"local.safetensors: .*No space left.*; free some space.*--resume"):
         run(tmp_path / "run")
 
 

@@ -17,7 +17,7 @@ from securedfl.storage import OWNER, Records, cannot_write, damaged, make_folder
 
 MOST_RECORDS = 2000
 """Records after which the journal is written anew."""
-AGAIN = "free some space, then start this peer again"
+AGAIN = "{mend}, then start this peer again"
 
 
 class Journal:
