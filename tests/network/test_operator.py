@@ -12,9 +12,11 @@ import pytest
 import securedfl
 from securedfl.cli.peer import describe
 from securedfl.errors import PeerLostError
+from securedfl.federation.peers.config import FederationConfig
 from securedfl.federation.peers.events import from_json
 from securedfl.federation.peers.local import COMMAND
 from securedfl.network.core.entries import Line
+from securedfl.network.operator import Wish, ask_of
 from securedfl.network.progress import endpoints_of
 from securedfl.network.wire import keys as certificates
 from tests.network import toy
@@ -67,6 +69,19 @@ def test_more_rounds_in_the_file_are_not_ignored_in_silence(federation):
     assert "all 1 rounds are done; `securedfl extend PEER.toml --rounds N` adds more" in told
     assert any("says rounds = 9, but this run goes to round 1" in text for text in told)
     assert not any("going on" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    ("wish", "told"),
+    [
+        (Wish("stop", reason="enough"), "the run has not begun here yet; end each peer with Ctrl-C"),
+        (Wish("settings", rounds=3), "the run has not begun here yet; change federation.toml at all sites"),
+        (Wish("remove", name="p1"), "the run has not begun here yet; change federation.toml at all sites"),
+    ],
+)
+def test_before_the_first_round_there_is_nothing_to_change(federation, wish, told):
+    state = FederationConfig.resolve(federation(3, protocol="grouped").values).genesis()
+    assert str(ask_of(wish, state)).startswith(told)
 
 
 def test_an_operator_ends_the_run(federation):

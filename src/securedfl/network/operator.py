@@ -64,6 +64,10 @@ class Answer(Struct, frozen=True):
 
 def ask_of(wish: Wish, state: State) -> Ask | str:
     """Return what to ask the others for, or why there is nothing to ask."""
+    if not state.length:
+        ends = wish.kind == "stop"
+        mend = "end each peer with Ctrl-C" if ends else "change federation.toml at all sites, and start all peers again"
+        return f"the run has not begun here yet; {mend}"
     if wish.kind == "stop":
         return End(wish.reason)
     if wish.kind == "settings":
