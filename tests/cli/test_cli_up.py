@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -42,3 +43,21 @@ def test_a_folder_of_real_peers_is_never_trained_on_as_a_simulation(tmp_path):
         assert "choose another --out, or remove the folder" in again.stderr
         assert "--resume" not in again.stderr
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == kept
+
+
+def test_help_shows_no_option_that_is_refused():
+    shown = CliRunner().invoke(app, ["up", "--help"], env={"COLUMNS": "200"}).output
+    listed = set(re.findall(r"--([a-z-]+)", shown))
+    assert {"peers", "rounds", "protocol", "device"} <= listed
+    refused = {"methods", "masks", "engine", "workers", "keep-updates", "peers-per-round", "messages-every"}
+    assert not refused & listed
+    assert "methods" in CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "200"}).output
+    for option in ("--methods=local", "--messages-every=2"):
+        told = CliRunner().invoke(app, ["up", option])
+        assert (told.exit_code, "is for simulations" in told.stderr) == (4, True)
+
+
+def test_too_few_peers_are_told_what_this_command_can_do(tmp_path):
+    told = CliRunner().invoke(app, ["up", "--peers", "2", "--out", str(tmp_path / "run")])
+    assert told.exit_code == 5
+    assert "`securedfl train --methods local,fedavg`" in told.stderr
