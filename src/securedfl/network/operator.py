@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -17,9 +18,12 @@ from msgspec import Meta, Struct
 
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.core.entries import Add, Ask, End, Line, Move, Remove, Renew
+from securedfl.network.core.events import Tell
+from securedfl.network.core.messages import Status
 from securedfl.network.core.state import State
 from securedfl.network.journal import in_use
-from securedfl.network.wire.values import split_address
+from securedfl.network.wire.values import Reach, split_address
+from securedfl.network.words import looked_in_words
 from securedfl.storage import OWNER, write_bytes
 
 _WISH, _ANSWER = "wish", "answer"
@@ -105,6 +109,34 @@ class Desk:
         self._folder = folder
         self._looked, self._seen = 0.0, ""
         self.wish: Wish | None = None
+        self._ask: Ask | None = None
+
+    def new_ask(
+        self, state: State, statuses: Mapping[int, Status], reaches: Callable[[], Mapping[str, Reach]]
+    ) -> Ask | None:
+        """Return what to ask the others for, because of a new wish; one that needs no asking is answered here."""
+        wish = self.new_wish()
+        if wish is None:
+            return None
+        if wish.kind == "look":
+            found = reaches()
+            linked, unfit = all(one.linked for one in found.values()), any(one.unfit for one in found.values())
+            self.answer(linked, looked_in_words(found, statuses, state.roster), lost=not unfit)
+            return None
+        ask = ask_of(wish, state)
+        if isinstance(ask, str):
+            self.answer(False, ask)
+            return None
+        self._ask = ask
+        return ask
+
+    def answered(self, tell: Tell, text: str) -> bool:
+        """Answer the wish if this is about what was asked for, and say whether it was."""
+        if self._ask is None or tell.entry != self._ask or tell.what not in ("decided", "unable"):
+            return False
+        self._ask = None
+        self.answer(tell.what == "decided", text)
+        return True
 
     def new_wish(self) -> Wish | None:
         """Return a wish that was not there before; looks a few times per second at most."""

@@ -16,7 +16,7 @@ from securedfl.errors import ConfigError
 from securedfl.network.arrivals import Arrivals
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import Ask, Entry
+from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import NO_RESULT, Gossip, Result
 from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.data.averages import RunEndedError
@@ -26,13 +26,13 @@ from securedfl.network.data.results import Results
 from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, pack, unpack
-from securedfl.network.operator import Desk, ask_of
+from securedfl.network.operator import Desk
 from securedfl.network.progress import PeerSettings, Progress, endpoints_of, removed
 from securedfl.network.signing import Keyring
 from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
 from securedfl.network.wire.links import Links
-from securedfl.network.words import in_words, looked_in_words, names_of
+from securedfl.network.words import Waits, in_words, names_of
 from securedfl.protocols.steps import Array
 
 log = logging.getLogger("securedfl.peer")
@@ -105,8 +105,7 @@ class Shell:
         self._task: ev.Train | None = None
         self._applied = NO_RESULT
         self._trial: Trial | None = None
-        self._desk = Desk(settings.folder)
-        self._asked: Ask | None = None
+        self._desk, self._waits = Desk(settings.folder), Waits()
         # who has said Hello on its link; once is enough, and fills no logs
         self._met: set[str] = set()
         self._wake = time.monotonic()
@@ -200,20 +199,8 @@ class Shell:
 
     def _wished(self) -> Iterable[ev.Event]:
         """Return what the operator wants now."""
-        wish = self._desk.new_wish()
-        if wish is None:
-            return []
-        if wish.kind == "look":
-            reaches, statuses = self.links.reaches(), self._core.views.statuses
-            linked, fits = (all(reach.linked for reach in reaches.values()), not any(r.unfit for r in reaches.values()))
-            self._desk.answer(linked, looked_in_words(reaches, statuses, self._core.state.roster), lost=fits)
-            return []
-        ask = ask_of(wish, self._core.state)
-        if isinstance(ask, str):
-            self._desk.answer(False, ask)
-            return []
-        self._asked = ask
-        return [ev.Command(ask)]
+        ask = self._desk.new_ask(self._core.state, self._core.views.statuses, self.links.reaches)
+        return [] if ask is None else [ev.Command(ask)]
 
     def _told(self, tell: ev.Tell) -> None:
         """Log and tell; answer the operator if it is about the wish."""
@@ -223,11 +210,8 @@ class Shell:
         bad = tell.what in ("lost", "refused", "unable") or (tell.what == "apart" and tell.peers)
         log.log(logging.WARNING if bad else logging.INFO, "%s", text)
         self._tell(tell, names_of(tell.peers, roster))
-        if self._asked is not None and tell.entry == self._asked and tell.what in ("decided", "unable"):
-            self._desk.answer(tell.what == "decided", text)
-            self._asked = None
-            if tell.what == "unable":
-                self.events.put(ev.Command(None))
+        if self._desk.answered(tell, text) and tell.what == "unable":
+            self.events.put(ev.Command(None))
 
     def _read(self, name: str, letter: Letter | None) -> None:
         match letter:
@@ -282,7 +266,7 @@ class Shell:
                 self._applied = applied
             case ev.Wake(at):
                 self._wake = at
-            case ev.Tell():
+            case ev.Tell() if self._waits.news(action):
                 self._told(action)
 
     def _share(self, share: ev.Share) -> None:
