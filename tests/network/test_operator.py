@@ -117,6 +117,9 @@ def check_removed_again(made):
 def test_the_roster_changes(federation):
     """A site joins, another renews its key, a third leaves; nothing is promised that the protocol cannot keep."""
     made = federation(4, protocol="shares", group_size=2, rounds=100_000)
+    nothing = command(made, "roster", "show", "p0.toml")
+    assert (nothing.returncode, "start this site's peer" in nothing.stderr) == (8, True)
+    assert not (made.folder / "out-p0").exists()
     processes = made.start_all()
     processes[0].wait_for(event="round", round=1)
     made.names.append("p4")
@@ -146,10 +149,21 @@ def test_the_roster_changes(federation):
     assert "removed from the roster" in processes[3].wait_for(event="ended")["reason"]
     assert processes[3].end() == 0
     check_removed_again(made)
+    # while the peer runs
+    shown = json.loads(command(made, "roster", "show", "p0.toml", "--json").stdout)
+    assert (shown["rounds"], shown["phase"] in ("training", "sharing", "finishing")) == (100_000, True)
+    assert [(one["number"], one["name"], one["added"]) for one in shown["members"]] == [
+        *((0, "p0", False), (1, "p1", False), (2, "p2", False), (4, "p4", True)),
+    ]
+    assert shown["members"][3] == {"number": 4, **entry}
+    assert shown["members"][1]["fingerprint"] == certificates.describe(renewed.certificate).fingerprint
     last = made.rows(0)[-1]["round"] + 200
     assert command(made, "extend", "p0.toml", "--rounds", str(last)).returncode == 0
     assert [process.end() for process in (*processes, fifth)] == [0] * 5, [p.errors for p in (*processes, fifth)]
     check_equal(made, [0, 1, 2, 4])
+    over = command(made, "roster", "show", "p4.toml").stdout
+    assert f"round {last} of {last}: all rounds are done" in over
+    assert entry["fingerprint"] in over
     assert made.rows(0)[-1]["members"] == ["p0", "p1", "p2", "p4"]
     ledger = json.loads((made.folder / "out-p0" / "ledger.json").read_text())
     assert (ledger["peers"], ledger["averages"]) == (5, last + 1)

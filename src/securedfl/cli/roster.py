@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from securedfl.cli.stop import PeerFile, Wait, wanted
+from securedfl.cli.options import Json
+from securedfl.cli.stop import OWN, PeerFile, Wait, wanted
+from securedfl.errors import needing
 
 roster = typer.Typer(
-    help="Change who belongs to the federation, while it runs. More than half of the peers must be there.",
+    help="Show or change who belongs to the federation. To change it, more than half of the peers must run.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -18,6 +22,32 @@ roster = typer.Typer(
 Name = Annotated[str, typer.Argument(help="The peer's name.")]
 Certificate = Annotated[Path, typer.Option(help="The peer's certificate, NAME.crt.")]
 Address = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where others reach it; none if it only dials out.")]
+
+
+@roster.command()
+def show(config: Annotated[Path, typer.Argument(metavar="PEER.toml", help=OWN)], as_json: Json = False) -> None:
+    """Show who belongs to the federation now, and where the run is, as this site's own log says.
+
+    Nothing is changed and nobody is asked, so it does not matter whether the peer runs. If it does not, the others may
+    be further.
+
+    **Example**
+
+    - `securedfl roster show hospital-a.toml`
+    """
+    with needing("real peers"):
+        from securedfl.federation.checking.standing import standing
+
+    now = standing(config)
+    if as_json:
+        typer.echo(json.dumps(asdict(now), indent=1))
+        return
+    typer.echo(f"{now.name}, round {now.round} of {now.rounds}: {now.told}")
+    for member in now.members:
+        typer.echo(
+            f"{member.number:>3}  {member.name}  {member.address or 'only dials out'}  {member.fingerprint}"
+            + "  added later" * member.added
+        )
 
 
 @roster.command()
