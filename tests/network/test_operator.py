@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from types import SimpleNamespace
 
 import pytest
@@ -135,6 +136,14 @@ def test_the_roster_changes(federation):
     at = ("--address", entry["address"])
     added = command(made, "roster", "add", "p0.toml", "--certificate", str(files.certificate), *at)
     assert added.returncode == 0, added.stderr
+    assert "number 4, so entry 5 of [[peers]]" in added.stdout
+    assert tomllib.loads(added.stdout[added.stdout.index("[[peers]]\nname") :]) == {"peers": [entry]}
+    # as if it had been there from the beginning
+    made.write("unmarked.toml", peers=[*made.values["peers"], {**entry, "added": False}])
+    made.write_peer(4, files, federation="unmarked.toml")
+    unmarked = made.start(4)
+    assert (unmarked.end(), "mark its entry with added = true" in unmarked.errors) == (4, True), unmarked.errors
+    made.write_peer(4, files, federation="five.toml")
     fifth = made.start(4)
     fifth.wait_for(event="round")
     renewed = certificates.issue(made.keys, "p1", ["127.0.0.1"], renew=True)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from securedfl.cli.certs import roster_entry
 from securedfl.cli.options import Json
 from securedfl.cli.stop import OWN, PeerFile, Wait, wanted
 from securedfl.errors import needing
@@ -54,17 +55,25 @@ def show(config: Annotated[Path, typer.Argument(metavar="PEER.toml", help=OWN)],
 def add(config: PeerFile, certificate: Certificate, address: Address = "", wait: Wait = 60.0) -> None:
     """Let a new site in. It takes part from the next attempt on, once its peer runs.
 
-    Its federation.toml is that of the others, with its own entry at the end, marked `added = true`.
+    Its federation.toml is that of the others, with its own entry at the end, marked `added = true`, which is printed.
 
     **Example**
 
     - `securedfl roster add hospital-a.toml --certificate hospital-d.crt --address d.example.org:7443`
     """
+    with needing("real peers"):
+        from securedfl.federation.checking.standing import standing
     from securedfl.network.operator import Wish
     from securedfl.network.wire.keys import describe
 
     info = describe(certificate)
     typer.echo(wanted(config, Wish("add", name=info.name, address=address, fingerprint=info.fingerprint), wait))
+    number = next(member.number for member in standing(config).members if member.name == info.name)
+    typer.echo(
+        f"It has number {number}, so entry {number + 1} of [[peers]] in its federation.toml, after those of all sites "
+        "that ever belonged to the run. The others may add it, too:\n"
+    )
+    typer.echo(roster_entry(info.name, address, info.fingerprint, added=True))
 
 
 @roster.command()

@@ -109,7 +109,7 @@ class Shell:
         # who has said Hello on its link; once is enough, and fills no logs
         self._met: set[str] = set()
         self._wake = time.monotonic()
-        self._strangers = Strangers(settings.shared, settings.rules.lying)
+        self._strangers = Strangers(settings.shared, settings.rules.lying, settings.name)
         self._roster = self._core.state.roster
         self.links = Links(
             settings.name,
