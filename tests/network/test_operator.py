@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 import securedfl
+from securedfl.cli import app
 from securedfl.cli.peer import describe
 from securedfl.errors import PeerLostError
 from securedfl.federation.peers.config import FederationConfig
@@ -83,6 +86,12 @@ def test_more_rounds_in_the_file_are_not_ignored_in_silence(federation):
 def test_before_the_first_round_there_is_nothing_to_change(federation, wish, told):
     state = FederationConfig.resolve(federation(3, protocol="grouped").values).genesis()
     assert str(ask_of(wish, state)).startswith(told)
+
+
+def test_help_of_extend_is_not_cut():
+    shown = CliRunner().invoke(app, ["extend", "--help"], env={"COLUMNS": "80"}).output
+    assert "…" not in shown
+    assert len(set(re.findall("Seconds [a-z ]+", shown))) >= 5
 
 
 def test_an_operator_ends_the_run(federation):

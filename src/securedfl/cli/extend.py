@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from securedfl.cli.stop import PeerFile, Wait, wanted
 from securedfl.errors import ConfigError
 
-Seconds = Annotated[float | None, typer.Option(min=0.001, help="Seconds; see docs/reference/configuration.md.")]
+
+def _seconds(words: str) -> Any:
+    return typer.Option(min=0.001, metavar="SECONDS", help=words)
 
 
 def extend(
     config: PeerFile,
     rounds: Annotated[int | None, typer.Option(min=0, help="The new last round.")] = None,
-    train: Seconds = None,
-    average: Seconds = None,
-    absent: Seconds = None,
-    heartbeat: Seconds = None,
+    train: Annotated[float | None, _seconds("Seconds to get ready for a round.")] = None,
+    average: Annotated[float | None, _seconds("Seconds without progress within an attempt.")] = None,
+    absent: Annotated[float | None, _seconds("Seconds for a lost member to come back.")] = None,
+    heartbeat: Annotated[float | None, _seconds("Seconds between signs of life.")] = None,
     wait: Wait = 60.0,
 ) -> None:
     """Change the last round or deadlines of a run, for all peers; more than half of them must be there.
+
+    What the deadlines are about, and their defaults: docs/reference/configuration.md
 
     **Examples**
 
