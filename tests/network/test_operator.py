@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -19,10 +20,12 @@ from securedfl.errors import PeerLostError
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.federation.peers.events import from_json
 from securedfl.federation.peers.local import COMMAND
+from securedfl.federation.run_folder.metrics import to_line
 from securedfl.network.core.entries import Line
 from securedfl.network.operator import Wish, ask_of
 from securedfl.network.progress import endpoints_of
 from securedfl.network.wire import keys as certificates
+from tests.federation.test_rows import PEER_ROW
 from tests.network import toy
 from tests.network.peer_processes import free_ports
 from tests.network.test_peers import check_equal
@@ -86,6 +89,23 @@ def test_more_rounds_in_the_file_are_not_ignored_in_silence(federation):
 def test_before_the_first_round_there_is_nothing_to_change(federation, wish, told):
     state = FederationConfig.resolve(federation(3, protocol="grouped").values).genesis()
     assert str(ask_of(wish, state)).startswith(told)
+
+
+def test_a_deadline_that_this_site_missed_before_is_warned_of(federation):
+    made = federation(3, protocol="shares")
+    out = made.folder / "out-p0"
+    (out / "state").mkdir(parents=True)
+    (out / "state" / "journal").write_bytes(b"")
+    for option, warned in (("--train", False), ("--average", False)):
+        told = command(made, "extend", "p0.toml", option, "1")
+        assert (told.returncode, "warning" in told.stderr) == (7, warned)
+    rows = [replace(PEER_ROW, round=r, train_seconds=seconds) for r, seconds in enumerate((0.5, 12.25, 3.0))]
+    (out / "metrics.jsonl").write_text("".join(to_line(row) + "\n" for row in rows))
+    told = command(made, "extend", "p0.toml", "--train", "5")
+    assert told.returncode == 7
+    assert "warning: this site trained for 12.2 s in round 1, longer than --train 5" in told.stderr
+    assert "the wish stands" in told.stderr
+    assert "warning" not in command(made, "extend", "p0.toml", "--train", "13").stderr
 
 
 def test_help_of_extend_is_not_cut():
