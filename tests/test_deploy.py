@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 import yaml
 
+from securedfl.cli import INTERRUPTED
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 
 ROOT = Path(__file__).parents[1]
@@ -115,3 +116,12 @@ def test_nobody_there_is_not_healthy(monkeypatch, capsys):
     monkeypatch.setattr(module, "ADDRESS", "http://127.0.0.1:9/healthz")
     assert module.main() == 1
     assert "127.0.0.1:9" in capsys.readouterr().out
+
+
+def test_a_peer_that_systemd_stops_has_not_failed():
+    """SIGTERM ends a peer politely, with the exit code of Ctrl-C, as tests/network/test_faults.py shows."""
+    guide = (ROOT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
+    unit = re.search(r"```ini\n(.*?)```", guide, re.DOTALL)[1]
+    assert f"SuccessExitStatus={INTERRUPTED}\n" in unit
+    errors = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    assert any("SIGTERM" in line for line in errors.splitlines() if line.startswith(f"| {INTERRUPTED} |"))

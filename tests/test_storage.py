@@ -1,5 +1,6 @@
 """Files that survive a crash: whole or not there, private from the beginning, lines without torn ends."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -10,6 +11,8 @@ import pytest
 
 from securedfl import storage
 from securedfl.errors import RunFolderError
+from securedfl.federation.run_folder.files import RESUME
+from securedfl.network.journal import AGAIN
 from securedfl.storage import OWNER, Lines, make_folder, read_arrays, read_lines, replacing, write_arrays, write_text
 
 
@@ -150,3 +153,27 @@ def test_a_place_that_cannot_be_written_is_told_with_advice(tmp_path):
     # what is remembered may be somebody's data
     storage.remember(tmp_path / "cache.npz", {"a": np.zeros(1)})
     assert (tmp_path / "cache.npz").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("code", "place", "told"),
+    [
+        (errno.ENOSPC, "file", "free some space, then go on"),
+        (errno.EDQUOT, "file", "free some space, then go on"),
+        (errno.EACCES, "file", "mend the permissions of {folder}, then go on"),
+        (errno.EROFS, "file", "mount it so that it can be written, then go on"),
+        (errno.ENOENT, "gone/file", "make the folder {folder}/gone first, then go on"),
+        (errno.EIO, "file", "check the disk and the permissions of {folder}, then go on"),
+    ],
+)
+def test_advice_fits_what_the_system_says(tmp_path, code, place, told):
+    error = storage.cannot_write(tmp_path / place, OSError(code, os.strerror(code)), "{mend}, then go on")
+    assert str(error).endswith(f"{os.strerror(code)}; {told.format(folder=tmp_path)}")
+
+
+def test_a_peers_folder_that_was_removed_is_not_a_full_disk(tmp_path):
+    folder = tmp_path / "out"
+    with pytest.raises(RunFolderError, match=r"make the folder .*out first, then start this peer again"):
+        Lines(folder / "metrics.jsonl", AGAIN)
+    with pytest.raises(RunFolderError, match=r"make the folder .*out first, then go on: .*--resume.*the peer again"):
+        write_text(folder / "summary.json", "{}", RESUME)

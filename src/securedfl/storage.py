@@ -5,6 +5,7 @@ What the system refuses is a `RunFolderError` that names the file and ends with 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -22,7 +23,9 @@ from securedfl.errors import ConfigError, RunFolderError
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-ADVICE = "free some space or check the permissions, then try again"
+ADVICE = "{mend}, then try again"
+"""What to do about a file that cannot be written; ``{mend}`` stands for what fits the reason."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ANYBODY, OWNER = 0o666, 0o600
 """Who may read a file: whomever the user's umask allows, or nobody else, for keys and private parameters."""
 
@@ -268,13 +271,28 @@ def path_of(given: str | Path, what: str) -> Path:
 
 def cannot_write(path: Path, error: OSError, advice: str = ADVICE) -> RunFolderError:
     """Return the error that tells which file the system refused, why, and what to do."""
+    return RunFolderError(f"cannot write {path}: {error.strerror or error}; {_mended(path, error, advice)}")
+
+
+def _mended(path: Path, error: OSError, advice: str) -> str:
+    """Return an advice with what fits the reason in it."""
+    if "{mend}" not in advice:
+        return advice
     # of os, which says no where a folder above may not be searched, and does not raise
     in_the_way = next((str(place) for place in (path, *path.parents) if os.path.isfile(place)), "")
-    if advice is ADVICE and in_the_way and isinstance(error, FileExistsError | NotADirectoryError):
-        advice = f"{in_the_way} is a file; choose another place"
-    elif advice is ADVICE and not os.path.isdir(path.parent):
-        advice = f"make the folder {path.parent} first, or choose another place"
-    return RunFolderError(f"cannot write {path}: {error.strerror or error}; {advice}")
+    if in_the_way and isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{in_the_way} is a file; choose another place"
+    if error.errno in _FULL:
+        mend = "free some space"
+    elif error.errno == errno.EROFS:
+        mend = "mount it so that it can be written"
+    elif isinstance(error, PermissionError):
+        mend = f"mend the permissions of {path.parent}"
+    elif not os.path.isdir(path.parent):
+        mend = f"make the folder {path.parent} first"
+    else:
+        mend = f"check the disk and the permissions of {path.parent}"
+    return advice.replace("{mend}", mend)
 
 
 def damaged(path: Path, reason: object, advice: str) -> RunFolderError:

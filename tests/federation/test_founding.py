@@ -64,6 +64,9 @@ def test_a_federation_from_names_runs(plain):
     federation = FederationConfig.load(plain / "federation.toml")
     assert (federation.entry, federation.training.rounds) == ("plain_app:make", 2)
     assert PeerConfig.load(plain / "b.toml").data == {"n": "1"}
+    about = (plain / "b.toml").read_text().partition("\n\n")[0]
+    assert "under [data] is handed to the app as it is" in about
+    assert all(line.startswith("# ") and len(line) <= 120 for line in about.splitlines())
     said = run_peers(plain, "abc")
     assert all("round   2  3 peers" in text for text in said), said
     for name in "abc":

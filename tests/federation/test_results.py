@@ -15,6 +15,7 @@ from securedfl.errors import ConfigError, RunFolderError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import main_method
+from securedfl.federation.peers.leaving import settings_of
 from securedfl.federation.run_folder.card import card
 from securedfl.federation.run_folder.files import read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
@@ -211,3 +212,16 @@ def test_a_model_with_hostile_metadata_is_refused_by_name(tmp_path, text):
 )
 def test_model_card_and_report_are_of_the_same_method(methods, main):
     assert main_method(methods) == main
+
+
+def test_a_loop_of_ones_own_is_not_told_to_train_digits():
+    values = {"peers": 3, "rounds": 2, "protocol": "shares", "dealing": "dirichlet"}
+    config = TrainConfig.resolve(values)
+    own = settings_of(config, values)
+    assert own["dataset"] == ""
+    assert not {"dataset", "model", "alpha", "peers"} & own["config"].keys()
+    assert (own["config"]["rounds"], own["config"]["dealing"]) == (2, "dirichlet")
+    known = settings_of(config, config.to_dict())
+    assert (known["dataset"], known["config"]["model"]) == ("digits", "cnn-small")
+    app = settings_of(TrainConfig.resolve({"peers": 3, "entry": "app:make"}), ())
+    assert (app["dataset"], app["config"]["entry"], "dealing" in app["config"]) == ("app:make", "app:make", False)

@@ -7,7 +7,9 @@ import pytest
 
 from securedfl.errors import RunFolderError
 from securedfl.federation.peers.events import (
+    AllDone,
     Certified,
+    Ignored,
     PeerStatus,
     Phase,
     Resumed,
@@ -109,6 +111,8 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line):
         (Certified("good"), '{"event": "certificate", "sentence": "good"}'),
         (Waiting(("b", "c")), '{"event": "waiting", "missing": ["b", "c"]}'),
         (Resumed(4), '{"event": "resumed", "round": 4}'),
+        (AllDone(4), '{"event": "all done", "round": 4}'),
+        (Ignored("why"), '{"event": "ignored", "reason": "why"}'),
         (Phase("training", 5), '{"event": "phase", "phase": "training", "round": 5}'),
         (
             PeerStatus("ready", 1, 2, 3),

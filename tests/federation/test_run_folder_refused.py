@@ -19,7 +19,7 @@ from tests.learning.plugin import install
 
 def test_a_run_is_never_overwritten(whole):
     before = numbers(whole)
-    with pytest.raises(RunFolderError, match=r"already holds a run; continue it with --resume .*another --out"):
+    with pytest.raises(RunFolderError, match=r"already holds a run.*`securedfl train --resume .*--out"):
         run(whole)
     assert numbers(whole) == before
 
@@ -182,7 +182,7 @@ def test_a_full_disk_is_an_error_that_says_what_to_do(tmp_path, monkeypatch, err
         raise error
 
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(RunFolderError, match=r"local.safetensors: .*No space left on device.*--resume"):
+    with pytest.raises(RunFolderError, match=r"local.safetensors: .*No space left.*; free some space.*--resume"):
         run(tmp_path / "run")
 
 

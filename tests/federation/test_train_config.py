@@ -108,7 +108,7 @@ def test_the_fingerprint_covers_what_changes_numbers_and_nothing_else():
         ({"dealing": "odd"}, "dealing = 'odd' .* must be 'even', 'natural' or 'dirichlet'"),
         ({"partition": "even"}, "'partition' in the settings is called 'dealing' now; rename it"),
         ({"learning_rate": float("inf")}, "learning_rate = inf"),
-        ({"methods": []}, r"methods = \(\) .* must be a list of 1 or more"),
+        ({"methods": []}, r"methods = \(\) .* must be at least one name"),
         ({"methods": "local,local"}, "names one twice"),
         ({"methods": 3}, "methods = 3"),
         ({"dataset": "digit"}, "unknown data set 'digit'; did you mean 'digits'"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -25,18 +27,21 @@ from securedfl.cli import app
 from securedfl.cli.up import table
 from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, PrivacyError
 from securedfl.federation.apps.app import EntryPoint
-from securedfl.federation.checking.check import check, what_to_do
+from securedfl.federation.checking.check import check, failure, what_to_do
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import choose_design
 from securedfl.federation.peers.config import DeadlineConfig, FederationConfig, PeerConfig
 from securedfl.federation.peers.events import PeerStatus
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.peers.rules import make_averages, make_rules
+from securedfl.federation.peers.site import pass_federation
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
 from securedfl.learning.training.common_optimizer import CommonOptimizer
+from securedfl.network.operator import Desk, Wish, want
 from securedfl.network.peer import Peer
 from securedfl.parameters import Schema
+from securedfl.privacy.run_certificate import told
 from securedfl.reporting.report import write_report
 from tests.federation.learners import learner_of
 
@@ -225,6 +230,52 @@ def test_example_of_an_entry_point():
     assert loss < 0.7
 
 
+def test_check_tells_sites_that_are_not_there_from_sites_that_do_not_fit(federation):
+    made = federation(3, protocol="shares", group_size=2)
+
+    alone = CliRunner().invoke(app, ["check", str(made.folder / "p0.toml"), "--open-within=0"])
+    assert alone.exit_code == 7, alone.output
+    assert "2 of 7 checks failed: p1: does not answer" in alone.stderr
+    roster = [dict(entry) for entry in made.values["peers"]]
+    roster[1]["fingerprint"] = "0" * 64
+    made.write("wrong.toml", peers=roster)
+    made.write_peer(0, made.files[0], federation="wrong.toml")
+    found = {}
+
+    def work(k):
+        found[k] = check(made.folder / f"p{k}.toml", wait=20, within=0)
+
+    in_threads(work, 2)
+    # p0 refuses p1, which is told so, and p2 is not there
+    assert "shows a certificate with fingerprint" in str(failure(found[0]))
+    assert [[finding.lost for finding in found[k][-2:]] for k in (0, 1)] == [[False, True]] * 2, found
+    assert [failure(found[k]).exit_code for k in (0, 1)] == [4, 4]
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_running_peer_tells_them_apart_too(tmp_path, fits):
+    (tmp_path / "journal").write_bytes(b"")
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    desk, done = Desk(tmp_path), threading.Event()
+
+    def answer():
+        while not done.is_set():
+            if desk.new_wish() is not None:
+                desk.answer(False, "no link to b", lost=fits)
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        with pytest.raises(PeerLostError if fits else ConfigError, match="no link to b"):
+            want(tmp_path, Wish("look"), 60)
+    finally:
+        done.set()
+        thread.join()
+        os.close(lock)
+
+
 @pytest.mark.parametrize(
     "reason",
     [
@@ -324,6 +375,19 @@ def test_an_average_is_never_among_so_few_that_the_colluders_know_the_rest(feder
         averages.protocol(3, 1)
     with pytest.raises(ConfigError, match="at least 4 peers must take part"):
         FederationConfig.resolve({**values, "min_peers": 3})
+
+
+def test_where_nobody_may_be_missing_the_certificate_says_that_all_are_waited_for(federation):
+    waits, goes_on = "Over rounds: every average is over all peers", "averages go on without peers that are missing"
+    made = federation(3, protocol="shares", group_size=2)
+    assert waits in told(pass_federation(FederationConfig.resolve(made.values)))
+    added = {"name": "p3", "fingerprint": "3" * 64, "added": True}
+    later = FederationConfig.resolve({**made.values, "peers": [*made.values["peers"], added]})
+    assert goes_on in told(pass_federation(later))
+    peers = [{"name": f"p{k}", "fingerprint": f"{k:064x}"} for k in range(5)]
+    values = {"peers": peers, "train": {"protocol": "shares"}}
+    assert goes_on in told(pass_federation(FederationConfig.resolve(values)))
+    assert waits in told(pass_federation(FederationConfig.resolve({**values, "min_peers": 5})))
 
 
 def test_bad_rosters_and_peer_files(federation):

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
+from dataclasses import replace
 from types import SimpleNamespace
 
+import pytest
+from typer.testing import CliRunner
+
+import securedfl
+from securedfl.cli import app
+from securedfl.cli.peer import describe
+from securedfl.errors import PeerLostError
+from securedfl.federation.peers.config import FederationConfig
+from securedfl.federation.peers.events import from_json
 from securedfl.federation.peers.local import COMMAND
+from securedfl.federation.run_folder.metrics import to_line
 from securedfl.network.core.entries import Line
+from securedfl.network.operator import Wish, ask_of
 from securedfl.network.progress import endpoints_of
 from securedfl.network.wire import keys as certificates
+from tests.federation.test_rows import PEER_ROW
+from tests.network import toy
 from tests.network.peer_processes import free_ports
 from tests.network.test_peers import check_equal
 
@@ -36,6 +52,68 @@ def test_more_rounds(federation):
     assert "the wish stands" in again.stderr
 
 
+def test_more_rounds_after_the_last_one(federation):
+    """Peers that have finished are started again, and stay until the wish that stands is decided."""
+    made = federation(3, protocol="shares", group_size=2, rounds=1, deadlines={"absent": 120})
+    assert [process.end() for process in made.start_all()] == [0] * 3
+    asked = command(made, "extend", "p1.toml", "--rounds", "3", "--wait", "1")
+    assert (asked.returncode, "the wish stands" in asked.stderr) == (7, True)
+    # who has no wish of its own comes first, and waits for the others
+    processes = [made.start(k) for k in (0, 2, 1)]
+    assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
+    check_equal(made)
+    assert [[row["round"] for row in made.rows(k)] for k in range(3)] == [[0, 1, 2, 3]] * 3
+    assert not (made.folder / "out-p1" / "state" / "wish").exists()
+
+
+def test_more_rounds_in_the_file_are_not_ignored_in_silence(federation):
+    made = federation(3, protocol="shares", group_size=2, rounds=1, deadlines={"absent": 60})
+    assert [process.end() for process in made.start_all()] == [0] * 3
+    made.write(train={**made.values["train"], "rounds": 9})
+    processes = made.start_all()
+    assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
+    told = [describe(event) for line in processes[0].events if (event := from_json(json.dumps(line)))]
+    assert "all 1 rounds are done; `securedfl extend PEER.toml --rounds N` adds more" in told
+    assert any("says rounds = 9, but this run goes to round 1" in text for text in told)
+    assert not any("going on" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    ("wish", "told"),
+    [
+        (Wish("stop", reason="enough"), "the run has not begun here yet; end each peer with Ctrl-C"),
+        (Wish("settings", rounds=3), "the run has not begun here yet; change federation.toml at all sites"),
+        (Wish("remove", name="p1"), "the run has not begun here yet; change federation.toml at all sites"),
+    ],
+)
+def test_before_the_first_round_there_is_nothing_to_change(federation, wish, told):
+    state = FederationConfig.resolve(federation(3, protocol="grouped").values).genesis()
+    assert str(ask_of(wish, state)).startswith(told)
+
+
+def test_a_deadline_that_this_site_missed_before_is_warned_of(federation):
+    made = federation(3, protocol="shares")
+    out = made.folder / "out-p0"
+    (out / "state").mkdir(parents=True)
+    (out / "state" / "journal").write_bytes(b"")
+    for option, warned in (("--train", False), ("--average", False)):
+        told = command(made, "extend", "p0.toml", option, "1")
+        assert (told.returncode, "warning" in told.stderr) == (7, warned)
+    rows = [replace(PEER_ROW, round=r, train_seconds=seconds) for r, seconds in enumerate((0.5, 12.25, 3.0))]
+    (out / "metrics.jsonl").write_text("".join(to_line(row) + "\n" for row in rows))
+    told = command(made, "extend", "p0.toml", "--train", "5")
+    assert told.returncode == 7
+    assert "warning: this site trained for 12.2 s in round 1, longer than --train 5" in told.stderr
+    assert "the wish stands" in told.stderr
+    assert "warning" not in command(made, "extend", "p0.toml", "--train", "13").stderr
+
+
+def test_help_of_extend_is_not_cut():
+    shown = CliRunner().invoke(app, ["extend", "--help"], env={"COLUMNS": "80"}).output
+    assert "…" not in shown
+    assert len(set(re.findall("Seconds [a-z ]+", shown))) >= 5
+
+
 def test_an_operator_ends_the_run(federation):
     made = federation(3, protocol="grouped", allow_exposure=True, rounds=100_000)
     processes = made.start_all()
@@ -56,9 +134,22 @@ def test_an_address_in_the_log_that_is_none_ends_nobody():
     assert [(one.name, one.listens) for one in found] == [("p0", True), ("p1", False), ("p2", False)]
 
 
+def check_removed_again(made):
+    """A site that was removed says so when it is started again, and does not wait for others who never answer."""
+    again = made.start(3)
+    assert "removed from the roster" in again.wait_for(60, event="ended")["reason"]
+    assert again.end(60) == 0, again.errors
+    file, model = made.folder / "p3.toml", toy.make({"name": "p3"})[0]
+    with pytest.raises(PeerLostError, match="p3 was removed from the roster"), securedfl.join(file) as peer:
+        peer.average_(model)
+
+
 def test_the_roster_changes(federation):
     """A site joins, another renews its key, a third leaves; nothing is promised that the protocol cannot keep."""
     made = federation(4, protocol="shares", group_size=2, rounds=100_000)
+    nothing = command(made, "roster", "show", "p0.toml")
+    assert (nothing.returncode, "start this site's peer" in nothing.stderr) == (8, True)
+    assert not (made.folder / "out-p0").exists()
     processes = made.start_all()
     processes[0].wait_for(event="round", round=1)
     made.names.append("p4")
@@ -74,6 +165,14 @@ def test_the_roster_changes(federation):
     at = ("--address", entry["address"])
     added = command(made, "roster", "add", "p0.toml", "--certificate", str(files.certificate), *at)
     assert added.returncode == 0, added.stderr
+    assert "number 4, so entry 5 of [[peers]]" in added.stdout
+    assert tomllib.loads(added.stdout[added.stdout.index("[[peers]]\nname") :]) == {"peers": [entry]}
+    # as if it had been there from the beginning
+    made.write("unmarked.toml", peers=[*made.values["peers"], {**entry, "added": False}])
+    made.write_peer(4, files, federation="unmarked.toml")
+    unmarked = made.start(4)
+    assert (unmarked.end(), "mark its entry with added = true" in unmarked.errors) == (4, True), unmarked.errors
+    made.write_peer(4, files, federation="five.toml")
     fifth = made.start(4)
     fifth.wait_for(event="round")
     renewed = certificates.issue(made.keys, "p1", ["127.0.0.1"], renew=True)
@@ -86,10 +185,23 @@ def test_the_roster_changes(federation):
     removed = command(made, "roster", "remove", "p0.toml", "p3")
     assert removed.returncode == 0, removed.stderr
     assert "removed from the roster" in processes[3].wait_for(event="ended")["reason"]
+    assert processes[3].end() == 0
+    check_removed_again(made)
+    # while the peer runs
+    shown = json.loads(command(made, "roster", "show", "p0.toml", "--json").stdout)
+    assert (shown["rounds"], shown["phase"] in ("training", "sharing", "finishing")) == (100_000, True)
+    assert [(one["number"], one["name"], one["added"]) for one in shown["members"]] == [
+        *((0, "p0", False), (1, "p1", False), (2, "p2", False), (4, "p4", True)),
+    ]
+    assert shown["members"][3] == {"number": 4, **entry}
+    assert shown["members"][1]["fingerprint"] == certificates.describe(renewed.certificate).fingerprint
     last = made.rows(0)[-1]["round"] + 200
     assert command(made, "extend", "p0.toml", "--rounds", str(last)).returncode == 0
     assert [process.end() for process in (*processes, fifth)] == [0] * 5, [p.errors for p in (*processes, fifth)]
     check_equal(made, [0, 1, 2, 4])
+    over = command(made, "roster", "show", "p4.toml").stdout
+    assert f"round {last} of {last}: all rounds are done" in over
+    assert entry["fingerprint"] in over
     assert made.rows(0)[-1]["members"] == ["p0", "p1", "p2", "p4"]
     ledger = json.loads((made.folder / "out-p0" / "ledger.json").read_text())
     assert (ledger["peers"], ledger["averages"]) == (5, last + 1)

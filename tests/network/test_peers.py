@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
 
 import numpy as np
@@ -12,8 +13,10 @@ from typer.testing import CliRunner
 from securedfl.cli import app
 from securedfl.designs import best
 from securedfl.federation.methods import FIRST
+from securedfl.federation.run_folder.reader import read_run
 from securedfl.protocols import InsecureSeededDraw, by_name
 from securedfl.reporting.report import write_report
+from securedfl.reporting.sections import data
 from securedfl.simulation import run
 from tests.network import toy
 
@@ -58,6 +61,10 @@ def test_bit_for_bit_the_memory_drivers_result(federation, n, protocol, fault):
         page = write_report(made.folder / "out-p0").read_text()
         assert "seen from p0" in page
         assert "5 peers have averaged 3 rounds" in page
+        # an app has its own data and model, whatever the defaults of settings are
+        facts = data.facts(read_run(made.folder / "out-p0"))
+        assert facts == {"Data": "toy:make", "Samples": facts["Samples"], "Parameters": "1,003 that are averaged"}
+        assert not re.search("digits|cnn-small|dealing =", page)
         shown = CliRunner().invoke(app, ["audit", "--run", str(made.folder / "out-p0")])
         assert shown.exit_code == 0
         assert "averages                           4" in shown.output

@@ -42,3 +42,13 @@ def test_as_many_as_may_lie_end_nobody():
     assert met.trouble(1000.0, begun=False) == ""
     met.hear("p2", OTHER, 100.0)
     assert met.trouble(1000.0, begun=False)
+
+
+def test_a_site_that_was_added_and_does_not_say_so_is_told():
+    mine = {**MINE, "run": "b", "p0.fingerprint": "0", "p3.fingerprint": "3"}
+    theirs = {**MINE, "p0.fingerprint": "0"}
+    hint = "if p3 was added later, mark its entry with added = true"
+    assert hint in Strangers(mine, name="p3").hear("p0", theirs, 0.0)
+    # others differ in more than that, or in something else
+    assert hint not in Strangers(theirs, name="p0").hear("p3", mine, 0.0)
+    assert hint not in Strangers(mine, name="p3").hear("p0", {**theirs, "p3.fingerprint": "4"}, 0.0)

@@ -73,6 +73,9 @@ def test_an_offer_that_singles_somebody_out_is_refused():
         (None, 7, 1, True, "blocks", "blocks of at least 3"),
         (None, 6, 1, True, "go on", "tell that peer's update"),
         (None, 5, 1, True, "go on", "tell that peer's update"),
+        # three members are the fewest, so nobody can be missing
+        (None, 3, 1, True, "go on", "over all peers"),
+        ("go on", 4, 2, True, "go on", "over all peers"),
         (None, 9, 3, True, "go on", "tell that peer's update"),
         (None, 9, 2, True, "blocks", "2 peers who pool what they received can compute sums over two or more other"),
         ("wait", 9, 1, True, "wait", "as long as the roster stays the same"),

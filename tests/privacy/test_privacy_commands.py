@@ -16,6 +16,7 @@ from securedfl.federation.gate import pass_gate, save_account
 from securedfl.federation.methods import choose_design
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.privacy.absence import Absence
+from securedfl.privacy.ledger import Tried
 
 RUNNER = CliRunner()
 
@@ -262,6 +263,22 @@ class TestGate:
         save_account(tmp_path, config, design, [], Absence(policy="go on"))
         output = " ".join(call(f"audit --run {tmp_path}").stdout.split())
         assert "averages go on without peers that are missing" in output
+
+    def test_irregular_averages_are_one_line_per_round_with_names(self, tmp_path):
+        config, design = self.config(rounds=2, protocol="shares"), best(9, 3, 0)
+        everybody, most = tuple(range(9)), tuple(range(8))
+        tried = [(Tried(0, 0, everybody, True),), (Tried(0, 0, everybody, False), Tried(0, 1, most, True))]
+        rows = [Row(method="secured", round=r, accuracy=0.5, loss=1.0, tried=one) for r, one in enumerate(tried)]
+        save_account(tmp_path, config, design, rows, Absence(policy="go on"))
+        lines = [line.strip() for line in call(f"audit --run {tmp_path}").stdout.splitlines()]
+        assert "irregular averages                 1" in lines
+        assert "round 1: all, not opened; then 0, 1, 2, 3, 4, 5, 6, 7, opened" in lines
+        assert "smallest sum over rounds           8" in lines
+        roster = {str(peer): f"p{peer}" for peer in everybody}
+        (tmp_path / "summary.json").write_text(json.dumps({"peers": 9, "rounds": 2, "roster": roster}))
+        lines = [line.strip() for line in call(f"audit --run {tmp_path}").stdout.splitlines()]
+        assert "round 1: all, not opened; then p0, p1, p2, p3, p4, p5, p6, p7, opened" in lines
+        assert "smallest sum over rounds           p8" in lines
 
     def test_nothing_to_withstand(self):
         (found,) = pass_gate(self.config(protocol="classic", collusion=0), best(9, 3, 0))

@@ -267,6 +267,21 @@ def test_the_ledger_is_a_table_per_method(make_run: MakeRun) -> None:
         write_report(folder)
 
 
+def test_one_peers_update_over_rounds_stands_beside_the_badge_and_has_a_name(make_run: MakeRun) -> None:
+    folder = make_run(roster={"0": "north", "2": "south"})
+    (folder / "certificate.json").write_text(json.dumps(CERTIFICATE | {"kind": "perfect"}))
+    told = {"coalition_over_rounds": [0], "smallest_sum_over_rounds": [2, 3]}
+    (folder / "ledger.json").write_text(json.dumps(LEDGER | told))
+    words, warning = page_of(folder).words, "Over rounds one peer's update may be told"
+    assert warning not in words
+    assert "Smallest sum over all rounds of south, peer 3, computed by north" in words
+    (folder / "ledger.json").write_text(json.dumps(LEDGER | told | {"smallest_sum_over_rounds": [2]}))
+    words = page_of(folder).words
+    assert f"Only the total can be learned perfect masks ⚠ {warning}" in words
+    assert "Over rounds north may compute the update of south" in words
+    assert "Worst coalition north" in words
+
+
 def test_what_only_one_method_has_is_in_the_ledger_too(make_run: MakeRun) -> None:
     """For instance of a run that passes messages now and then, which the paper's own averages cannot do without."""
     folder, some = make_run(), {"rounds_with_messages": [0, 1, 3]}

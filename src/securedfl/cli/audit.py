@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -229,16 +230,49 @@ def _show_run(folder: Path, *, as_json: bool) -> None:
         for text in filter(None, (one.over_rounds, one.remark)):
             typer.echo(text)
         typer.echo("\nLedger of the run")
-        for name, value in _readable(ledgers[method].to_dict() if method in ledgers else {}).items():
+        for name, value in _readable(ledgers[method].to_dict() if method in ledgers else {}, _roster(folder)).items():
             typer.echo(f"  {name:<34} {value}")
 
 
-def _readable(ledger: Mapping[str, Any]) -> dict[str, str]:
+def _roster(folder: Path) -> Mapping[str, str]:
+    """Return the names of peers by number, as far as a run folder knows them."""
+    from securedfl.federation.run_folder.summary import read_summary
+
+    with suppress(RunFolderError):
+        return read_summary(folder).roster
+    return {}
+
+
+OF_PEERS = ("coalition", "exposed_so_far", "coalition_over_rounds", "smallest_sum_over_rounds")
+"""What of a ledger are numbers of peers."""
+
+
+def _readable(ledger: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
     left_out = ("meetings", "peers", "protocol", "kind")
+
+    def named(peers: Sequence[int]) -> str:
+        return ", ".join(names.get(str(peer), str(peer)) for peer in peers) or "nobody"
+
+    def shown(name: str, value: Any) -> str:
+        if name in OF_PEERS:
+            return named(value)
+        if name == "irregular_averages":
+            return "\n    ".join([str(len(value)), *(_irregular(one, named) for one in value)])
+        if isinstance(value, dict):
+            return ", ".join(f"{k}: {v}" for k, v in value.items())
+        return str(list(value) if isinstance(value, tuple) else value)
+
     return {
-        name.replace("_", " "): ", ".join(f"{k}: {v}" for k, v in value.items())
-        if isinstance(value, dict)
-        else str(list(value) if isinstance(value, tuple) else value)
+        name.replace("_", " "): shown(name, value)
         for name, value in ledger.items()
         if name not in left_out and value is not None
     }
+
+
+def _irregular(average: Mapping[str, Any], named: Callable[[Sequence[int]], str]) -> str:
+    """Return an average that took several attempts, or was not of everybody: who tried it, and what was opened."""
+    tried = [
+        ("all" if one["members"] == "all" else named(one["members"])) + f", {'' if one['opened'] else 'not '}opened"
+        for one in average["attempts"]
+    ]
+    return f"round {average['parameters']}: {'; then '.join(tried)}"

@@ -148,4 +148,11 @@ def _roster_line(certificate: Path) -> str:
 
     info = describe(certificate)
     where = next((host for host in info.hosts if host != info.name), "HOST")
-    return f'[[peers]]\nname = "{info.name}"\naddress = "{where}:7443"\nfingerprint = "{info.fingerprint}"'
+    return roster_entry(info.name, f"{where}:7443", info.fingerprint)
+
+
+def roster_entry(name: str, address: str, fingerprint: str, *, added: bool = False) -> str:
+    """Return a peer's entry for federation.toml; one without an address only dials out."""
+    values = {"name": name, "address": address, "fingerprint": fingerprint}
+    lines = ["[[peers]]", *(f'{key} = "{value}"' for key, value in values.items() if value)]
+    return "\n".join([*lines, "added = true"] if added else lines)

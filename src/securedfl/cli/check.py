@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from securedfl.errors import ConfigError, needing
+from securedfl.errors import needing
 
 
 def check(
@@ -27,7 +27,8 @@ def check(
     """Check settings, design, privacy, keys, clocks, the app and its data, and whether all others can be reached.
 
     The app is imported, made with this site's data and asked to score its model, in a process of its own. Nothing is
-    trained. The others must run `securedfl peer` or `securedfl check --wait` meanwhile.
+    trained. The others must run `securedfl peer` or `securedfl check --wait` meanwhile. The exit code is 7 if sites
+    merely cannot be reached, and 4 if something does not fit.
 
     **Example**
 
@@ -35,6 +36,7 @@ def check(
     """
     with needing("real peers"):
         from securedfl.federation.checking.check import check as look
+        from securedfl.federation.checking.check import failure
 
     findings = look(config, wait=wait, within=open_within)
     if as_json:
@@ -44,7 +46,5 @@ def check(
         for finding in findings:
             table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", finding.subject, escape(finding.text))
         Console(highlight=False, emoji=False).print(table)
-    bad = [finding for finding in findings if not finding.ok]
-    if bad:
-        named = "; ".join(f"{finding.subject}: {finding.text}" for finding in bad)
-        raise ConfigError(f"{len(bad)} of {len(findings)} checks failed: {named}")
+    if (error := failure(findings)) is not None:
+        raise error

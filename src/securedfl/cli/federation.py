@@ -18,7 +18,7 @@ def _group() -> None:
     """Keep ``init`` a command of its own."""
 
 
-@with_settings
+@with_settings()
 def init(
     sites: Annotated[
         list[str],

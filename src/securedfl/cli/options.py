@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import UnionType
@@ -42,13 +42,20 @@ CHOICES = {
 """What ``--help`` shows for values that are neither numbers nor one of a few words, as the field says."""
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes ``settings`` one option per field of `TrainConfig`; unset ones are left out."""
+def with_settings(*, unseen: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command that takes ``settings`` one option per field of `TrainConfig`; unset ones are left out.
+
+    Those that the command refuses are ``unseen`` in its help.
+    """
+    return lambda command: _with_settings(command, unseen)
+
+
+def _with_settings(command: Callable[..., None], unseen: Collection[str]) -> Callable[..., None]:
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
     added, panel = [], ""
     for name, field in TrainConfig.model_fields.items():
         panel = PANELS.get(name, panel)
-        kind = _annotation(name, field, panel)
+        kind = _annotation(name, field, panel, hidden=name in unseen)
         added.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind))
 
     def wrapper(**values: Any) -> None:
@@ -147,7 +154,7 @@ def _kinds(annotation: Any) -> list[Any]:
     return [annotation]
 
 
-def _annotation(name: str, field: FieldInfo, panel: str) -> Any:
+def _annotation(name: str, field: FieldInfo, panel: str, *, hidden: bool) -> Any:
     default, kinds = field.default, _kinds(field.annotation)
     kind: Any = str
     flags = [f"--{name.replace('_', '-')}"]
@@ -167,6 +174,7 @@ def _annotation(name: str, field: FieldInfo, panel: str) -> Any:
         help=field.description,
         metavar=metavar,
         rich_help_panel=panel,
+        hidden=hidden,
         show_default=shown if default not in (None, ()) else False,
     )
     return Annotated[kind | None, option]

@@ -12,7 +12,17 @@ from rich.console import Console
 
 from securedfl.cli.watch import Watch, watching
 from securedfl.errors import needing
-from securedfl.federation.peers.events import Certified, Ended, Event, Failed, Resumed, Waiting, to_json
+from securedfl.federation.peers.events import (
+    AllDone,
+    Certified,
+    Ended,
+    Event,
+    Failed,
+    Ignored,
+    Resumed,
+    Waiting,
+    to_json,
+)
 from securedfl.federation.run_folder.metrics import PeerRow
 
 
@@ -62,10 +72,12 @@ def describe(event: Event) -> str:
             return sentence
         case Ended(reason):
             return reason
-        case Failed(reason):
+        case Failed(reason) | Ignored(reason):
             return f"warning: {reason}"
         case Resumed(round):
             return f"going on after round {round}"
+        case AllDone(round):
+            return f"all {round} rounds are done; `securedfl extend PEER.toml --rounds N` adds more"
         case PeerRow():
             score = event.score
             accuracy = f"  accuracy {score.correct / score.count:.4f}" if score else ""

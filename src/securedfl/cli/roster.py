@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from securedfl.cli.stop import PeerFile, Wait, wanted
+from securedfl.cli.certs import roster_entry
+from securedfl.cli.options import Json
+from securedfl.cli.stop import OWN, PeerFile, Wait, wanted
+from securedfl.errors import needing
 
 roster = typer.Typer(
-    help="Change who belongs to the federation, while it runs. More than half of the peers must be there.",
+    help="Show or change who belongs to the federation. To change it, more than half of the peers must run.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -21,20 +26,54 @@ Address = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where others re
 
 
 @roster.command()
+def show(config: Annotated[Path, typer.Argument(metavar="PEER.toml", help=OWN)], as_json: Json = False) -> None:
+    """Show who belongs to the federation now, and where the run is, as this site's own log says.
+
+    Nothing is changed and nobody is asked, so it does not matter whether the peer runs. If it does not, the others may
+    be further.
+
+    **Example**
+
+    - `securedfl roster show hospital-a.toml`
+    """
+    with needing("real peers"):
+        from securedfl.federation.checking.standing import standing
+
+    now = standing(config)
+    if as_json:
+        typer.echo(json.dumps(asdict(now), indent=1))
+        return
+    typer.echo(f"{now.name}, round {now.round} of {now.rounds}: {now.told}")
+    for member in now.members:
+        typer.echo(
+            f"{member.number:>3}  {member.name}  {member.address or 'only dials out'}  {member.fingerprint}"
+            + "  added later" * member.added
+        )
+
+
+@roster.command()
 def add(config: PeerFile, certificate: Certificate, address: Address = "", wait: Wait = 60.0) -> None:
     """Let a new site in. It takes part from the next attempt on, once its peer runs.
 
-    Its federation.toml is that of the others, with its own entry at the end, marked `added = true`.
+    Its federation.toml is that of the others, with its own entry at the end, marked `added = true`, which is printed.
 
     **Example**
 
     - `securedfl roster add hospital-a.toml --certificate hospital-d.crt --address d.example.org:7443`
     """
+    with needing("real peers"):
+        from securedfl.federation.checking.standing import standing
     from securedfl.network.operator import Wish
     from securedfl.network.wire.keys import describe
 
     info = describe(certificate)
     typer.echo(wanted(config, Wish("add", name=info.name, address=address, fingerprint=info.fingerprint), wait))
+    number = next(member.number for member in standing(config).members if member.name == info.name)
+    typer.echo(
+        f"It has number {number}, so entry {number + 1} of [[peers]] in its federation.toml, after those of all sites "
+        "that ever belonged to the run. The others may add it, too:\n"
+    )
+    typer.echo(roster_entry(info.name, address, info.fingerprint, added=True))
 
 
 @roster.command()

@@ -10,7 +10,8 @@ import typer
 if TYPE_CHECKING:
     from securedfl.network.operator import Wish
 
-PeerFile = Annotated[Path, typer.Argument(metavar="PEER.toml", help="This site's settings; its peer runs.")]
+OWN = "This site's settings."
+PeerFile = Annotated[Path, typer.Argument(metavar="PEER.toml", help=f"{OWN[:-1]}; its peer runs.")]
 Wait = Annotated[float, typer.Option(min=0, help="Seconds to wait for the decision.")]
 
 

@@ -23,7 +23,7 @@ from securedfl.federation.run_folder.summary import Summary
 from securedfl.reporting.units import data_size, percent
 
 
-@with_settings
+@with_settings()
 def train(
     config: ConfigFile = None,
     resume: Annotated[

@@ -28,16 +28,19 @@ SIMULATED = {
     "engine": "every real peer is a process",
     "address": "every real peer has its own",
     "workers": "every real peer is a process",
+    "messages_every": "real peers pass the messages of all rounds",
     "checkpoint_every": "real peers keep every round",
     "keep_updates": "nobody has the updates of all real peers",
 }
 """Settings that real peers have no use for, and why."""
+UNSEEN = (*SIMULATED, "peers_per_round", "between_rounds")
+"""What ``--help`` does not show: also settings of which real peers have one value only."""
 
 if TYPE_CHECKING:
     from securedfl.federation.peers.local import LocalPeer
 
 
-@with_settings
+@with_settings(unseen=UNSEEN)
 def up(
     config: ConfigFile = None,
     as_json: AsJson = False,

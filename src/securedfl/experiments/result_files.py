@@ -31,7 +31,7 @@ TILES: dict[Verdict, str] = {
     "not measured": "claims are not measured",
 }
 
-ADVICE = "free some space or check the permissions, then run the command again"
+ADVICE = "{mend}, then run the command again"
 
 
 @dataclass(frozen=True)

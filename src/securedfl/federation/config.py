@@ -37,6 +37,9 @@ ALL_MESSAGES = 30
 MESSAGES_EVERY = 100
 """Rounds between two whose messages are passed, among more members than that."""
 
+OF_DATASETS = ("dataset", "label", "user", "features", "held_back", "data_dir", "model", "width", "fraction")
+"""Settings of known data sets and their models: an app has its own."""
+
 ProtocolOption = Annotated[
     str | Protocol, PlainSerializer(lambda given: getattr(given, "name", given), return_type=str)
 ]
@@ -204,8 +207,7 @@ class TrainConfig(StrictSettings):
             check_keys(rho, RhoSchedule.model_fields, f"rho in {where}")
         check_integers(values.get("integers", "own"))
         if values.get("entry") is not None:
-            own = ("dataset", "label", "user", "features", "held_back", "data_dir", "model", "width", "fraction")
-            for key in own:
+            for key in OF_DATASETS:
                 default = cls.model_fields[key].default
                 given = values.get(key, default)
                 if (tuple(given) if isinstance(given, list) else given) != default:

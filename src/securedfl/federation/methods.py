@@ -206,8 +206,8 @@ def choose_design(config: TrainConfig) -> Design:
     if config.members < LEAST_PEERS and any(row.in_groups for row in rows):
         raise DesignError(
             f"{config.members} peers are too few for a private average: each would subtract its own parameters from "
-            f"the total and have the other's. Take at least {LEAST_PEERS} peers, or compare without privacy (methods = "
-            "local, fedavg)"
+            f"the total and have the other's. Take at least {LEAST_PEERS} peers, or compare without privacy in a "
+            "simulation: `securedfl train --methods local,fedavg`"
         )
     make = MAKERS.get(config.design)
     if make is None and any(row.in_groups for row in rows):

@@ -163,9 +163,11 @@ def _explain(error: ValidationError, where: str) -> str:
         message = finding["msg"].removeprefix("Input should be ")
         if finding["type"] in _WORDS:
             message = _WORDS[finding["type"]]
-        elif finding["type"] in ("too_short", "too_long"):
-            bound = finding["ctx"].get("min_length", finding["ctx"].get("max_length"))
-            message = f"a list of {bound} {'or more' if finding['type'] == 'too_short' else 'at most'}"
+        elif finding["type"] == "too_short":
+            least = finding["ctx"]["min_length"]
+            message = "at least one name" if least == 1 else f"a list of {least} or more"
+        elif finding["type"] == "too_long":
+            message = f"a list of {finding['ctx']['max_length']} at most"
         elif finding["type"] == "string_pattern_mismatch":
             message = _PATTERNS.get(place[0], f"a text that fits {finding['ctx']['pattern']}")
         lines.setdefault(place, []).append(message)

@@ -12,12 +12,12 @@ import msgspec
 
 from securedfl.errors import RunFolderError
 from securedfl.network.core.messages import Decided, Record, Stored, decode_record, encode
-from securedfl.network.core.state import State
+from securedfl.network.core.state import Rules, State, reduce
 from securedfl.storage import OWNER, Records, cannot_write, damaged, make_folder, read_records, write_bytes
 
 MOST_RECORDS = 2000
 """Records after which the journal is written anew."""
-AGAIN = "free some space, then start this peer again"
+AGAIN = "{mend}, then start this peer again"
 
 
 class Journal:
@@ -123,6 +123,21 @@ def in_use(folder: Path) -> bool:
     finally:
         os.close(lock)
     return False
+
+
+def read_state(folder: Path, rules: Rules) -> tuple[State, State]:
+    """Return what the log of a state folder says before its first entry and now; a peer may run there meanwhile."""
+    if not (folder / "journal").exists():
+        raise RunFolderError(f"there is no log in {folder} yet; start this site's peer with `securedfl peer` first")
+    data, _ = read_records(folder / "journal", _mend(folder))
+    try:
+        state = genesis = msgspec.msgpack.decode((folder / "genesis").read_bytes(), type=State)
+    except (OSError, msgspec.MsgspecError):
+        raise damaged(folder, "genesis is unreadable", _mend(folder)) from None
+    for decided in Stored().add(*_decoded(data, folder)).log:
+        if decided.index == state.length:
+            state = reduce(state, decided.entry, rules)
+    return genesis, state
 
 
 def look_into(folder: Path) -> str:

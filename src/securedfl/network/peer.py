@@ -96,13 +96,15 @@ class Peer:
         return self._outcome(round)
 
     def linger(self, absent: float, unless: Callable[[Progress], bool] = lambda _now: False) -> None:
-        """Stay until all others know log and model too; those that are gone get ``absent`` seconds to come back.
+        """Stay until all others know log and model too, and nobody's operator waits for a decision.
 
-        ``unless`` tells that there is something better to do.
+        Those that are gone, and what is not decided, get ``absent`` seconds. ``unless`` tells that there is something
+        better to do.
         """
 
         def served(now: Progress) -> bool:
-            return unless(now) or {peer.number for peer in now.state.roster} <= set(now.finished)
+            everybody = {peer.number for peer in now.state.roster}
+            return unless(now) or (everybody <= set(now.finished) and not now.asking)
 
         def nobody_left(now: Progress) -> bool:
             return unless(now) or set(now.present) <= set(now.finished)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from securedfl.errors import ConfigError
-from securedfl.network.core.entries import Line
+from securedfl.network.core.entries import Add, Entry, Line
 from securedfl.network.core.events import Train
 from securedfl.network.core.messages import NO_RESULT, Result
 from securedfl.network.core.state import Rules, State
@@ -67,6 +67,8 @@ class Progress:
         The model that this peer has.
     ready, present, finished
         Who is ready for the round, who is there, and who has the newest model.
+    asking
+        Who of those that are there has an operator that waits for a decision.
     since
         The last round for which all members of an attempt were ready, and when they were.
     """
@@ -77,6 +79,7 @@ class Progress:
     ready: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
+    asking: tuple[int, ...] = ()
     since: tuple[int, float] = (-1, 0.0)
 
     @property
@@ -89,6 +92,15 @@ class Progress:
     def done(self) -> bool:
         """Whether no further round is to be trained, and the last model is here."""
         return self.state.over and self.applied == self.state.model
+
+
+def removed(settings: PeerSettings, state: State, genesis: State, entries: Callable[[], Iterable[Entry]]) -> bool:
+    """Say whether the log knew this peer and has let it go; one that it does not know yet may still be added."""
+    me = (settings.number, settings.name)
+    if state.peer(settings.number) is not None:
+        return False
+    added = (entry.peer for entry in entries() if isinstance(entry, Add))
+    return any((peer.number, peer.name) == me for peer in (*genesis.roster, *added))
 
 
 def endpoints_of(roster: Sequence[Line], settings: PeerSettings) -> list[Endpoint]:

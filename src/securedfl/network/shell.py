@@ -16,7 +16,7 @@ from securedfl.errors import ConfigError
 from securedfl.network.arrivals import Arrivals
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import Ask, Entry
+from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import NO_RESULT, Gossip, Result
 from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.data.averages import RunEndedError
@@ -26,13 +26,13 @@ from securedfl.network.data.results import Results
 from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, pack, unpack
-from securedfl.network.operator import Desk, ask_of
-from securedfl.network.progress import PeerSettings, Progress, endpoints_of
+from securedfl.network.operator import Desk
+from securedfl.network.progress import PeerSettings, Progress, endpoints_of, removed
 from securedfl.network.signing import Keyring
 from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
 from securedfl.network.wire.links import Links
-from securedfl.network.words import in_words, looked_in_words, names_of
+from securedfl.network.words import Waits, in_words, names_of
 from securedfl.protocols.steps import Array
 
 log = logging.getLogger("securedfl.peer")
@@ -97,7 +97,7 @@ class Shell:
                 raise ConfigError(text)
             log.warning("%s", text)
         self.changed = threading.Condition()
-        self.failure: BaseException | None = None
+        self.failure: BaseException | None = self._removed()
         self.progress = Progress(self._core.state, present=(settings.number,))
         self.updates: dict[int, Array] = {}
         self.computed: set[Result] = set()
@@ -105,12 +105,11 @@ class Shell:
         self._task: ev.Train | None = None
         self._applied = NO_RESULT
         self._trial: Trial | None = None
-        self._desk = Desk(settings.folder)
-        self._asked: Ask | None = None
+        self._desk, self._waits = Desk(settings.folder), Waits()
         # who has said Hello on its link; once is enough, and fills no logs
         self._met: set[str] = set()
         self._wake = time.monotonic()
-        self._strangers = Strangers(settings.shared, settings.rules.lying)
+        self._strangers = Strangers(settings.shared, settings.rules.lying, settings.name)
         self._roster = self._core.state.roster
         self.links = Links(
             settings.name,
@@ -159,7 +158,8 @@ class Shell:
                     return
                 # letters are not for the core, and however many there are, its time comes
                 tick = [ev.Tick()] if time.monotonic() >= self._wake else []
-                for happened in (*self._heard(event), *self._wished(), *tick):
+                # a wish goes before all else, so that nobody hears from a peer with a wish that it has none
+                for happened in (*self._wished(), *self._heard(event), *tick):
                     self._carry_out(self._core.step(happened, time.monotonic()))
                     self._look()
                 if why := self._strangers.trouble(time.monotonic(), begun=bool(self._core.state.length)):
@@ -199,20 +199,8 @@ class Shell:
 
     def _wished(self) -> Iterable[ev.Event]:
         """Return what the operator wants now."""
-        wish = self._desk.new_wish()
-        if wish is None:
-            return []
-        if wish.kind == "look":
-            reaches, statuses = self.links.reaches(), self._core.views.statuses
-            linked = all(reach.linked for reach in reaches.values())
-            self._desk.answer(linked, looked_in_words(reaches, statuses, self._core.state.roster))
-            return []
-        ask = ask_of(wish, self._core.state)
-        if isinstance(ask, str):
-            self._desk.answer(False, ask)
-            return []
-        self._asked = ask
-        return [ev.Command(ask)]
+        ask = self._desk.new_ask(self._core.state, self._core.views.statuses, self.links.reaches)
+        return [] if ask is None else [ev.Command(ask)]
 
     def _told(self, tell: ev.Tell) -> None:
         """Log and tell; answer the operator if it is about the wish."""
@@ -222,11 +210,8 @@ class Shell:
         bad = tell.what in ("lost", "refused", "unable") or (tell.what == "apart" and tell.peers)
         log.log(logging.WARNING if bad else logging.INFO, "%s", text)
         self._tell(tell, names_of(tell.peers, roster))
-        if self._asked is not None and tell.entry == self._asked and tell.what in ("decided", "unable"):
-            self._desk.answer(tell.what == "decided", text)
-            self._asked = None
-            if tell.what == "unable":
-                self.events.put(ev.Command(None))
+        if self._desk.answered(tell, text) and tell.what == "unable":
+            self.events.put(ev.Command(None))
 
     def _read(self, name: str, letter: Letter | None) -> None:
         match letter:
@@ -281,7 +266,7 @@ class Shell:
                 self._applied = applied
             case ev.Wake(at):
                 self._wake = at
-            case ev.Tell():
+            case ev.Tell() if self._waits.news(action):
                 self._told(action)
 
     def _share(self, share: ev.Share) -> None:
@@ -318,25 +303,31 @@ class Shell:
         if state.phase != "idle" and since[0] != state.round and set(state.members) <= set(ready):
             since = (state.round, time.monotonic())
         present = tuple(peer.number for peer in state.roster if views.present(peer.number))
-        now = Progress(state, self._task, self._applied, ready, present, views.finished(), since)
+        asking = tuple(number for number in present if views.status(number).asks is not None)
+        now = Progress(state, self._task, self._applied, ready, present, views.finished(), asking, since)
         if now != self.progress:
             with self.changed:
                 self.progress = now
                 self.changed.notify_all()
         if state.roster != self._roster:
-            names, self._roster = {peer.name for peer in self._roster}, state.roster
-            self._follow(names)
+            self._roster = state.roster
+            self._follow()
 
-    def _follow(self, before: set[str]) -> None:
+    def _follow(self) -> None:
         """Take the roster as it is now: addresses, keys, and this peer's own."""
         settings, mine = self.settings, self._core.state.peer(self.settings.number)
-        if mine is None and settings.name in before:
-            self._fail(RunEndedError(f"{settings.name} was removed from the roster"))
+        if (end := self._removed()) is not None:
+            self._fail(end)
         elif mine is not None and mine.key != self._keyring.own:
             # its files hold the renewed key by now, if it was renewed at this site
             self._keyring.use(settings.files)
             self.links.update(files=settings.files)
         self.links.update(roster=endpoints_of(self._roster, settings))
+
+    def _removed(self) -> RunEndedError | None:
+        """Return the end of a peer that the log has removed, now or before it was started again."""
+        gone = removed(self.settings, self._core.state, self._journal.genesis, self.entries)
+        return RunEndedError(f"{self.settings.name} was removed from the roster") if gone else None
 
     def _numbers(self, name: str) -> list[int]:
         return [peer.number for peer in self._core.state.roster if peer.name == name]

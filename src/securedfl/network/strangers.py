@@ -19,10 +19,12 @@ class Strangers:
         What this peer tells the others when it meets them.
     lying
         How many peers may lie: so many alone end nobody.
+    name
+        Of this peer.
     """
 
-    def __init__(self, mine: Mapping[str, str], lying: int = 0) -> None:
-        self._mine, self._lying = dict(mine), lying
+    def __init__(self, mine: Mapping[str, str], lying: int = 0, name: str = "") -> None:
+        self._mine, self._lying, self._name = dict(mine), lying, name
         self._found: dict[str, str] = {}
         self._until = 0.0
 
@@ -30,6 +32,10 @@ class Strangers:
         """Take note of what another peer tells; return what differs, in words, or an empty string."""
         found = differences(self._mine, theirs)
         text = found and f"{name} has other settings: {found}; all sites need the same federation.toml, model, coding"
+        own = f"{self._name}.fingerprint"
+        if own in self._mine and own not in theirs:
+            # who began the run is part of it, and the other does not count this peer among them
+            text += f"; if {self._name} was added later, mark its entry with added = true"
         if theirs.get(RUN, self._mine.get(RUN)) == self._mine.get(RUN):
             self._found.pop(name, None)
         else:

@@ -27,6 +27,11 @@ def smallest_block(collusion: int) -> int:
     return max(collusion, 1) + 2
 
 
+def fewest_members(peers: int, collusion: int) -> int:
+    """Return the fewest members of an average: more than half, so that a cut network never gives two, and a block."""
+    return max(min(smallest_block(collusion), peers), peers // 2 + 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Absence:
     """What a federation does when peers are missing.
@@ -39,22 +44,38 @@ class Absence:
         The fewest peers of a block: two more than may collude.
     window
         Over how many rounds totals are taken together.
+    everybody
+        Whether an average needs all peers of the roster as it is, whatever the policy says.
     """
 
     policy: Policy = "wait"
     block: int = 3
     window: int = 10
+    everybody: bool = False
 
     @classmethod
-    def chosen(cls, policy: Policy | None, *, peers: int, collusion: int, can_lose: bool, window: int = 10) -> Absence:
+    def chosen(
+        cls,
+        policy: Policy | None,
+        *,
+        peers: int,
+        collusion: int,
+        can_lose: bool,
+        window: int = 10,
+        everybody: bool | None = None,
+    ) -> Absence:
         """Return what was asked for; by default blocks, where more than half is left without one, else to go on.
 
-        A protocol that needs all peers waits for them.
+        A protocol that needs all peers waits for them. ``everybody`` is told where the fewest members are not the
+        default ones.
         """
         block = smallest_block(collusion)
+        if everybody is None:
+            everybody = fewest_members(peers, collusion) >= peers
         if not can_lose:
-            return cls(policy="wait", block=block, window=window)
-        return cls(policy=policy or ("blocks" if peers > 2 * block else "go on"), block=block, window=window)
+            policy, everybody = "wait", True
+        chosen = policy or ("blocks" if peers > 2 * block else "go on")
+        return cls(policy=chosen, block=block, window=window, everybody=everybody)
 
     def pick(self, present: Collection[int], history: Sequence[Members], n: int) -> Members:
         """Return who takes part, of those present; nobody if it must be waited for somebody.
@@ -105,7 +126,7 @@ class Absence:
     @property
     def sentence(self) -> str:
         """What holds over rounds, in words."""
-        if self.policy == "wait":
+        if self.policy == "wait" or self.everybody:
             return (
                 "Over rounds: every average is over all peers, so totals of several rounds give no other sums, as long "
                 "as the roster stays the same."

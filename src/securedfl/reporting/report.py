@@ -50,7 +50,7 @@ def write_report(run_dir: Path) -> Path:
     """
     text = report(read_run(run_dir))
     path = run_folder(Path(run_dir)) / "report.html"
-    write_text(path, text, "free some space or check the permissions, then use `securedfl report`")
+    write_text(path, text, "{mend}, then use `securedfl report`")
     return path
 
 

@@ -1,1 +1,1 @@
-"""Before a run: whether everything is in place at a site."""
+"""Whether everything is in place at a site before a run, and where the run stands."""

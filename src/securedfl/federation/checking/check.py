@@ -6,11 +6,11 @@ import errno
 import os
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from securedfl.errors import ConfigError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.checking.opening import WITHIN, Examined, opening
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
@@ -80,6 +80,16 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Exam
     return [*findings, *others]
 
 
+def failure(findings: Sequence[Examined]) -> SecuredFLError | None:
+    """Return the error that tells what is not fine, None if all is; that sites are merely missing is another one."""
+    bad = [finding for finding in findings if not finding.ok]
+    if not bad:
+        return None
+    named = "; ".join(f"{finding.subject}: {finding.text}" for finding in bad)
+    kind = PeerLostError if all(finding.lost for finding in bad) else ConfigError
+    return kind(f"{len(bad)} of {len(findings)} checks failed: {named}")
+
+
 def _others(config: PeerConfig, federation: FederationConfig, shared: dict[str, str], wait: float) -> list[Examined]:
     """Return who is reached, or why this site cannot listen."""
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -133,7 +143,8 @@ def _meet(
 def _finding(name: str, reach: Reach, hello: Hello | None, ways: Ways | None, shared: dict[str, str]) -> Examined:
     """Say how a peer was reached, whom it reaches, and what it has that differs."""
     if not reach.linked:
-        return Examined(name, False, f"does not answer: {reach.reason}{what_to_do(reach.reason)}")
+        why = f"{reach.reason}{what_to_do(reach.reason)}"
+        return Examined(name, False, f"{'does not fit' if reach.unfit else 'does not answer'}: {why}", not reach.unfit)
     text, ok = [f"reached through {reach.through}" if reach.through else "reached directly"], True
     if hello is None:
         return Examined(name, False, f"{text[0]}, but it says nothing; does it run the same version?")
@@ -164,7 +175,7 @@ def _look(subject: str, work: Callable[[], str]) -> Examined:
     try:
         return Examined(subject, True, work())
     except SecuredFLError as error:
-        return Examined(subject, False, str(error))
+        return Examined(subject, False, str(error), isinstance(error, PeerLostError))
 
 
 def _promise(federation: FederationConfig) -> str:

@@ -29,11 +29,15 @@ WITHIN = 60.0
 
 @dataclass(frozen=True)
 class Examined:
-    """What was looked at before a run, whether it is fine, and what was found."""
+    """What was looked at before a run, whether it is fine, and what was found.
+
+    ``lost`` says that nothing is wrong but that somebody cannot be reached, who may come yet.
+    """
 
     subject: str
     ok: bool
     text: str
+    lost: bool = False
 
 
 @contextmanager

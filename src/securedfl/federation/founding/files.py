@@ -23,7 +23,9 @@ from securedfl.storage import make_folder, write_text
 FEDERATION, KEYS = "federation.toml", "keys"
 ABOUT = {
     True: "# The same file at every site; peers compare it when they meet. Keys: docs/reference/configuration.md\n\n",
-    False: "# This site's own settings; paths are relative to this file. Keys: docs/reference/configuration.md\n\n",
+    False: "# This site's own settings. Paths are relative to this file, but what stands\n"
+    "# under [data] is handed to the app as it is: a relative path there counts from where the peer is started.\n"
+    "# Keys: docs/reference/configuration.md\n\n",
 }
 """What stands above the settings: of all sites, and of one."""
 

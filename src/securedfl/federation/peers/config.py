@@ -22,7 +22,7 @@ from securedfl.network.core.entries import Settings as Changeable
 from securedfl.network.core.state import State, quorum
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.values import Endpoint, split_address
-from securedfl.privacy.absence import Absence, smallest_block
+from securedfl.privacy.absence import Absence, fewest_members, smallest_block
 from securedfl.protocols.protocol import by_name
 
 NOT_SHARED = frozenset(
@@ -206,12 +206,20 @@ class FederationConfig(StrictSettings):
             collusion=self.training.collusion,
             can_lose=by_name(self.training.protocol).can_lose,
             window=self.window,
+            everybody=self.fewest >= len(self.peers),
         )
 
     @property
     def least(self) -> int:
         """The fewest peers of an average in which two are left beside the colluders."""
         return min(smallest_block(self.training.collusion), len(self.first))
+
+    @property
+    def fewest(self) -> int:
+        """The fewest members of an average, of the roster that the run began with."""
+        if self.min_peers is not None or not by_name(self.training.protocol).can_lose:
+            return self.min_peers or len(self.first)
+        return fewest_members(len(self.first), self.training.collusion)
 
     @cached_property
     def told(self) -> dict[str, str]:

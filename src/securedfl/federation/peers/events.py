@@ -44,6 +44,18 @@ class Resumed(_Told, frozen=True, tag="resumed"):
     round: int
 
 
+class AllDone(_Told, frozen=True, tag="all done"):
+    """That the last round, of this number, was done before this peer was started."""
+
+    round: int
+
+
+class Ignored(_Told, frozen=True, tag="ignored"):
+    """What this site's files say and the run does not heed, and what to do."""
+
+    reason: str
+
+
 class Phase(_Told, frozen=True, tag="phase"):
     """What this peer begins to do in a round."""
 
@@ -58,7 +70,7 @@ class PeerStatus(Phase, frozen=True, tag="status"):
     bytes_out: int = 0
 
 
-Tagged = Certified | Waiting | Ended | Failed | Resumed | Phase | PeerStatus
+Tagged = Certified | Waiting | Ended | Failed | Resumed | AllDone | Ignored | Phase | PeerStatus
 
 Event = Tagged | PeerRow
 """A row of metrics is the event that a round is done."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from securedfl.errors import MissingDependencyError, SecuredFLError
+from securedfl.federation.config import OF_DATASETS, TrainConfig
 from securedfl.federation.gate import save_account
 from securedfl.federation.methods import SECURED
 from securedfl.federation.peers.config import NOT_SHARED
@@ -65,15 +68,25 @@ def _leave_account(member: Membership, learner: Learner | None) -> None:
     with replacing(out / DESIGN) as temporary:
         design.save(temporary)
     finished = state.round >= state.settings.rounds
+    own = site.federation.entry is not None or learner is None
     summary = replace(
         Summary.of(out, now, design, read_rows(out, Row), certificates, samples=samples, finished=finished),
-        dataset=site.federation.entry or config.dataset,
         peers=len(state.roster),
-        config={key: value for key, value in config.to_dict().items() if key not in NOT_SHARED},
+        **settings_of(config, site.federation.train if own else config.to_dict()),
         site=site.config.name,
         roster={str(peer.number): peer.name for peer in state.roster},
     )
     write_summary(out, summary)
+
+
+def settings_of(config: TrainConfig, given: Collection[str]) -> dict[str, Any]:
+    """Return what is trained, and the settings that sites share; of those about data sets, the ``given`` ones only.
+
+    They have defaults, which mean nothing at a site with data of its own.
+    """
+    left_out = NOT_SHARED - {"entry"} | {*OF_DATASETS, "dealing", "alpha"}.difference(given)
+    kept = {key: value for key, value in config.to_dict().items() if key not in left_out}
+    return {"dataset": config.subject if "entry" in kept or "dataset" in kept else "", "config": kept}
 
 
 def _data_of(learner: Learner, name: str, last: PeerRow | None) -> Data:

@@ -180,7 +180,7 @@ class _FailedError(PeerLostError):
         text = peer.error.removeprefix(ERROR) or "ended without a word"
         text = text if peer.name in text else f"{peer.name}: {text}"
         if folder is not None:
-            text += f"\nThe run goes on with `securedfl peer` for every {folder / 'federation' / 'peer-*.toml'}"
+            text += f"\nThe run goes on with `securedfl peer` for every {folder / FEDERATION / 'peer-*.toml'}"
         super().__init__(text)
         self.exit_code = peer.process.returncode if peer.process.returncode > 0 else SecuredFLError.exit_code
 

@@ -68,7 +68,6 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages,
     """Return the rules of the log; with a plan of differential privacy, nobody begins what its budget forbids."""
     config = federation.training
     row, n = averaging_of(config, SECURED, design).protocol, config.peers
-    least = federation.min_peers or (max(federation.least, n // 2 + 1) if row.can_lose else n)
 
     # asked again and again while an operator waits
     promises = lru_cache(maxsize=16)(lambda peers: _promises(federation, peers))
@@ -93,7 +92,7 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages,
     return Rules(
         lying=federation.lying,
         can_lose=row.can_lose,
-        least=min(least, n),
+        least=min(federation.fewest, n),
         window=federation.window,
         pick=pick,
         allows=allows,

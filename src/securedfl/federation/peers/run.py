@@ -20,7 +20,7 @@ from securedfl.errors import InvalidInputError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.peers.config import PeerConfig
-from securedfl.federation.peers.events import Certified, Ended, Failed, Phase, Resumed, Tell
+from securedfl.federation.peers.events import AllDone, Certified, Ended, Failed, Ignored, Phase, Resumed, Tell
 from securedfl.federation.peers.learner import Learner, make_learner
 from securedfl.federation.peers.leaving import leave_account, leave_model
 from securedfl.federation.peers.membership import Membership, membership
@@ -77,6 +77,7 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
     peer = member.peer
     try:
         real = RealPeer(member, learner, tell)
+        _tell_where(member, real.done, tell)
         while True:
             for outcome in algorithm3(real, rounds=lambda: peer.progress.state.settings.rounds - 1, after=real.done):
                 row = real.row(outcome)
@@ -100,6 +101,21 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
             peer.linger(peer.progress.state.settings.absent)
 
 
+def _tell_where(member: Membership, done: int | None, tell: Tell) -> None:
+    """Tell after which round this peer goes on, if it does, and what of its files the run does not heed."""
+    state, site = member.peer.progress.state, member.site
+    if done is not None:
+        tell(AllDone(done) if state.over else Resumed(done))
+    wanted, last = site.federation.training.rounds, state.settings.rounds - 1
+    if wanted > last:
+        reason = (
+            f"{site.config.federation} says rounds = {wanted}, but this run goes to round {last}, as its log says: "
+            f"`securedfl extend PEER.toml --rounds {wanted}` changes that for all sites"
+        )
+        log.warning("%s", reason)
+        tell(Ignored(reason))
+
+
 class RealPeer:
     """One real peer of Algorithm 3: a learner, and its membership in a federation. Starts where it and the others are.
 
@@ -113,8 +129,6 @@ class RealPeer:
         self._member, self._learner, self._tell = member, learner, tell
         kept, next_round = member.kept, member.begin()
         self.done = next_round - 1 if next_round else None
-        if self.done is not None:
-            tell(Resumed(self.done))
         if kept is not None:
             learner.restore(kept.state)
 

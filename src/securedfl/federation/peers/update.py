@@ -24,7 +24,7 @@ from securedfl.storage import OWNER, damaged, read_arrays, write_arrays
 log = logging.getLogger("securedfl.peer")
 
 FILE = "update.npz"
-AGAIN = "free some space, then start this peer again"
+AGAIN = "{mend}, then start this peer again"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ A thread writes them while the next round trains; a run that is killed meanwhile
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -155,7 +156,8 @@ def _write(path: Path, arrays: dict[str, Array], metadata: dict[str, str] | None
         try:
             save_file(arrays, temporary, metadata=metadata)
         except SafetensorError as error:  # how safetensors tells of a full disk
-            raise OSError(str(error)) from None
+            code = re.search(r"os error (\d+)", str(error))
+            raise OSError(int(code[1]) if code else 0, str(error)) from None
 
 
 def _stack(states: Sequence[State]) -> dict[str, Array]:

@@ -23,8 +23,13 @@ CERTIFICATE, EXPOSURE, LEDGER = "certificate.json", "exposure.svg", "ledger.json
 
 T = TypeVar("T")
 
-RESUME = "free some space, then continue with --resume"
-"""What to do about a disk that is full in the middle of a run."""
+RESUME = "{mend}, then go on: `securedfl train --resume`, or start the peer again"
+"""What to do about a file that cannot be written in the middle of a run, such as on a full disk."""
+
+
+def is_trial(folder: Path) -> bool:
+    """Tell whether a run folder is that of `securedfl up`: real peers have their own folders in it."""
+    return (folder / FEDERATION).is_dir()
 
 
 def updates_file(folder: Path, method: str, round: int) -> Path:

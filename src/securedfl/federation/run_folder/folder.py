@@ -15,7 +15,7 @@ from securedfl.errors import DesignError, RunFolderError
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.identity import changed_settings, fingerprint
 from securedfl.federation.run_folder.checkpoint import Checkpoint, load, save
-from securedfl.federation.run_folder.files import CONFIG, DESIGN, METRICS, RESUME, read_config
+from securedfl.federation.run_folder.files import CONFIG, DESIGN, FEDERATION, METRICS, RESUME, is_trial, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows, to_line, write_rows, write_table
 from securedfl.federation.run_folder.summary import Summary, write_summary
 from securedfl.storage import Lines, cannot_write, make_folder, replacing, write_text
@@ -36,7 +36,11 @@ class RunFolder:
     def create(cls, path: Path, config: TrainConfig, design: Design) -> RunFolder:
         """Start a new run; a folder that already holds one is never overwritten."""
         if (path / CONFIG).exists():
-            raise RunFolderError(f"{path} already holds a run; continue it with --resume {path}, or {ELSEWHERE}")
+            if is_trial(path):
+                raise RunFolderError(f"{path} already holds a run of real peers; {ELSEWHERE}, or remove the folder")
+            raise RunFolderError(
+                f"{path} already holds a run; continue it with `securedfl train --resume {path}`, or {ELSEWHERE}"
+            )
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"{path} is a file, not a folder; {ELSEWHERE}")
         folder = cls(path, config, design)
@@ -74,6 +78,11 @@ class RunFolder:
         """Continue a run, with other values only for settings that change no number, or with more rounds."""
         if not (path / CONFIG).is_file():
             raise RunFolderError(f"there is no run to resume in {path}: it has no {CONFIG}")
+        if is_trial(path):
+            raise RunFolderError(
+                f"the run in {path} was made by `securedfl up`, with real peers, and a simulation cannot continue it; "
+                f"start `securedfl peer` for every {path / FEDERATION / 'peer-*.toml'} at the same time"
+            )
         saved = read_config(path)
         config = TrainConfig.resolve({**saved.to_dict(), **(changes or {})})
         if config.rounds < saved.rounds:

@@ -20,7 +20,7 @@ import numpy as np
 from securedfl.arrays import is_tensor
 from securedfl.errors import ConfigError, RunFolderError, needing, unknown, whole_number
 from securedfl.federation.run_folder import checkpoint as checkpoints
-from securedfl.federation.run_folder.files import CONFIG, FEDERATION, RESUME, read_config
+from securedfl.federation.run_folder.files import CONFIG, FEDERATION, RESUME, is_trial, read_config
 from securedfl.learning.training.task import HOME, Recipe
 from securedfl.parameters import Array, Named
 from securedfl.storage import damaged, path_of, replacing
@@ -139,7 +139,7 @@ def load(
     'Sequential'
     """
     folder = path_of(run, "the run folder")
-    if peer is not None and (folder / FEDERATION).is_dir():
+    if peer is not None and is_trial(folder):
         return load(folder / FEDERATION / f"peer-{peer}", model=model)
     path = _find(folder, method)
     if peer is None and not path.exists():

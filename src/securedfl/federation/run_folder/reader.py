@@ -142,7 +142,7 @@ def read_run(folder: str | Path) -> Run:
         samples=summary.samples,
         data=read_data(path),
         site=summary.site,
-        trial=(path / files.FEDERATION).is_dir(),
+        trial=files.is_trial(path),
         roster=summary.roster,
         certificates=_certificates(path, summary),
         ledgers=files.read_ledgers(path) if (path / files.LEDGER).exists() else {},

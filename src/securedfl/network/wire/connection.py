@@ -14,7 +14,7 @@ from securedfl.network.wire.exchange import Exchange
 from securedfl.network.wire.frames import PIECE, Kind
 from securedfl.network.wire.identity import Tls
 from securedfl.network.wire.loop import Loop
-from securedfl.network.wire.values import FrameError, Inlet, Limits
+from securedfl.network.wire.values import FrameError, IdentityError, Inlet, Limits
 
 _PIECES_AT_ONCE = 4
 
@@ -54,6 +54,8 @@ class Connection:
         Whether TLS is done, and whether the other side has said what the connection is for.
     settled
         Whether it is a link, or waits at a relay; that must be so in time.
+    unfit
+        Whether it was closed because one side refused the other: its key, its version, or what it said.
     began, heard, spoke
         When it was made, and when bytes last arrived and left.
     """
@@ -74,7 +76,7 @@ class Connection:
         self.handler = handler
         self.peer, self.through, self.dialled = peer, through, dialled
         self.exchange = Exchange(self, limits, loop.counters, time.monotonic)
-        self.closed = self.secured = self.greeted = self.settled = self._writing = False
+        self.closed = self.secured = self.greeted = self.settled = self.unfit = self._writing = False
         self._pending = memoryview(b"")
         self.began = self.heard = self.spoke = time.monotonic()
 
@@ -138,6 +140,7 @@ class Connection:
         try:
             action(*arguments)
         except SecuredFLError as error:
+            self.unfit = isinstance(error, FrameError | IdentityError)
             if isinstance(error, FrameError):
                 self._loop.counters["refused: malformed"] += 1
             self.close(str(error), tell=True)
@@ -220,6 +223,7 @@ class Connection:
     def on_frame(self, kind: Kind, payload: bytes) -> None:
         """Take a frame about the connection itself."""
         if kind is Kind.CLOSE:
+            self.unfit = True
             self.close(f"the other side hung up: {frames.text(payload)}")
         elif kind is not Kind.PONG:
             self.handler.on_frame(self, kind, payload)

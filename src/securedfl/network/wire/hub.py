@@ -50,8 +50,8 @@ class Hub(Home):
     ----------
     links
         The link of each linked peer.
-    reasons
-        Why others are not linked.
+    reasons, unfit
+        Why others are not linked, and whose keys, version or settings that is about.
     connections
         All that are secured, or should soon be.
     """
@@ -78,6 +78,7 @@ class Hub(Home):
         self.connections: set[Connection] = set()
         self.links: dict[str, Connection] = {}
         self.reasons: dict[str, str] = {}
+        self.unfit: set[str] = set()
         self._candidates: dict[str, Connection] = {}
         self._pursuits: dict[str, Pursuit] = {}
         self._inlets: dict[tuple[str, bytes], Inlet] = {}
@@ -186,10 +187,11 @@ class Hub(Home):
             self._said.add((peer, reason))
             self._tell(Refused(peer, reason))
 
-    def try_failed(self, peer: str, reason: str) -> None:
+    def try_failed(self, peer: str, reason: str, *, unfit: bool) -> None:
         """Learn why a peer could not be linked this time."""
         if _ALREADY not in reason and peer not in self.links and peer in self.roster:
             self.reasons[peer] = reason
+            (self.unfit.add if unfit else self.unfit.discard)(peer)
             self._refused(peer, reason)
 
     # -- of connections ---------------------------------------------------------------------------------------
@@ -264,7 +266,7 @@ class Hub(Home):
                 self._pursuits[peer].begin()
         elif not connection.greeted:
             if connection.dialled:
-                self.try_failed(peer, reason)
+                self.try_failed(peer, reason, unfit=connection.unfit)
             else:
                 self.loop.counters["refused: stranger"] += 1
                 self._refused("", reason)

@@ -92,7 +92,7 @@ class Links(Hub):
             if link is not None:
                 found[peer] = Reach(True, link.through)
             elif peer != self.me:
-                found[peer] = Reach(False, None, self.reasons.get(peer, "not yet"))
+                found[peer] = Reach(False, None, self.reasons.get(peer, "not yet"), peer in self.unfit)
         return found
 
     def update(self, *, roster: Sequence[Endpoint] | None = None, files: KeyFiles | None = None) -> None:

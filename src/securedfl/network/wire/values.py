@@ -110,11 +110,15 @@ Event = LinkUp | LinkDown | ControlMessage | Refused
 
 @dataclass(frozen=True)
 class Reach:
-    """Whether a peer is linked, and how: ``through`` is None for a direct link; ``reason`` says why there is none."""
+    """Whether a peer is linked, and how: ``through`` is None for a direct link; ``reason`` says why there is none.
+
+    ``unfit`` says that this is about keys, versions or settings, and not that nobody answers.
+    """
 
     linked: bool
     through: str | None = None
     reason: str = ""
+    unfit: bool = False
 
 
 class Inlet(Protocol):

@@ -32,7 +32,7 @@ class Watched:
     @property
     def kind(self) -> Kind:
         """What the folder is of."""
-        if (self.folder / files.FEDERATION).is_dir():
+        if files.is_trial(self.folder):
             return "trial"
         return "simulation" if (self.folder / files.CONFIG).exists() else "peer"
 

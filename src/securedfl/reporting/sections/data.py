@@ -26,24 +26,24 @@ def facts(run: Run) -> dict[str, str]:
         told["Samples"] = f"{run.samples.train:,} for training and {run.samples.test:,} for testing, {whose}"
     if run.data is not None and run.data.common:
         told["Common test set"] = f"{run.data.common:,} samples that no peer holds"
+    if run.settings.get("entry") or not run.settings.get("model"):
+        # an app or a loop of the user's own has its own data and model
+        size = _size(run.data)
+        return told | ({"Parameters": size} if size else {})
+    size = _size(run.data, " parameters")
     told |= {"Dealing": _dealing(run)} if _dealing(run) else {}
-    model = run.settings.get("entry") or run.settings.get("model")
-    if model:
-        told["Model"] = str(model) + _size(run.data)
-    return told
+    return told | {"Model": f"{run.settings['model']}{': ' * bool(size)}{size}"}
 
 
-def _size(data: Data | None) -> str:
+def _size(data: Data | None, what: str = "") -> str:
     if data is None or data.averaged is None:
         return ""
     home = f", and {data.at_home:,} more that stay with each peer" if data.at_home else ""
-    return f": {data.averaged:,} parameters that are averaged{home}"
+    return f"{data.averaged:,}{what} that are averaged{home}"
 
 
 def _dealing(run: Run) -> str:
     """Say how samples came to peers."""
-    if run.settings.get("entry"):
-        return "each peer brings its own data"
     dealing = run.settings.get("dealing")
     words = {
         "even": "even: every peer has the same mixture of classes",

@@ -32,6 +32,8 @@ _VERDICTS = {
 }
 _BOUNDED = Badge("⚠ Only the total exactly, but messages tell more", "warn")
 """Instead of the first verdict where masks are bounded: intervals are no exact values, and no secrets either."""
+_SINGLED_OUT = Badge("⚠ Over rounds one peer's update may be told", "warn")
+"""Beside the verdict, which is about one average: all of them together may tell more."""
 _MASKS = {
     "perfect": (Badge("perfect masks"), "uniformly random: a message says nothing"),
     "bounded": (Badge("bounded masks", "warn"), "bounded: a message narrows a value down to an interval"),
@@ -66,11 +68,24 @@ def assurances(run: Run) -> list[Assurance]:
     joined: dict[tuple[object, ...], Assurance] = {}
     for name, certificate in run.certificates.items():
         one = _assurance(_called(name, certificate.certificate.protocol), certificate)
+        account = run.ledgers.get(name)
+        if account is not None and len(account.smallest_sum_over_rounds) == 1:
+            one = _singled_out(run, one, account)
         same = (one.badges, one.sentence, tuple(one.essence.items()))
         if known := joined.get(same):
             one = replace(known, method=f"{known.method}, {one.method}", details={**known.details, **one.details})
         joined[same] = one
     return list(joined.values())
+
+
+def _singled_out(run: Run, one: Assurance, account: Account) -> Assurance:
+    """Return an assurance with the warning that all rounds together tell the update of a single peer."""
+    who, whose = (_peers(run, peers) for peers in (account.coalition_over_rounds, account.smallest_sum_over_rounds))
+    told = (
+        f"{who} may compute the update of {whose} from totals with and without it, up to how much the updates of the "
+        "others changed between those rounds"
+    )
+    return replace(one, badges=(*one.badges, _SINGLED_OUT), essence={**one.essence, "Over rounds": told})
 
 
 def badges_by_method(certificates: Mapping[str, RunCertificate]) -> dict[str, tuple[tuple[Badge, ...], str]]:
@@ -89,7 +104,7 @@ def remarks(run: Run) -> list[str]:
 
 def ledger_table(run: Run) -> Table:
     """Return what all averages together gave away, one column per method."""
-    columns = {_called(name, account.protocol): _told(account) for name, account in run.ledgers.items()}
+    columns = {_called(name, account.protocol): _told(run, account) for name, account in run.ledgers.items()}
     names = dict.fromkeys(name for column in columns.values() for name in column)
     return Table(
         ["So far", *columns], [[name, *(column.get(name, NONE) for column in columns.values())] for name in names]
@@ -135,25 +150,22 @@ def _promise(promise: PrivacyPromise) -> str:
     return f"epsilon {shown or NONE} spent at delta {promise.delta}, for each {promise.unit}"
 
 
-def _told(account: Account) -> dict[str, str]:
+def _told(run: Run, account: Account) -> dict[str, str]:
     averages, attempts, rounds = account.averages, account.attempts, account.rounds_with_messages
-    exposed, promise = _peers(account.exposed_so_far), account.differential_privacy
+    exposed, promise = _peers(run, account.exposed_so_far), account.differential_privacy
+    smallest, by = (_peers(run, peers) for peers in (account.smallest_sum_over_rounds, account.coalition_over_rounds))
     return {
         "Averages": str(averages) if attempts == averages else f"{averages} in {attempts} attempts",
         "Any two peers met": _meetings(account.pairs_by_meetings),
-        "Worst coalition": _peers(account.coalition) or NONE,
+        "Worst coalition": _peers(run, account.coalition) or NONE,
         "It has computed": f"parameters of {exposed}" if exposed else "nobody's parameters",
-        "Smallest sum over all rounds": _smallest(account.smallest_sum_over_rounds, account.coalition_over_rounds),
+        # of how few peers a sum can be computed from all rounds together
+        "Smallest sum over all rounds": f"of {smallest}, computed by {by}" if smallest else NONE,
         "Narrowest interval of a value, on average": _interval(account),
         **({} if promise is None else {"Epsilon": _promise(promise)}),
         # of a simulation that does not pass the messages of all rounds
         **({} if rounds is None else {"Rounds whose messages were passed": _listed(rounds) or NONE}),
     }
-
-
-def _smallest(peers: Sequence[int], coalition: Sequence[int]) -> str:
-    """Say of how few peers a sum can be computed from all rounds together, and by whom."""
-    return f"of {_peers(peers)}, computed by {_peers(coalition)}" if peers else NONE
 
 
 def _meetings(pairs: Mapping[str, int]) -> str:
@@ -175,14 +187,16 @@ def _interval(account: Account) -> str:
     return f"{width:.3g} wide" + ("" if mask is None else f" (masks: {mask:.3g})")
 
 
-def _peers(peers: Sequence[int]) -> str:
-    if not peers:
-        return ""
-    return f"peer {peers[0]}" if len(peers) == 1 else f"peers {_listed(peers)}"
+def _peers(run: Run, peers: Sequence[int]) -> str:
+    """Return peers by their names, where the folder knows any of them, else by their numbers."""
+    names = [run.peer(peer) for peer in peers]
+    if names != list(map(str, peers)):
+        return _listed([f"peer {name}" if name == str(peer) else name for peer, name in zip(peers, names, strict=True)])
+    return f"peer{'s' * (len(peers) > 1)} {_listed(peers)}" if peers else ""
 
 
-def _listed(numbers: Sequence[int], most: int = 12) -> str:
-    return ", ".join(map(str, numbers[:most])) + (", …" if len(numbers) > most else "")
+def _listed(given: Sequence[object], most: int = 12) -> str:
+    return ", ".join(map(str, given[:most])) + (", …" if len(given) > most else "")
 
 
 def _facts(data: Mapping[str, Any]) -> dict[str, str]:

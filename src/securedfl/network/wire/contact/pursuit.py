@@ -9,7 +9,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
-from securedfl.errors import SecuredFLError
+from securedfl.errors import ConfigError, SecuredFLError
 from securedfl.network.wire.connection import Connection, Handler
 from securedfl.network.wire.contact.dial import dial
 from securedfl.network.wire.frames import Kind
@@ -42,8 +42,8 @@ class Home(Handler):
     links: dict[str, Connection]
 
     @abstractmethod
-    def try_failed(self, peer: str, reason: str) -> None:
-        """Learn why a peer was not reached."""
+    def try_failed(self, peer: str, reason: str, *, unfit: bool) -> None:
+        """Learn why a peer was not reached, or that it, or what it was reached with, does not fit."""
 
 
 class Pursuit(Handler):
@@ -132,7 +132,7 @@ class Pursuit(Handler):
             sock, rest = await dial(endpoint.host, endpoint.port, proxy=home.proxy, timeout=home.limits.handshake)
         except (SecuredFLError, OSError, ValueError) as error:
             # whatever it is: a try that is not over would be the last one
-            self._failed(key, str(error))
+            self._failed(key, str(error), unfit=isinstance(error, ConfigError))
             return
         connection = Connection(home.loop, sock, tls, home.limits, handler, peer=endpoint.name, dialled=not key)
         self._tries[key] = connection
@@ -146,15 +146,16 @@ class Pursuit(Handler):
         elif key:
             found.close("no longer needed")
 
-    def _failed(self, key: str, reason: str) -> None:
+    def _failed(self, key: str, reason: str, *, unfit: bool) -> None:
         self._tries.pop(key, None)
         if not key:
-            self._home.try_failed(self._peer, reason)
+            self._home.try_failed(self._peer, reason, unfit=unfit)
             return
         self._put_off[key] = time.monotonic()
         if not self._home.roster[self._peer].listens:
             # of a peer that can be dialled, what is wrong with that is what people should mend
-            self._home.try_failed(self._peer, f"it only dials out, and relay {key} does not join the two: {reason}")
+            why = f"it only dials out, and relay {key} does not join the two: {reason}"
+            self._home.try_failed(self._peer, why, unfit=unfit)
 
     # -- connections to relays --------------------------------------------------------------------------------
 
@@ -192,4 +193,4 @@ class Pursuit(Handler):
     def on_closed(self, connection: Connection, reason: str) -> None:
         """Learn that a relay is gone, or does not want to join the two."""
         if self._tries.get(connection.peer) is connection:
-            self._failed(connection.peer, reason)
+            self._failed(connection.peer, reason, unfit=connection.unfit)

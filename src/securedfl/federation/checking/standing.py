@@ -1,0 +1,72 @@
+"""Where a run stands, as the log of one site says, whether or not its peer runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.telemetry import PHASES
+from securedfl.network.core.state import Rules
+from securedfl.network.journal import read_state
+from securedfl.protocols.protocol import by_name
+
+WORDS = {
+    "not begun": "the run has not begun, the first start needs every peer once",
+    "done": "all rounds are done",
+    "ended": "an operator ended the run",
+}
+"""Phases in which nothing is averaged; the others say themselves what peers do."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A line of the roster, as federation.toml has it, with its number; ``added`` came after the first start."""
+
+    number: int
+    name: str
+    address: str
+    fingerprint: str
+    added: bool
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a run stands: its name, the round that runs or was the last, the last one of all, the phase, the members.
+
+    ``phase`` is what peers do in the round, or ``not begun``, ``done`` or ``ended``; ``reason`` says why it ended.
+    """
+
+    name: str
+    round: int
+    rounds: int
+    phase: str
+    reason: str
+    members: tuple[Member, ...]
+
+    @property
+    def told(self) -> str:
+        """The phase in words."""
+        return WORDS.get(self.phase, self.phase) + (f": {self.reason}" if self.reason else "")
+
+
+def standing(path: Path) -> Standing:
+    """Read where the run stands, as the log of the site with this ``peer.toml`` says; no log is a `RunFolderError`."""
+    config = PeerConfig.load(path)
+    federation = FederationConfig.load(config.federation)
+    rules = Rules(lying=federation.lying, can_lose=by_name(federation.training.protocol).can_lose)
+    first, now = read_state(config.state, rules)
+    phase = "done" if now.over else PHASES[now.phase]
+    began = {line.number for line in first.roster}
+    last = now.settings.rounds - 1
+    return Standing(
+        name=federation.name,
+        round=min(now.round, last),
+        rounds=last,
+        phase="ended" if now.ended else phase if now.length else "not begun",
+        reason=now.ended,
+        members=tuple(
+            Member(line.number, line.name, line.address, line.key.hex(), line.number not in began)
+            for line in now.roster
+        ),
+    )
