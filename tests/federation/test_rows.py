@@ -8,8 +8,10 @@ import pytest
 from securedfl.errors import RunFolderError
 from securedfl.federation.peers.events import (
     AllDone,
+    Back,
     Certified,
     Ignored,
+    Lost,
     PeerStatus,
     Phase,
     Resumed,
@@ -110,6 +112,8 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line):
     [
         (Certified("good"), '{"event": "certificate", "sentence": "good"}'),
         (Waiting(("b", "c")), '{"event": "waiting", "missing": ["b", "c"]}'),
+        (Lost(("c",)), '{"event": "lost", "peers": ["c"]}'),
+        (Back(("c",)), '{"event": "back", "peers": ["c"]}'),
         (Resumed(4), '{"event": "resumed", "round": 4}'),
         (AllDone(4), '{"event": "all done", "round": 4}'),
         (Ignored("why"), '{"event": "ignored", "reason": "why"}'),

@@ -103,7 +103,9 @@ def test_grouped_waits_for_a_lost_peer_and_goes_on_when_it_returns(federation):
     assert processes[1].end() == -signal.SIGKILL
     for k in (0, 2, 3):
         processes[k].wait_for(event="waiting", missing=["p1"])
+        processes[k].wait_for(event="lost", peers=["p1"])
     processes[1] = made.start(1)
+    processes[0].wait_for(event="back", peers=["p1"])
     assert ends(processes) == [0] * 4, [process.errors for process in processes]
     check_equal(made)
     assert [row["void"] for row in made.rows(0)] == [False] * 4

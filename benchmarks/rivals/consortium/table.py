@@ -85,21 +85,25 @@ def tables(runs: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 
 def hours(runs: list[dict[str, Any]]) -> list[str]:
-    """Return the table of the bad hour, with how long the quiet one took."""
-    columns = ["system", "finished", "took", "without faults", "models", "trainings in it", "rounds with all sites"]
-    lines = head([*columns, "from the exact mean", "needed besides"])
+    """Return the table of the bad hour, with how long the quiet one took where that ran."""
     quiet = {run["name"]: run for run in runs if run["hour_name"] == "quiet"}
+    calm = ["without faults"] if quiet else []
+    columns = ["system", "finished", "took", *calm, "models", "trainings in it", "rounds with all sites"]
+    lines = head([*columns, "from the exact mean", "needed besides"])
     for run in runs:
         if run["hour_name"] != "bad":
             continue
-        calm = quiet.get(run["name"], {"failed": ""})
-        before = "–" if "failed" in calm else f"{lasted(calm)}, {who(calm)}"
+        before = [_calm(quiet.get(run["name"]))] * len(calm)
         if "failed" in run:
-            lines.append(row([run["system"], f"failed: {run['failed'][:200]}", "", before, "", "", "", "", ""]))
+            lines.append(row([run["system"], f"failed: {run['failed'][:200]}", "", *before, "", "", "", "", ""]))
         else:
             took = f"{lasted(run)} (load {run['load']:.0f})"
-            lines.append(row([run["system"], who(run), took, before, which(run), *members(run), by_hand(run)]))
+            lines.append(row([run["system"], who(run), took, *before, which(run), *members(run), by_hand(run)]))
     return lines
+
+
+def _calm(run: dict[str, Any] | None) -> str:
+    return "–" if run is None or "failed" in run else f"{lasted(run)}, {who(run)}"
 
 
 def faults(runs: list[dict[str, Any]]) -> list[str]:

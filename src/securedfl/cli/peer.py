@@ -14,11 +14,13 @@ from securedfl.cli.watch import Watch, watching
 from securedfl.errors import needing
 from securedfl.federation.peers.events import (
     AllDone,
+    Back,
     Certified,
     Ended,
     Event,
     Failed,
     Ignored,
+    Lost,
     Resumed,
     Waiting,
     to_json,
@@ -68,6 +70,10 @@ def describe(event: Event) -> str:
     match event:
         case Waiting(missing):
             return f"waiting for {', '.join(missing)}" if missing else "nobody is waited for any more"
+        case Lost(peers):
+            return f"nothing is heard from {', '.join(peers)}"
+        case Back(peers):
+            return f"{', '.join(peers)} is there again"
         case Certified(sentence):
             return sentence
         case Ended(reason):

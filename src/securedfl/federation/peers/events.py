@@ -26,6 +26,18 @@ class Waiting(_Told, frozen=True, tag="waiting"):
     missing: tuple[str, ...]
 
 
+class Lost(_Told, frozen=True, tag="lost"):
+    """From whom nothing is heard any more; a round may go on without them."""
+
+    peers: tuple[str, ...]
+
+
+class Back(_Told, frozen=True, tag="back"):
+    """Who is heard again."""
+
+    peers: tuple[str, ...]
+
+
 class Ended(_Told, frozen=True, tag="ended"):
     """Why the run ended before its last round."""
 
@@ -70,7 +82,7 @@ class PeerStatus(Phase, frozen=True, tag="status"):
     bytes_out: int = 0
 
 
-Tagged = Certified | Waiting | Ended | Failed | Resumed | AllDone | Ignored | Phase | PeerStatus
+Tagged = Certified | Waiting | Lost | Back | Ended | Failed | Resumed | AllDone | Ignored | Phase | PeerStatus
 
 Event = Tagged | PeerRow
 """A row of metrics is the event that a round is done."""

@@ -13,7 +13,7 @@ from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.methods import SECURED, bringing
-from securedfl.federation.peers.events import Tell, Waiting
+from securedfl.federation.peers.events import Back, Lost, Tell, Waiting
 from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.peers.site import Site
 from securedfl.federation.peers.telemetry import live_of, peer_metrics, serve_metrics
@@ -35,6 +35,8 @@ log = logging.getLogger("securedfl.peer")
 
 MOST_ARRAYS = 200
 """Arrays of a model that are compared one by one when peers meet; the hash is of all."""
+TOLD: dict[str, type[Waiting | Lost | Back]] = {"waiting": Waiting, "lost": Lost, "back": Back}
+"""What the core tells that people see, and not only the log; each of them names peers."""
 
 
 class Membership:
@@ -172,8 +174,8 @@ def membership(
         told["buffers"] = str([(part.start, part.stop) for part in buffers])
 
     def say(told: CoreTell, names: Sequence[str]) -> None:
-        if told.what == "waiting":
-            tell(Waiting(tuple(names)))
+        if told.what in TOLD:
+            tell(TOLD[told.what](tuple(names)))
 
     settings = PeerSettings(
         name=config.name,
