@@ -147,7 +147,8 @@ def test_kill_at_random_moments(federation):
         processes[victim].wait_for(event="phase", phase=chance.choice(["training", "averaging"]), round=round)
         processes[victim].kill()
         processes[victim] = made.start(victim)
-        processes[victim].wait_for(event="resumed")
+        if round < 5:  # after that the others may have done all rounds before it is there
+            processes[victim].wait_for(event="resumed")
     assert ends(processes) == [0] * 4, [process.errors for process in processes]
     check_equal(made)
 

@@ -9,7 +9,7 @@ Never a float tolerance. One ring for each arithmetic of the protocols:
   for every minor up to 700,000 bits. (The draw is a hash of what is audited, so the same question has the same
   answer.)
 - `TwoAdic`, for shares over Z_2^b. No error probability: the reduction is done in the ring itself, modulo 2^64.
-  While all pivots are odd, hence units in every Z_2^b, the answer holds for b = 32 and b = 64 alike. A pivot that
+  While all pivots are odd, hence units in every Z_2^b, the answer holds for every b up to 64 alike. A pivot that
   is even (no protocol here has one) can reveal some bits of a value; the audit then errs on the side of telling:
   it counts the whole value as revealed.
 """

@@ -1,4 +1,4 @@
-"""The share protocol: random shares over Z_2^32 or Z_2^64, one per partition (docs/concepts/shares.md).
+"""The share protocol: random shares over Z_2^16, Z_2^32 or Z_2^64, one per partition (docs/concepts/shares.md).
 
 *Sharing*: a peer splits its encoded parameters into one share per partition; each member of the group in that partition
 owns a slice of the coordinates and is sent that slice only. Then the members are committed. *Reducing*: every peer adds
