@@ -148,3 +148,21 @@ class Federation:
     def rows(self, k: int) -> list[dict]:
         text = (self.folder / f"out-{self.names[k]}" / "metrics.jsonl").read_text()
         return [json.loads(line) for line in text.splitlines()]
+
+
+def in_threads(work, count):
+    errors = []
+
+    def guarded(k):
+        try:
+            work(k)
+        except BaseException as error:  # handed to the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(k,)) for k in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(180)
+    if errors:
+        raise errors[0]

@@ -1,69 +1,28 @@
-"""The library for one's own loop, `securedfl check` and `securedfl certs` on the command line."""
+"""The library for one's own loop."""
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
-import io
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from typer.testing import CliRunner
 
 import securedfl
 from securedfl.cli import app
-from securedfl.cli.up import table
-from securedfl.errors import ConfigError, InvalidInputError, PeerLostError, PrivacyError
+from securedfl.errors import ConfigError, InvalidInputError, PeerLostError
 from securedfl.federation.apps.app import EntryPoint
-from securedfl.federation.checking.check import check, failure, what_to_do
-from securedfl.federation.config import TrainConfig
-from securedfl.federation.methods import choose_design
-from securedfl.federation.peers.config import DeadlineConfig, FederationConfig, PeerConfig
-from securedfl.federation.peers.events import PeerStatus
-from securedfl.federation.peers.local import COMMAND
-from securedfl.federation.peers.rules import make_averages, make_rules
-from securedfl.federation.peers.site import pass_federation
-from securedfl.federation.run_folder.metrics import Row, read_rows
-from securedfl.federation.train import train
 from securedfl.learning.training.common_optimizer import CommonOptimizer
-from securedfl.network.operator import Desk, Wish, want
 from securedfl.network.peer import Peer
-from securedfl.parameters import Schema
-from securedfl.privacy.run_certificate import told
 from securedfl.reporting.report import write_report
 from tests.federation.learners import learner_of
+from tests.network.peer_processes import in_threads
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def in_threads(work, count):
-    errors = []
-
-    def guarded(k):
-        try:
-            work(k)
-        except BaseException as error:  # handed to the test
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(k,)) for k in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(180)
-    if errors:
-        raise errors[0]
 
 
 def test_join_averages_weighted_in_place(federation):
@@ -228,252 +187,6 @@ def test_example_of_an_entry_point():
     score = learner.evaluate(vector)
     assert (score.count, learner.samples.train) == (20, 180)
     assert loss < 0.7
-
-
-def test_check_tells_sites_that_are_not_there_from_sites_that_do_not_fit(federation):
-    made = federation(3, protocol="shares", group_size=2)
-
-    alone = CliRunner().invoke(app, ["check", str(made.folder / "p0.toml"), "--open-within=0"])
-    assert alone.exit_code == 7, alone.output
-    assert "2 of 7 checks failed: p1: does not answer" in alone.stderr
-    roster = [dict(entry) for entry in made.values["peers"]]
-    roster[1]["fingerprint"] = "0" * 64
-    made.write("wrong.toml", peers=roster)
-    made.write_peer(0, made.files[0], federation="wrong.toml")
-    found = {}
-
-    def work(k):
-        found[k] = check(made.folder / f"p{k}.toml", wait=20, within=0)
-
-    in_threads(work, 2)
-    # p0 refuses p1, which is told so, and p2 is not there
-    assert "shows a certificate with fingerprint" in str(failure(found[0]))
-    assert [[finding.lost for finding in found[k][-2:]] for k in (0, 1)] == [[False, True]] * 2, found
-    assert [failure(found[k]).exit_code for k in (0, 1)] == [4, 4]
-
-
-@pytest.mark.parametrize("fits", [True, False])
-def test_a_running_peer_tells_them_apart_too(tmp_path, fits):
-    (tmp_path / "journal").write_bytes(b"")
-    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    desk, done = Desk(tmp_path), threading.Event()
-
-    def answer():
-        while not done.is_set():
-            if desk.new_wish() is not None:
-                desk.answer(False, "no link to b", lost=fits)
-            time.sleep(0.1)
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    try:
-        with pytest.raises(PeerLostError if fits else ConfigError, match="no link to b"):
-            want(tmp_path, Wish("look"), 60)
-    finally:
-        done.set()
-        thread.join()
-        os.close(lock)
-
-
-@pytest.mark.parametrize(
-    "reason",
-    [
-        "not yet",
-        "a.example.org:7443: no route to host",
-        "a.example.org:7443 through the proxy proxy:3128: connection refused",
-        "it only dials out, and relay r does not join the two: r.example.org:7443: connection refused",
-    ],
-)
-def test_check_does_not_blame_a_site_for_what_others_refuse(reason):
-    assert what_to_do(reason) == ""
-
-
-def test_check_tells_who_is_there_and_who_differs(federation):
-    made = federation(3, protocol="shares", group_size=2)
-    alone = check(made.folder / "p0.toml")
-    assert {f.subject: f.ok for f in alone} == {
-        "federation.toml": True,
-        "design": True,
-        "privacy": True,
-        "own keys": True,
-        "state folder": True,
-        "app and data": True,
-        "p1": False,
-        "p2": False,
-    }
-    assert re.fullmatch(
-        r"does not answer: 127\.0\.0\.1:\d+: connection refused; its peer may not run yet: start it there with "
-        r"`securedfl peer PEER\.toml`, or check address and firewall",
-        alone[-1].text,
-    )
-    findings = {}
-
-    def work(k):
-        findings[k] = check(made.folder / f"p{k}.toml", wait=60)
-
-    in_threads(work, 3)
-    assert all(finding.ok for found in findings.values() for finding in found), findings
-    assert any("it reaches p0 directly" in finding.text for finding in findings[1]), findings
-    made.write("changed.toml", window=5)
-    made.write_peer(2, made.files[2], federation="changed.toml")
-
-    def differing(k):
-        findings[k] = check(made.folder / f"p{k}.toml", wait=60)
-
-    in_threads(differing, 3)
-    assert "window is 5 there and 10 here" in findings[0][-1].text
-
-    # all that is wrong at this site is told at once
-    made.write("changed.toml", window=0)
-    made.files[1].key.unlink()
-    made.write_peer(1, made.files[1], federation="changed.toml")
-    assert [(found.subject, found.ok) for found in check(made.folder / "p1.toml")] == [
-        ("federation.toml", False),
-        ("own keys", False),
-        ("state folder", True),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"min_peer": 3}, "did you mean 'min_peers'"),
-        ({"min_peers": 1}, "min_peers"),
-        ({"min_peers": 2}, "at least 3 peers must take part"),
-        ({"min_peers": 2, "peers_": 0}, "unknown key"),
-        ({"train": {"protocl": "grouped"}}, "did you mean 'protocol'"),
-        ({"train": {"peers": 4}}, "unknown key 'peers'"),
-        ({"deadlines": {"train": -1}}, "deadlines"),
-        ({"deadlines": {"trian": 1}}, "did you mean 'train'"),
-        ({"train": {"weighted": True}}, "max_weight"),
-        ({"peers": [{"name": "Bad Name", "address": "a:1"}] * 2}, "peers"),
-        ({"lying": "many"}, "lying"),
-        ({"lying": 1}, "3 peers cannot withstand 1 that lie"),
-    ],
-)
-def test_bad_settings_are_named(federation, changes, message):
-    made = federation(3, protocol="grouped")
-    with pytest.raises(ConfigError, match=message):
-        FederationConfig.resolve({**made.values, **changes})
-
-
-def test_many_peers_get_more_time_between_signs_of_life():
-    assert [DeadlineConfig().among(peers)["heartbeat"] for peers in (3, 6, 30)] == [1, 1, 5]
-    assert DeadlineConfig(heartbeat=2.0).among(30)["heartbeat"] == 2
-
-
-def test_an_average_is_never_among_so_few_that_the_colluders_know_the_rest(federation):
-    """Of five peers, two colluders: three are more than half, but two of them would know the third's update."""
-    values = federation(5, protocol="resilient", group_size=2, collusion=2).values
-    config = FederationConfig.resolve(values)
-    design = choose_design(config.training)
-    averages = make_averages(config, design, Schema.of({"w": np.zeros(3)}))
-    assert make_rules(config, design, averages).least == 4
-    assert averages.protocol(4, 1).settled.partitions == 3
-    with pytest.raises(PrivacyError):
-        averages.protocol(3, 1)
-    with pytest.raises(ConfigError, match="at least 4 peers must take part"):
-        FederationConfig.resolve({**values, "min_peers": 3})
-
-
-def test_where_nobody_may_be_missing_the_certificate_says_that_all_are_waited_for(federation):
-    waits, goes_on = "Over rounds: every average is over all peers", "averages go on without peers that are missing"
-    made = federation(3, protocol="shares", group_size=2)
-    assert waits in told(pass_federation(FederationConfig.resolve(made.values)))
-    added = {"name": "p3", "fingerprint": "3" * 64, "added": True}
-    later = FederationConfig.resolve({**made.values, "peers": [*made.values["peers"], added]})
-    assert goes_on in told(pass_federation(later))
-    peers = [{"name": f"p{k}", "fingerprint": f"{k:064x}"} for k in range(5)]
-    values = {"peers": peers, "train": {"protocol": "shares"}}
-    assert goes_on in told(pass_federation(FederationConfig.resolve(values)))
-    assert waits in told(pass_federation(FederationConfig.resolve({**values, "min_peers": 5})))
-
-
-def test_bad_rosters_and_peer_files(federation):
-    made = federation(3, protocol="grouped")
-    entries = made.values["peers"]
-    for key in ("name", "address", "fingerprint"):
-        twice = [entries[0], {**entries[1], key: entries[0][key]}]
-        with pytest.raises(ConfigError, match=f"two peers .* have the {key}"):
-            FederationConfig.resolve({**made.values, "peers": twice})
-    with pytest.raises(ConfigError, match="HOST:PORT"):
-        FederationConfig.resolve({**made.values, "peers": [entries[0], {**entries[1], "address": "nowhere"}]})
-    path = made.write_peer(0, made.files[0], extra={"lisen": "x"})
-    with pytest.raises(ConfigError, match="did you mean 'listen'"):
-        PeerConfig.load(path)
-
-
-def test_certs_on_the_command_line(tmp_path):
-    runner = CliRunner()
-    keys = ["--dir", str(tmp_path / "keys")]
-    assert runner.invoke(app, ["certs", "init", *keys]).exit_code == 0
-    issued = runner.invoke(app, ["certs", "issue", "hospital-a", "--host", "a.example.org", *keys])
-    assert 'address = "a.example.org:7443"' in issued.output
-    shown = runner.invoke(app, ["certs", "show", *keys], env={"COLUMNS": "200"})
-    assert "hospital-a" in shown.output
-    assert runner.invoke(app, ["certs", "issue", "Bad", *keys]).exit_code == 4
-
-
-def test_up_gives_the_numbers_of_train_and_stops_on_interrupt(tmp_path):
-    """Real processes reach the accuracy of the simulation; Ctrl-C leaves a usable run folder and no process."""
-    training = {"common_optimizer": "nesterov", "proximal": 0.1, "warmup": 1, "gradient_norm": 1.0, "steps": 9}
-    settings = ["--peers", "3", "--protocol", "shares", "--group-size", "2"]
-    settings += [text for key, value in training.items() for text in (f"--{key.replace('_', '-')}", str(value))]
-    up = [sys.executable, "-c", COMMAND, "up", *settings, "--rounds", "400", "--out", str(tmp_path / "up")]
-    with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if line.startswith("round 2/"):
-                break
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
-    assert process.returncode == 130
-    summary = json.loads((tmp_path / "up" / "summary.json").read_text())
-    assert not summary["finished"]
-    assert (tmp_path / "up" / "report.html").exists()
-    config = TrainConfig.resolve(
-        {
-            "peers": 3,
-            "protocol": "shares",
-            "group_size": 2,
-            "rounds": 2,
-            "workers": 1,
-            "methods": ("secured",),
-            "out": str(tmp_path / "train"),
-            **training,
-        }
-    )
-    train(config)
-    simulated, real = read_rows(tmp_path / "train", Row), read_rows(tmp_path / "up", Row)
-    for row, other in zip(simulated, real, strict=False):
-        assert (row.round, row.accuracy) == (other.round, other.accuracy)
-        assert row.loss == pytest.approx(other.loss, rel=1e-6)
-
-
-def test_the_live_table_shows_peers_and_their_ends():
-    """Peer, round, phase, bytes and last seen; a peer that ended shows how."""
-    ended, alive = SimpleNamespace(poll=lambda: 7), SimpleNamespace(poll=lambda: None)
-    peers = [
-        SimpleNamespace(name="peer-0", status=PeerStatus(), process=alive, seen=0.0, error="", rows={}),
-        SimpleNamespace(
-            name="peer-1",
-            status=PeerStatus("finishing", 3, 1_500_000, 2_000_000),
-            process=alive,
-            seen=time.monotonic(),
-            error="",
-            rows={},
-        ),
-        SimpleNamespace(
-            name="peer-2", status=PeerStatus(round=2), process=ended, seen=0.0, error="error: disk full", rows={}
-        ),
-    ]
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(table(peers, 20))
-    lines = console.export_text().splitlines()
-    assert lines[0].split() == ["Peer", "Round", "Phase", "In", "Out", "Last", "seen"]
-    assert lines[1].split()[:3] == ["peer-0", "0/20", "starting"]
-    assert lines[2].split() == ["peer-1", "3/20", "finishing", "1.5", "MB", "2.0", "MB", "0", "s", "ago"]
-    assert "error: disk full" in lines[3]
 
 
 def test_the_common_optimisers_state_comes_back_after_an_absence_a_restart_and_a_lost_result(federation):

@@ -1,0 +1,123 @@
+"""`securedfl check`: what it says of sites that are missing, and of sites that do not fit."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from securedfl.cli import app
+from securedfl.errors import ConfigError, PeerLostError
+from securedfl.federation.checking.check import check, failure, what_to_do
+from securedfl.network.operator import Desk, Wish, want
+from tests.network.peer_processes import in_threads
+
+
+def test_check_tells_sites_that_are_not_there_from_sites_that_do_not_fit(federation):
+    made = federation(3, protocol="shares", group_size=2)
+
+    alone = CliRunner().invoke(app, ["check", str(made.folder / "p0.toml"), "--open-within=0"])
+    assert alone.exit_code == 7, alone.output
+    assert "2 of 7 checks failed: p1: does not answer" in alone.stderr
+    roster = [dict(entry) for entry in made.values["peers"]]
+    roster[1]["fingerprint"] = "0" * 64
+    made.write("wrong.toml", peers=roster)
+    made.write_peer(0, made.files[0], federation="wrong.toml")
+    found = {}
+
+    def work(k):
+        found[k] = check(made.folder / f"p{k}.toml", wait=20, within=0)
+
+    in_threads(work, 2)
+    # p0 refuses p1, which is told so, and p2 is not there
+    assert "shows a certificate with fingerprint" in str(failure(found[0]))
+    assert [[finding.lost for finding in found[k][-2:]] for k in (0, 1)] == [[False, True]] * 2, found
+    assert [failure(found[k]).exit_code for k in (0, 1)] == [4, 4]
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_running_peer_tells_them_apart_too(tmp_path, fits):
+    (tmp_path / "journal").write_bytes(b"")
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    desk, done = Desk(tmp_path), threading.Event()
+
+    def answer():
+        while not done.is_set():
+            if desk.new_wish() is not None:
+                desk.answer(False, "no link to b", lost=fits)
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    try:
+        with pytest.raises(PeerLostError if fits else ConfigError, match="no link to b"):
+            want(tmp_path, Wish("look"), 60)
+    finally:
+        done.set()
+        thread.join()
+        os.close(lock)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "not yet",
+        "a.example.org:7443: no route to host",
+        "a.example.org:7443 through the proxy proxy:3128: connection refused",
+        "it only dials out, and relay r does not join the two: r.example.org:7443: connection refused",
+    ],
+)
+def test_check_does_not_blame_a_site_for_what_others_refuse(reason):
+    assert what_to_do(reason) == ""
+
+
+def test_check_tells_who_is_there_and_who_differs(federation):
+    made = federation(3, protocol="shares", group_size=2)
+    alone = check(made.folder / "p0.toml")
+    assert {f.subject: f.ok for f in alone} == {
+        "federation.toml": True,
+        "design": True,
+        "privacy": True,
+        "own keys": True,
+        "state folder": True,
+        "app and data": True,
+        "p1": False,
+        "p2": False,
+    }
+    assert re.fullmatch(
+        r"does not answer: 127\.0\.0\.1:\d+: connection refused; its peer may not run yet: start it there with "
+        r"`securedfl peer PEER\.toml`, or check address and firewall",
+        alone[-1].text,
+    )
+    findings = {}
+
+    def work(k):
+        findings[k] = check(made.folder / f"p{k}.toml", wait=60)
+
+    in_threads(work, 3)
+    assert all(finding.ok for found in findings.values() for finding in found), findings
+    assert any("it reaches p0 directly" in finding.text for finding in findings[1]), findings
+    made.write("changed.toml", window=5)
+    made.write_peer(2, made.files[2], federation="changed.toml")
+
+    def differing(k):
+        findings[k] = check(made.folder / f"p{k}.toml", wait=60)
+
+    in_threads(differing, 3)
+    assert "window is 5 there and 10 here" in findings[0][-1].text
+
+    # all that is wrong at this site is told at once
+    made.write("changed.toml", window=0)
+    made.files[1].key.unlink()
+    made.write_peer(1, made.files[1], federation="changed.toml")
+    assert [(found.subject, found.ok) for found in check(made.folder / "p1.toml")] == [
+        ("federation.toml", False),
+        ("own keys", False),
+        ("state folder", True),
+    ]
