@@ -117,7 +117,9 @@ def _dispensable(world: World, site: Site) -> bool:
     changes = any(fault.kind in ("add", "remove", "disk lost") for fault in world.schedule.faults)
     n = world.schedule.peers
     enough = n >= 4 and n - 1 - world.schedule.lying >= world.schedule.quorum(n)
-    if changes or not enough or not world.checks.log or site.lies or any(one.gone for one in world.sites):
+    # the first entry needs every peer, and whoever decides it is one of them
+    begun = any(one.disk.at[0] > 0 for one in world.sites if one is not site and not one.lies)
+    if changes or not enough or not begun or site.lies or any(one.gone for one in world.sites):
         return False
     return not _last_copy(world, site)
 

@@ -107,6 +107,12 @@ def test_what_was_decided_in_memory_and_never_written_is_no_decision():
     assert not outcome.kind, outcome.what
 
 
+def test_nobody_is_gone_for_good_who_alone_knows_that_the_run_has_begun():
+    """It had everybody's votes, wrote that, and crashed before it sent its own: the first start needs every peer."""
+    outcome = run_seed(4012355)
+    assert not outcome.kind, outcome.what
+
+
 def test_a_liar_that_says_it_has_shared_and_has_not_keeps_nobody_from_going_on():
     outcome = run_seed(2032250)
     assert not outcome.kind, outcome.what
