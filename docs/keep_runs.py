@@ -18,7 +18,7 @@ from pathlib import Path
 
 KEPT = Path(__file__).parent / "results"
 FILES = ("config.toml", "metrics.jsonl", "averaging.json", "correct")
-EXPERIMENTS = ("table", "curves")
+EXPERIMENTS = ("table", "curves", "iterations")
 
 
 def keep(run: Path, kept: Path) -> bool:
