@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 from securedfl.cli import app
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.federation.checking.check import check, failure, what_to_do
+from securedfl.network.core.entries import Line, Settings
+from securedfl.network.core.state import State
 from securedfl.network.operator import Desk, Wish, want
+from securedfl.network.wire.values import Reach
 from tests.network.peer_processes import in_threads
 
 
@@ -46,11 +49,11 @@ def test_a_running_peer_tells_them_apart_too(tmp_path, fits):
     lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
     desk, done = Desk(tmp_path), threading.Event()
+    state = State("run", (Line(0, "a", "", b"k"), Line(1, "b", "", b"l")), Settings(3))
 
     def answer():
         while not done.is_set():
-            if desk.new_wish() is not None:
-                desk.answer(False, "no link to b", lost=fits)
+            desk.new_ask(state, {}, lambda: {"b": Reach(False, None, "gone", unfit=not fits)})
             time.sleep(0.1)
 
     thread = threading.Thread(target=answer)
@@ -58,6 +61,7 @@ def test_a_running_peer_tells_them_apart_too(tmp_path, fits):
     try:
         with pytest.raises(PeerLostError if fits else ConfigError, match="no link to b"):
             want(tmp_path, Wish("look"), 60)
+        assert {path.name for path in tmp_path.iterdir()} == {"journal", "lock"}
     finally:
         done.set()
         thread.join()

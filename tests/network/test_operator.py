@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from dataclasses import replace
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 import securedfl
 from securedfl.cli import app
 from securedfl.cli.peer import describe
-from securedfl.errors import PeerLostError
-from securedfl.federation.peers.config import FederationConfig
+from securedfl.errors import ConfigError, PeerLostError
+from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import from_json
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.run_folder.metrics import to_line
-from securedfl.network.core.entries import Line
-from securedfl.network.operator import Wish, ask_of
+from securedfl.network.core.entries import Line, Settings
+from securedfl.network.core.state import State
+from securedfl.network.operator import Desk, Wish, ask_of, want
 from securedfl.network.progress import endpoints_of
 from securedfl.network.wire import keys as certificates
 from tests.federation.test_rows import PEER_ROW
@@ -64,6 +68,69 @@ def test_more_rounds_after_the_last_one(federation):
     check_equal(made)
     assert [[row["round"] for row in made.rows(k)] for k in range(3)] == [[0, 1, 2, 3]] * 3
     assert not (made.folder / "out-p1" / "state" / "wish").exists()
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        Wish("settings", rounds=2**31),
+        Wish("settings", deadlines={"train": 1e300}),
+        Wish("settings", deadlines={"train": float("inf")}),
+        Wish("settings", deadlines={"train": float("nan")}),
+        Wish("stop", reason="x" * 501),
+        Wish("add", name="x" * 501),
+    ],
+)
+def test_what_others_could_not_read_is_refused_before_it_is_asked(tmp_path, wish):
+    (tmp_path / "journal").write_bytes(b"")
+    with pytest.raises(ConfigError, match="out of bounds"):
+        want(tmp_path, wish, 0)
+    assert not (tmp_path / "wish").exists()
+
+
+def test_who_looks_takes_no_wish_away_and_who_wishes_again_is_told(tmp_path):
+    (tmp_path / "journal").write_bytes(b"")
+    first, second = Wish("settings", rounds=7), Wish("settings", rounds=8)
+    for wish in (first, Wish("look")):
+        with pytest.raises(PeerLostError, match="the wish stands"):
+            want(tmp_path, wish, 0)
+    desk = Desk(tmp_path)
+    state = State("run", (Line(0, "a", "", b"k"),), Settings(3), length=1)
+    assert desk.new_ask(state, {}, dict) == Settings(8)
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        overtaken = threading.Timer(0.5, lambda: (tmp_path / "wish").write_bytes(msgspec.json.encode(second)))
+        overtaken.start()
+        with pytest.raises(PeerLostError, match="another wish took the place"):
+            want(tmp_path, first, 60)
+        overtaken.join()
+
+
+def test_settings_of_two_operators_undo_nothing_of_each_other(federation):
+    """Both are asked for before the peers run, so that the second one is wanted of settings that it does not know."""
+    made = federation(3, protocol="shares", group_size=2, rounds=1, deadlines={"absent": 120})
+    assert [process.end() for process in made.start_all()] == [0] * 3
+    command(made, "extend", "p0.toml", "--rounds", "3", "--wait", "0")
+    command(made, "extend", "p1.toml", "--train", "9000", "--wait", "0")
+    processes = made.start_all()
+    assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
+    assert [row["round"] for row in made.rows(2)] == [0, 1, 2, 3]
+    log = (made.folder / "out-p2" / "peer.log").read_text()
+    assert "the last round is 3; deadlines: train 9000 s" in log
+    assert not any((made.folder / f"out-p{k}" / "state" / "wish").exists() for k in (0, 1))
+
+
+def test_a_certificate_of_another_authority_or_of_none_lets_nobody_in(federation, tmp_path):
+    made = federation(3, protocol="shares")
+    certificates.create_authority(tmp_path / "foreign")
+    certificates.issue(tmp_path / "foreign", "p1", [])
+    for words, file in (("renew", "p1.crt"), ("add", "p1.crt"), ("add", "ca.crt")):
+        told = command(made, "roster", words, "p0.toml", "--certificate", str(tmp_path / "foreign" / file))
+        assert (told.returncode, "was not issued by the authority" in told.stderr) == (4, True), told.stderr
+    own = PeerConfig.load(made.folder / "p0.toml").files().authority
+    told = command(made, "roster", "add", "p0.toml", "--certificate", str(own))
+    assert (told.returncode, "cannot be a peer's name" in told.stderr) == (4, True), told.stderr
 
 
 def test_more_rounds_in_the_file_are_not_ignored_in_silence(federation):

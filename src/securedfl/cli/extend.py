@@ -13,12 +13,12 @@ from securedfl.errors import ConfigError, RunFolderError, needing
 
 
 def _seconds(words: str) -> Any:
-    return typer.Option(min=0.001, metavar="SECONDS", help=words)
+    return typer.Option(min=0.001, max=1e9, metavar="SECONDS", help=words)
 
 
 def extend(
     config: PeerFile,
-    rounds: Annotated[int | None, typer.Option(min=0, help="The new last round.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="The new last round.")] = None,
     train: Annotated[float | None, _seconds("Seconds to get ready for a round.")] = None,
     average: Annotated[float | None, _seconds("Seconds without progress within an attempt.")] = None,
     absent: Annotated[float | None, _seconds("Seconds for a lost member to come back.")] = None,

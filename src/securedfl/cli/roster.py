@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from securedfl.cli.certs import roster_entry
 from securedfl.cli.options import Json
 from securedfl.cli.stop import OWN, PeerFile, Wait, wanted
-from securedfl.errors import needing
+from securedfl.errors import ConfigError, needing
+
+if TYPE_CHECKING:
+    from securedfl.network.wire.keys import CertificateInfo
 
 roster = typer.Typer(
     help="Show or change who belongs to the federation. To change it, more than half of the peers must run.",
@@ -64,9 +68,8 @@ def add(config: PeerFile, certificate: Certificate, address: Address = "", wait:
     with needing("real peers"):
         from securedfl.federation.checking.standing import standing
     from securedfl.network.operator import Wish
-    from securedfl.network.wire.keys import describe
 
-    info = describe(certificate)
+    info = _issued(config, certificate)
     typer.echo(wanted(config, Wish("add", name=info.name, address=address, fingerprint=info.fingerprint), wait))
     number = next(member.number for member in standing(config).members if member.name == info.name)
     typer.echo(
@@ -111,7 +114,20 @@ def renew(config: PeerFile, certificate: Certificate, wait: Wait = 60.0) -> None
     - `securedfl roster renew hospital-a.toml --certificate keys/hospital-a.crt`
     """
     from securedfl.network.operator import Wish
-    from securedfl.network.wire.keys import describe
 
-    info = describe(certificate)
+    info = _issued(config, certificate)
     typer.echo(wanted(config, Wish("renew", name=info.name, fingerprint=info.fingerprint), wait))
+
+
+def _issued(config: Path, certificate: Path) -> CertificateInfo:
+    """Return what a peer's certificate says; it must be valid now, and of the authority that this site trusts."""
+    from securedfl.federation.peers.config import PeerConfig
+    from securedfl.network.core.entries import NAME
+    from securedfl.network.wire.keys import check_issued
+
+    info = check_issued(certificate, PeerConfig.load(config).files().authority)
+    if not re.fullmatch(NAME, info.name):
+        raise ConfigError(f"{certificate} is no peer's certificate: {info.name!r} cannot be a peer's name")
+    if not info.valid():
+        raise ConfigError(f"{certificate}: {info.expiry()}")
+    return info

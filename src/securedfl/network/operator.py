@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.network.core.entries import Add, Ask, End, Line, Move, Remove, Renew
+from securedfl.network.core.entries import Add, Ask, End, Line, Move, Remove, Renew, Seconds, Settings, Text
 from securedfl.network.core.events import Tell
 from securedfl.network.core.messages import Status
 from securedfl.network.core.state import State
@@ -26,8 +26,11 @@ from securedfl.network.wire.values import Reach, split_address
 from securedfl.network.words import looked_in_words
 from securedfl.storage import OWNER, write_bytes
 
-_WISH, _ANSWER = "wish", "answer"
+LAST_ROUND = 2**31 - 1
+"""The highest round that the log can count to."""
 _LOOK = 0.2
+_FORGOTTEN = 3600.0
+"""Seconds after which nobody waits for an answer any more."""
 
 
 class Wish(Struct, frozen=True):
@@ -48,13 +51,26 @@ class Wish(Struct, frozen=True):
     """
 
     kind: Literal["look", "stop", "settings", "add", "remove", "move", "renew"]
-    name: str = ""
-    address: str = ""
+    name: Text = ""
+    address: Text = ""
     fingerprint: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
-    reason: str = ""
-    rounds: Annotated[int, Meta(ge=0)] | None = None
-    deadlines: dict[Literal["train", "average", "absent", "heartbeat"], Annotated[float, Meta(gt=0)]] = {}
-    number: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+    reason: Text = ""
+    rounds: Annotated[int, Meta(ge=0, le=LAST_ROUND)] | None = None
+    deadlines: dict[Literal["train", "average", "absent", "heartbeat"], Seconds] = {}
+    number: Annotated[str, Meta(pattern="^[0-9a-f]{16}$")] = msgspec.field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def file(self) -> str:
+        """Where it lies in the state folder: who looks takes nobody's wish away."""
+        return "look" if self.kind == "look" else "wish"
+
+    def upon(self, settings: Settings) -> Settings:
+        """Return settings with what is wanted of them."""
+        changes: dict[str, float] = {str(name): value for name, value in self.deadlines.items()}
+        if self.rounds is not None:
+            # round 0 is an average too
+            changes["rounds"] = self.rounds + 1
+        return msgspec.structs.replace(settings, **changes)
 
 
 class Answer(Struct, frozen=True):
@@ -75,11 +91,7 @@ def ask_of(wish: Wish, state: State) -> Ask | str:
     if wish.kind == "stop":
         return End(wish.reason)
     if wish.kind == "settings":
-        changes: dict[str, float] = {str(name): value for name, value in wish.deadlines.items()}
-        if wish.rounds is not None:
-            # round 0 is an average too
-            changes["rounds"] = wish.rounds + 1
-        return msgspec.structs.replace(state.settings, **changes)
+        return wish.upon(state.settings)
     if wish.address:
         try:
             split_address(wish.address)
@@ -107,23 +119,30 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._looked, self._seen = 0.0, ""
+        self._looked, self._seen = 0.0, dict[str, str]()
         self.wish: Wish | None = None
         self._ask: Ask | None = None
 
     def new_ask(
         self, state: State, statuses: Mapping[int, Status], reaches: Callable[[], Mapping[str, Reach]]
     ) -> Ask | None:
-        """Return what to ask the others for, because of a new wish; one that needs no asking is answered here."""
-        wish = self.new_wish()
-        if wish is None:
+        """Return what to ask the others for, because of a new wish; one that needs no asking is answered here.
+
+        Looks a few times per second at most.
+        """
+        now = time.monotonic()
+        if now - self._looked < _LOOK:
             return None
-        if wish.kind == "look":
+        self._looked = now
+        if look := self._new("look"):
             found = reaches()
             linked, unfit = all(one.linked for one in found.values()), any(one.unfit for one in found.values())
-            self.answer(linked, looked_in_words(found, statuses, state.roster), lost=not unfit)
+            text = looked_in_words(found, statuses, state.roster)
+            self._answer(look, Answer(look.number, linked, text, lost=not unfit))
+        wish = self._new("wish")
+        if wish is None:
             return None
-        ask = ask_of(wish, state)
+        self.wish, ask = wish, ask_of(wish, state)
         if isinstance(ask, str):
             self.answer(False, ask)
             return None
@@ -132,31 +151,41 @@ class Desk:
 
     def answered(self, tell: Tell, text: str) -> bool:
         """Answer the wish if this is about what was asked for, and say whether it was."""
-        if self._ask is None or tell.entry != self._ask or tell.what not in ("decided", "unable"):
+        if self._ask is None or self.wish is None or tell.what not in ("decided", "unable"):
+            return False
+        if isinstance(tell.entry, Settings) and isinstance(self._ask, Settings):
+            # others may have changed other settings meanwhile
+            if tell.what == "decided" and self.wish.upon(tell.entry) != tell.entry:
+                return False
+        elif tell.entry != self._ask:
             return False
         self._ask = None
         self.answer(tell.what == "decided", text)
         return True
 
-    def new_wish(self) -> Wish | None:
-        """Return a wish that was not there before; looks a few times per second at most."""
-        now = time.monotonic()
-        if now - self._looked < _LOOK:
-            return None
-        self._looked = now
-        wish = _read(self._folder / _WISH, Wish)
-        if wish is None or wish.number == self._seen:
-            return None
-        self._seen, self.wish = wish.number, wish
-        return wish
-
-    def answer(self, granted: bool, text: str, *, lost: bool = False) -> None:
+    def answer(self, granted: bool, text: str) -> None:
         """Say what became of the wish."""
         wish, self.wish = self.wish, None
         if wish is not None:
-            answer = Answer(wish.number, granted, text, lost)
-            write_bytes(self._folder / _ANSWER, msgspec.json.encode(answer), mode=OWNER)
-            (self._folder / _WISH).unlink(missing_ok=True)
+            self._answer(wish, Answer(wish.number, granted, text))
+
+    def _new(self, file: str) -> Wish | None:
+        """Return a wish that was not there before."""
+        wish = _read(self._folder / file, Wish)
+        if wish is None or wish.file != file or wish.number == self._seen.get(file):
+            return None
+        self._seen[file] = wish.number
+        return wish
+
+    def _answer(self, wish: Wish, answer: Answer) -> None:
+        for old in self._folder.glob("answer-*"):
+            # of commands that were ended before they read it
+            if time.time() - old.stat().st_mtime > _FORGOTTEN:
+                old.unlink(missing_ok=True)
+        write_bytes(self._folder / f"answer-{wish.number}", msgspec.json.encode(answer), mode=OWNER)
+        now = _read(self._folder / wish.file, Wish)
+        if now is not None and now.number == wish.number:
+            (self._folder / wish.file).unlink(missing_ok=True)
 
 
 def want(folder: Path, wish: Wish, timeout: float) -> str:
@@ -172,7 +201,12 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
     """
     if not (folder / "journal").exists():
         raise PeerLostError(f"no peer has been started in {folder}; start it with `securedfl peer`, then ask again")
-    write_bytes(folder / _WISH, msgspec.json.encode(wish), mode=OWNER)
+    left = msgspec.json.encode(wish)
+    try:
+        msgspec.json.decode(left, type=Wish)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"nobody can be asked for that, because it is out of bounds: {error}") from None
+    write_bytes(folder / wish.file, left, mode=OWNER)
     if not in_use(folder):
         raise PeerLostError(
             "this site's peer does not run, so nobody is asked yet. Start it with `securedfl peer`, and enough others "
@@ -180,11 +214,16 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
         )
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        answer = _read(folder / _ANSWER, Answer)
-        if answer is not None and answer.number == wish.number:
+        # before the answer, which may come in between
+        other = _read(folder / wish.file, Wish)
+        answer = _read(folder / f"answer-{wish.number}", Answer)
+        if answer is not None:
+            (folder / f"answer-{wish.number}").unlink(missing_ok=True)
             if not answer.granted:
                 raise PeerLostError(answer.text) if answer.lost else ConfigError(answer.text)
             return answer.text
+        if other is not None and other.number != wish.number:
+            raise PeerLostError("another wish took the place of this one before it was decided; ask again after that")
         time.sleep(_LOOK)
     raise PeerLostError(
         f"nothing was decided within {timeout:g} s, but the wish stands: it is decided once this site's peer runs and "

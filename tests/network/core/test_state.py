@@ -189,6 +189,17 @@ def test_a_peer_moves_and_renews_its_key():
     assert (state.roster[2].address, state.roster[2].key) == ("elsewhere:2", b"another")
 
 
+@pytest.mark.parametrize("name", ["", "A", "\x1b[31mred", 'x"\n[[peers]]', "x" * 64])
+def test_a_name_that_would_spoil_files_or_screens_is_never_added(name):
+    assert "a peer's name has" in refusal(after(), Add(replace(peer(5), name=name)), RULES)
+
+
+def test_settings_that_two_want_are_put_together():
+    before, first, second = Settings(3), Settings(9), Settings(3, train=7.0)
+    assert second.upon(before, first) == Settings(9, train=7.0)
+    assert Settings(9).upon(before, first) == first
+
+
 def test_rounds_can_be_added_and_an_end_is_an_end():
     short = after(Settings(rounds=1), Begin(0, 0, ALL), Commit(0, 0), Done(0, 0, b"d"))
     assert short.over

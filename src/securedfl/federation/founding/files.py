@@ -13,8 +13,9 @@ from typing import Any
 import tomli_w
 
 from securedfl.errors import ConfigError
-from securedfl.federation.peers.config import NAME, FederationConfig
+from securedfl.federation.peers.config import FederationConfig
 from securedfl.federation.peers.site import pass_federation
+from securedfl.network.core.entries import NAME
 from securedfl.network.wire import keys
 from securedfl.network.wire.values import split_address
 from securedfl.privacy.run_certificate import RunCertificate

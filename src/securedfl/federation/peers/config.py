@@ -17,7 +17,7 @@ from securedfl.federation.config import Device, TrainConfig
 from securedfl.federation.identity import as_before
 from securedfl.federation.methods import SECURED, choose_design
 from securedfl.federation.settings import StrictSettings, check_keys, read_toml
-from securedfl.network.core.entries import MOST_PEERS, Line
+from securedfl.network.core.entries import MOST_PEERS, NAME, Line
 from securedfl.network.core.entries import Settings as Changeable
 from securedfl.network.core.state import State, quorum
 from securedfl.network.wire.keys import KeyFiles
@@ -39,9 +39,6 @@ DEFAULT_PROTOCOL = "resilient"
 
 PEERS_PER_SECOND = 6
 """For so many the default heartbeat leaves time: thirty peers get five seconds, and finish on two busy cores."""
-
-NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-"""Of a peer, as host names are."""
 
 Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if type(v) is int else v)]
 

@@ -10,6 +10,7 @@ from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.conduct import Conduct
 from securedfl.network.core.consensus import Consensus
+from securedfl.network.core.entries import Settings
 from securedfl.network.core.messages import (
     MOST_ENTRIES,
     MOST_PROPOSALS,
@@ -212,10 +213,15 @@ class Core:
         self._telling.say("decided", ev.Tell("decided", entry=decided.entry))
 
     def _append(self, decided: Decided) -> None:
+        before, asks = self.state.settings, self.conduct.status.asks
         self.log.append(decided)
         self.views.follow(decided, reduce(self.state, decided.entry, self.rules))
-        if decided.entry == self.conduct.status.asks:
+        if decided.entry == asks:
             self.conduct.take(ev.Command(None))
+        elif isinstance(asks, Settings) and self.state.settings != before:
+            # another operator was first: what this one wants is added to that, and undoes nothing of it
+            wanted = asks.upon(before, self.state.settings)
+            self.conduct.take(ev.Command(None if wanted == self.state.settings else wanted))
         self._index()
 
     def _index(self) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import astuple
 
 MOST_PEERS = 256
 """The largest roster."""
+NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+"""What a peer may be called: it stands in files, certificates and on screens."""
 
 Number = Annotated[int, Meta(ge=0, le=2**31)]
 """A peer's number in the roster (given once, never again to another), a round, an attempt, an index or a ballot."""
@@ -58,6 +61,11 @@ class Settings(Struct, frozen=True, array_like=True, tag=True):
     average: Seconds = 120.0
     absent: Seconds = 300.0
     heartbeat: Seconds = 1.0
+
+    def upon(self, before: Settings, after: Settings) -> Settings:
+        """Return what was wanted of ``before`` for ``after``: what differs from the first, the rest as the second."""
+        pairs = zip(astuple(self), astuple(before), astuple(after), strict=True)
+        return Settings(*(mine if mine != old else new for mine, old, new in pairs))
 
 
 class Try(Struct, frozen=True, order=True, array_like=True):

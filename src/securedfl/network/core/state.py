@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
@@ -238,6 +239,8 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
             return "" if reason else "an end has a reason"
         case en.Add(peer):
             known = peer.number < state.next_number or any(peer.name == other.name for other in state.roster)
+            if not re.fullmatch(en.NAME, peer.name):
+                return "a peer's name has up to 63 lower case letters, digits and hyphens"
             full = len(state.roster) == MOST_PEERS
             taken = "the name or number is taken" if known else "the roster is full" if full else ""
             return taken or _refused_roster(state, entry, rules)

@@ -8,7 +8,7 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Abandon, Admit, Ask, Remove, Renew, Start
+from securedfl.network.core.entries import Abandon, Admit, Ask, Remove, Renew, Settings, Start
 from securedfl.network.core.events import Send
 from securedfl.network.core.messages import MOST_ENTRIES, Decided, Gossip, Result, Status
 from securedfl.network.core.state import State
@@ -53,6 +53,7 @@ class Views:
         self.folders: dict[int, tuple[str, ...]] = {}
         self.admitted: dict[int, float] = {}
         self.granted: dict[Ask, int] = {}
+        self._settled = -1
         self._heard: dict[int, float] = {}
         self._back: dict[int, float] = {}
         self._apart: dict[Pair, float] = {}
@@ -115,6 +116,8 @@ class Views:
                 self.statuses.pop(number, None)
         if isinstance(decided.entry, Ask):
             self.granted[decided.entry] = decided.index
+        if isinstance(decided.entry, Settings):
+            self._settled = decided.index
 
     def _forget(self, number: int) -> None:
         """Forget a peer that was removed, or whose state folder is another one now."""
@@ -177,8 +180,12 @@ class Views:
         wishes = [(peer, s.asks, s.length) for peer, s in self.statuses.items() if s.asks is not None]
         if not wishes:
             return []
-        asks = [ask for _, ask, length in sorted(wishes) if length > self.granted.get(ask, -1)]
+        asks = [ask for _, ask, length in sorted(wishes) if length > self._granted(ask)]
         return [ask for ask in dict.fromkeys(asks) if asks.count(ask) > self._lying]
+
+    def _granted(self, ask: Ask) -> int:
+        """Return where the log last did this; other settings than were known to who asked must be seen by it first."""
+        return self._settled if isinstance(ask, Settings) else self.granted.get(ask, -1)
 
     def apart(self, peers: Iterable[int], *, grace: bool) -> list[Pair]:
         """Return the pairs of these peers that do not hear each other, at all or for longer than the grace."""

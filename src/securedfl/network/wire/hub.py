@@ -128,6 +128,7 @@ class Hub(Home):
                 identify(connection.certificate, self.roster)
             except IdentityError:
                 connection.close("the roster has changed and this certificate is no longer in it", tell=True)
+                self.unfit.add(connection.peer)
 
     def _sweep(self) -> None:
         """Ping where nothing was said lately, and hang up where nothing was heard for long."""

@@ -19,13 +19,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from securedfl.errors import ConfigError
+from securedfl.network.core.entries import NAME
 from securedfl.storage import OWNER, cannot_write, write_bytes
 
 AUTHORITY_DAYS = 3650
 PEER_DAYS = 365
 MOST_DAYS = 36500
 WARN_DAYS = 30
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*")
 _CLOCK_SLACK = dt.timedelta(minutes=5)  # a certificate that is valid from now on would fail on a slow clock
 
@@ -214,13 +214,18 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def check_pair(files: KeyFiles) -> CertificateInfo:
     """Return what the certificate says; raise `ConfigError` if key, certificate and authority do not match."""
-    certificate, authority = read_certificate(files.certificate), read_certificate(files.authority)
-    if read_key(files.key).public_key() != certificate.public_key():
+    if read_key(files.key).public_key() != read_certificate(files.certificate).public_key():
         raise ConfigError(f"the key {files.key} does not belong to the certificate {files.certificate}")
+    return check_issued(files.certificate, files.authority)
+
+
+def check_issued(path: Path, authority: Path) -> CertificateInfo:
+    """Return what a certificate says; raise `ConfigError` if the authority did not issue it."""
+    certificate = read_certificate(path)
     try:
-        certificate.verify_directly_issued_by(authority)
+        certificate.verify_directly_issued_by(read_certificate(authority))
     except Exception:
-        raise ConfigError(f"{files.certificate} was not issued by the authority {files.authority}") from None
+        raise ConfigError(f"{path} was not issued by the authority {authority}") from None
     return CertificateInfo.of(certificate)
 
 
@@ -304,7 +309,7 @@ def _certify(
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(NAME, name):
         raise ConfigError(f"{name!r} cannot be a peer's name; use up to 63 lower case letters, digits and hyphens")
 
 
