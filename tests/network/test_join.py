@@ -53,6 +53,24 @@ def test_join_averages_weighted_in_place(federation):
     assert [int(model["steps"]) for model in models] == [0, 1, 2]
 
 
+def test_weights_that_leave_no_average_end_nobody(federation, caplog):
+    """All members see the same: the model stays, and the next round goes on."""
+    made = federation(3, protocol="shares", group_size=2, weighted=True, settings={"max_weight": 2})
+    models = [np.full(4, float(k), dtype=np.float32) for k in range(3)]
+    seen: dict[int, list[float]] = {k: [] for k in range(3)}
+
+    def work(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            for weight in (1.0, 0.0, 1.0):
+                models[k] += 1
+                peer.average_(models[k], weight=weight)
+                seen[k].append(float(models[k][0]))
+
+    in_threads(work, 3)
+    assert all(np.allclose(seen[k], [2, 2, 3], atol=1e-5) for k in range(3)), seen
+    assert "so that the model stays as it is: the weights add up to zero" in caplog.text
+
+
 def test_what_is_local_stays_at_home_and_comes_back_after_a_restart(federation):
     made = federation(3, protocol="shares", group_size=2, local=["head"])
 

@@ -12,14 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.network.arrivals import Arrivals
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import NO_RESULT, Gossip, Result
 from securedfl.network.core.views import GRACE, SILENCE
-from securedfl.network.data.averages import RunEndedError
+from securedfl.network.data.averages import RunEndedError, check_finite
 from securedfl.network.data.handing import Handing
 from securedfl.network.data.parcels import Position
 from securedfl.network.data.results import Results
@@ -278,7 +278,16 @@ class Shell:
             return None if before.round < 0 else self.results.load(before.round, before.digest)
 
         def store(mean: Array) -> Result:
-            result = self.results.store(now.round, now.attempt, averages.model(mean, turn, base))
+            try:
+                check_finite(mean)
+                model = averages.model(mean, turn, base)
+            except InvalidInputError as error:
+                # the same at all members: what one of them brings must not end the others
+                if (held := base()) is None:
+                    raise
+                log.warning("round %d gives nothing of use, so that the model stays as it is: %s", now.round, error)
+                model = held
+            result = self.results.store(now.round, now.attempt, model)
             self.computed.add(result)
             return result
 

@@ -20,7 +20,6 @@ from securedfl.errors import PeerLostError
 from securedfl.network.core import events as ev
 from securedfl.network.core.entries import Try
 from securedfl.network.core.messages import Failure, Result
-from securedfl.network.data.averages import check_finite
 from securedfl.network.data.driver import LocalAttempt, Procedure
 from securedfl.network.data.mailbox import Mailbox, StalledError
 from securedfl.network.data.memory import HEAP
@@ -174,7 +173,6 @@ class Trial(threading.Thread):
     def _keep(self, lost: frozenset[int]) -> None:
         """Finish, and keep the result."""
         mean = self._job.finish(lost)
-        check_finite(mean)
         result = self._work.store(mean)
         self._done = True
         self._tell(result)
