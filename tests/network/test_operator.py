@@ -272,3 +272,5 @@ def test_the_roster_changes(federation):
     assert made.rows(0)[-1]["members"] == ["p0", "p1", "p2", "p4"]
     ledger = json.loads((made.folder / "out-p0" / "ledger.json").read_text())
     assert (ledger["peers"], ledger["averages"]) == (5, last + 1)
+    summary = json.loads((made.folder / "out-p0" / "summary.json").read_text())
+    assert summary["roster"] == {str(k): f"p{k}" for k in range(5)}, "p3, too, which was removed"

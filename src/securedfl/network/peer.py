@@ -20,7 +20,7 @@ import numpy as np
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.data.averages import Averaged, RunEndedError, attempts_of, check_own
-from securedfl.network.progress import PeerSettings, Progress
+from securedfl.network.progress import PeerSettings, Progress, ever
 from securedfl.network.shell import Shell, Told
 from securedfl.network.wire.links import Links
 from securedfl.privacy.ledger import Tried
@@ -62,6 +62,11 @@ class Peer:
     def attempts(self) -> dict[int, tuple[Tried, ...]]:
         """All attempts of every round, from the log."""
         return attempts_of(self._shell.entries(), self.settings.rules.can_lose)
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The names of all that ever belonged to the roster, by their numbers."""
+        return ever(self._shell.genesis, self._shell.entries())
 
     def begin(self) -> ev.Train | None:
         """Wait until there is a round to train for, and return it; None if all rounds are done."""

@@ -94,13 +94,17 @@ class Progress:
         return self.state.over and self.applied == self.state.model
 
 
+def ever(genesis: State, entries: Iterable[Entry]) -> dict[int, str]:
+    """Return the names of all that ever belonged to the roster, by their numbers."""
+    added = (entry.peer for entry in entries if isinstance(entry, Add))
+    return {peer.number: peer.name for peer in (*genesis.roster, *added)}
+
+
 def removed(settings: PeerSettings, state: State, genesis: State, entries: Callable[[], Iterable[Entry]]) -> bool:
     """Say whether the log knew this peer and has let it go; one that it does not know yet may still be added."""
-    me = (settings.number, settings.name)
     if state.peer(settings.number) is not None:
         return False
-    added = (entry.peer for entry in entries() if isinstance(entry, Add))
-    return any((peer.number, peer.name) == me for peer in (*genesis.roster, *added))
+    return ever(genesis, entries()).get(settings.number) == settings.name
 
 
 def endpoints_of(roster: Sequence[Line], settings: PeerSettings) -> list[Endpoint]:

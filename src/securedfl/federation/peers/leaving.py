@@ -74,7 +74,8 @@ def _leave_account(member: Membership, learner: Learner | None) -> None:
         peers=len(state.roster),
         **settings_of(config, site.federation.train if own else config.to_dict()),
         site=site.config.name,
-        roster={str(peer.number): peer.name for peer in state.roster},
+        # also those that were removed: sums of earlier rounds are about them, too
+        roster={str(number): name for number, name in member.peer.names.items()},
     )
     write_summary(out, summary)
 
