@@ -118,6 +118,42 @@ def test_wrong_codings_are_refused(sites, tmp_path):
         read_folder(sites[0], coding=Coding(classes=("a", "b")))
 
 
+DOSE = {"kind": "number", "name": "dose", "mean": 3.0, "deviation": 2.0, "count": 10}
+SEX = {"kind": "texts", "name": "sex", "texts": ["f", "m"]}
+
+
+@pytest.mark.parametrize(
+    ("features", "reason"),
+    [
+        ([{**DOSE, "deviation": 1e200}], r"column 'dose' the deviation 1e\+200, .* between 0 and 1e\+100"),
+        ([{**DOSE, "deviation": -1}], "column 'dose' the deviation -1,"),
+        ([{**DOSE, "mean": -1e200}], r"column 'dose' the mean -1e\+200,"),
+        ([{**DOSE, "count": -3}], "column 'dose' a count that does not lie between 1 and"),
+        ([{**DOSE, "count": 0}], "column 'dose' a count"),
+        ([{**DOSE, "count": 10**35}], "column 'dose' a count"),
+        ([{**DOSE, "count": 10**400}], "column 'dose' a count|holds no coding"),
+        ([DOSE, SEX, DOSE], "the column 'dose' twice"),
+        ([{**DOSE, "name": "outcome"}], "the column 'outcome' twice"),
+        ([{**SEX, "texts": ["f", "m", "f"]}], "column 'sex' the text 'f' twice"),
+        ([{**SEX, "texts": []}], "column 'sex' no text"),
+    ],
+)
+def test_codings_that_no_data_can_have_are_refused(tmp_path, features, reason):
+    path, fine = tmp_path / "other.json", tmp_path / "fine.json"
+    path.write_text(json.dumps({"classes": ["a", "b"], "label": "outcome", "features": features}))
+    with pytest.raises(InvalidInputError, match=f"other.json .*({reason})"):
+        Coding.load(path)
+    fine.write_text(json.dumps({"classes": ["a", "b"], "label": "outcome", "features": [DOSE]}))
+    refused = CliRunner().invoke(app, ["data", "coding", str(fine), str(path)])
+    assert refused.exit_code == InvalidInputError.exit_code, refused.output
+
+
+def test_numbers_too_large_to_be_scaled_are_refused(tmp_path):
+    write_csv(tmp_path / "a.csv", ["dose,outcome", "1e200,a", "-1e200,b", "1e200,b"])
+    with pytest.raises(InvalidInputError, match="'dose' holds numbers that are too large"):
+        read_folder(tmp_path / "a.csv", label="outcome")
+
+
 def test_columns_that_differ_have_no_coding_together(sites, tmp_path):
     write_csv(tmp_path / "c.csv", ["age,sex,outcome", "30,f,mild", "50,m,none"])
     codings = [read_folder(path, label="outcome").coding for path in (sites[0], tmp_path / "c.csv")]
