@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from securedfl import Coding, load, read_features, read_folder, train
 from securedfl.cli import app
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.data.coding import digest, in_order, noting
+from securedfl.learning.data.coding import Number, Texts, Truth, digest, in_order, noting
 from tests.learning.test_folder import picture, write_csv, write_image
 
 A = ["age,sex,smokes,outcome", "30,f,true,mild", "50,m,false,none", "40,f,false,none"]
@@ -174,6 +174,37 @@ def test_what_was_read_is_noted_without_scales_unless_they_were_agreed_on(sites,
     # once found, once followed
     assert ["mean" in text for text in read] == [False, True]
     assert digest([]) == ""
+
+
+@pytest.mark.parametrize(
+    "codings",
+    [
+        [Coding(classes=("a", "b, c")), Coding(classes=("a, b", "c"))],
+        [Coding(classes=("a", "b"), features=(Texts("sex", texts),)) for texts in (("f, m", "d"), ("f", "m, d"))],
+        [Coding(classes=("a", "b")), Coding(classes=("a", "b"), label="class")],
+        [Coding(classes=("a", "b"), features=(one,)) for one in (Truth("v"), Texts("v", ("true or false",)))],
+    ],
+)
+def test_codings_that_differ_have_digests_that_differ(codings):
+    assert len({digest([coding.compared(scaled=True)]) for coding in codings}) == 2
+
+
+def test_the_order_in_which_sites_are_put_together_is_no_difference():
+    sites = [Coding(classes=("a", "b"), features=(Number("v", m, m / 3, 7),)) for m in (0.1, 0.2, 0.7)]
+    both = [Coding.together(order).compared(scaled=True) for order in (sites, sites[::-1])]
+    assert both[0] == both[1]
+
+
+def test_a_deviation_too_small_to_divide_by_is_refused(tmp_path):
+    write_csv(tmp_path / "new.csv", ["dose", "5"])
+    coding = Coding(classes=("a", "b"), label="outcome", features=(Number("dose", 3.0, 1e-300, 10),))
+    with pytest.raises(InvalidInputError, match="'dose' holds numbers that are too large to be scaled"):
+        read_features(tmp_path / "new.csv", coding)
+
+
+def test_no_codings_together_are_refused():
+    with pytest.raises(InvalidInputError, match="no coding to put together"):
+        Coding.together([])
 
 
 def test_names_are_in_order():

@@ -7,6 +7,7 @@ and deviation numbers are scaled. `read_folder` finds one in the data, or follow
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 from collections import Counter
@@ -57,9 +58,13 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag="number", tag_
         if values.dtype.kind not in "fiu":
             raise _other(self, values, at, "numbers")
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled: Array = (values.astype(np.float64) - self.mean) / (self.deviation or 1.0)
+            # as wide as features are: a tiny deviation makes numbers that are beyond that
+            scaled: Array = ((values.astype(np.float64) - self.mean) / (self.deviation or 1.0)).astype(np.float32)
         if max(abs(self.mean), self.deviation) > LARGEST or not np.isfinite(scaled).all():
-            raise InvalidInputError(f"the column {self.name!r} holds numbers that are too large to be scaled")
+            raise InvalidInputError(
+                f"the column {self.name!r} holds numbers that are too large to be scaled by mean {self.mean:g} and "
+                f"deviation {self.deviation:g}; correct them, or the coding"
+            )
         return scaled[:, None]
 
     def merged(self, other: Any) -> Number:
@@ -218,6 +223,8 @@ class Coding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def together(cls, codings: Iterable[Coding]) -> Coding:
         """Return one for the data of all: all classes and texts, and numbers scaled as those of all together."""
         every = list(codings)
+        if not every:
+            raise InvalidInputError("there is no coding to put together; give the coding of each site")
         for number, coding in enumerate(every, 1):
             coding.check(f"coding {number} of {len(every)}")
         made = reduce(cls._with, every)
@@ -244,6 +251,15 @@ class Coding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return it for people, a line for each column."""
         lines = [f"{self.label or 'class'}: {', '.join(self.classes)}"]
         return "\n".join([*lines, *(feature.told(scaled=scaled) for feature in self.features)])
+
+    def compared(self, *, scaled: bool) -> str:
+        """Return it as JSON in which only codings that mean the same are the same; scales have six digits."""
+        columns = [msgspec.to_builtins(feature) for feature in self.features]
+        for column in columns:
+            scale = [column.pop(key, None) for key in ("mean", "deviation", "count")]
+            if scaled and column["kind"] == "number":
+                column["mean"], column["deviation"] = (f"{number:.6g}" for number in scale[:2])
+        return json.dumps([self.label, self.classes, columns])
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
@@ -286,12 +302,12 @@ _read: ContextVar[list[str] | None] = ContextVar("codings read", default=None)
 def note(coding: Coding, *, agreed: bool) -> None:
     """Take note of what was read, for whoever is `noting`: of numbers, their scale too if it was agreed on."""
     if (read := _read.get()) is not None:
-        read.append(coding.told(scaled=agreed))
+        read.append(coding.compared(scaled=agreed))
 
 
 @contextmanager
 def noting() -> Iterator[list[str]]:
-    """Give a list of what is read meanwhile, each coding in words."""
+    """Give a list of what is read meanwhile, each coding as it is compared."""
     read = list[str]()
     token = _read.set(read)
     try:
@@ -301,5 +317,5 @@ def noting() -> Iterator[list[str]]:
 
 
 def digest(read: Sequence[str]) -> str:
-    """Return a short hash of codings in words; empty if there are none."""
-    return hashlib.sha256("\0".join(read).encode()).hexdigest()[:16] if read else ""
+    """Return a short hash of codings as they are compared; empty if there are none."""
+    return hashlib.sha256(json.dumps(list(read)).encode()).hexdigest()[:16] if read else ""
