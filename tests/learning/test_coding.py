@@ -4,6 +4,8 @@ import json
 import pickle
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -200,6 +202,19 @@ def test_a_deviation_too_small_to_divide_by_is_refused(tmp_path):
     coding = Coding(classes=("a", "b"), label="outcome", features=(Number("dose", 3.0, 1e-300, 10),))
     with pytest.raises(InvalidInputError, match="'dose' holds numbers that are too large to be scaled"):
         read_features(tmp_path / "new.csv", coding)
+
+
+def test_a_coding_without_features_is_refused_unless_the_table_has_images(sites, tmp_path):
+    coding = Coding(classes=("mild", "none"), label="outcome")
+    with pytest.raises(ConfigError, match=r"a.csv has no image column, but the coding has no features"):
+        read_folder(sites[0], coding=coding)
+    write_image(tmp_path / "0.png", picture(0))
+    rows = {"image": [(tmp_path / "0.png").read_bytes()] * 2, "outcome": ["none", "mild"]}
+    pq.write_table(pa.table(rows), tmp_path / "c.parquet")
+    assert read_folder(tmp_path / "c.parquet", coding=coding).y.tolist() == [1, 0]
+    told = Coding(classes=("mild", "none"), label="outcome", features=(Truth("image"),))
+    with pytest.raises(ConfigError, match=r"c.parquet has images, but the coding has columns of features"):
+        read_folder(tmp_path / "c.parquet", coding=told)
 
 
 def test_no_codings_together_are_refused():
