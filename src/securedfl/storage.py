@@ -195,7 +195,12 @@ class Records(_Growing):
 
 def read_records(path: Path, mend: str = "restore it from a copy") -> tuple[list[bytes], int]:
     """Return the records of a file, none if it is missing, and where the last whole one ends."""
-    data = path.read_bytes() if path.exists() else b""
+    try:
+        data = path.read_bytes() if path.exists() else b""
+    except IsADirectoryError:
+        raise damaged(path, "it is a folder", mend) from None
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror}; check its permissions") from None
     found, at, size = list[bytes](), 0, _RECORD.size
     while len(data) - at >= size:
         length, head_sum, record_sum = _RECORD.unpack_from(data, at)

@@ -58,7 +58,8 @@ def peer(tmp_path, plan, learner, told):
     save_update(tmp_path, StoredUpdate(0, MODEL, {"moment": 1.0}))
     state = SimpleNamespace(round=1, roster=(), bound=(), phase="idle")
     running = SimpleNamespace(begin=lambda: None, progress=SimpleNamespace(state=state, todo=None), model=lambda: MODEL)
-    federation = SimpleNamespace(max_weight=None, training=SimpleNamespace(weighted=False, differences=True))
+    training = SimpleNamespace(weighted=False, differences=True)
+    federation = SimpleNamespace(max_weight=None, training=training, check_weight=lambda _name, _weight: None)
     site = SimpleNamespace(config=SimpleNamespace(out=tmp_path, name="p0"), plan=plan, me=0, federation=federation)
     return RealPeer(Membership(site, running, lambda _round: WithoutNoise(), NO_OPTIMIZER), learner, told.append)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from securedfl.errors import InvalidInputError
+from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.apps.app import EntryPoint
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
@@ -122,6 +122,15 @@ def test_every_peer_is_scored_with_its_own_model():
 def threads_restored():
     with one_thread():
         yield
+
+
+@pytest.mark.usefixtures("threads_restored")
+def test_a_site_that_was_added_has_no_part_of_a_known_data_set(tmp_path):
+    roster = [{"name": f"p{k}", "fingerprint": f"{k}" * 64, "added": k == 3} for k in range(4)]
+    federation = FederationConfig.resolve({"peers": roster, "train": {"protocol": "shares", "group_size": 2}})
+    added = PeerConfig(name="p3", federation=tmp_path / "f.toml", out=tmp_path / "p3")
+    with pytest.raises(ConfigError, match=r"digits is dealt among the 3 sites .* p3 was added: it needs .* an entry"):
+        known_learner(federation, added)
 
 
 @pytest.mark.usefixtures("threads_restored")

@@ -47,10 +47,10 @@ def site(tmp_path, monkeypatch):
     # where nobody is waited for: this is about the app
     monkeypatch.setattr("securedfl.federation.checking.check.PATIENCE", 0.05)
 
-    def found(how, path="numbers.txt", within=60):
+    def found(how, *options, path="numbers.txt", within=60):
         made = invoke(
             *("federation", "init", "a", "b", "c", "--keys", "--replace"),
-            *("--entry=my_opened:make", f"--data=how={how},path={path}"),
+            *("--entry=my_opened:make", f"--data=how={how},path={path}", *options),
         )
         assert made.exit_code == 0, made.output
         result = invoke("check", "a.toml", "--json", "--open-within", within)
@@ -66,6 +66,18 @@ def test_an_app_is_made_and_scored(site):
         "my_opened:make: 3 training samples, 3 parameters to average, 0 of 3 test samples right before training; "
         "its update was not tried",
     )
+
+
+def test_a_site_that_weighs_too_much_is_told_before_the_run(site):
+    assert site("well", "--weighted", "--max-weight=3")[0]
+    assert site("well", "--weighted", "--max-weight=2") == (
+        False,
+        "a has weight 3, but weights must lie between 0 and max_weight = 2; change max_weight in federation.toml, at "
+        "all sites and before the run begins",
+    )
+    without = invoke("federation", "init", "a", "b", "c", "--keys", "--replace", "--entry=my_opened:make", "--weighted")
+    assert without.exit_code == 4
+    assert "give --max-weight to" in without.stderr
 
 
 def test_mistakes_are_told_with_function_and_line(site):

@@ -57,7 +57,8 @@ def real_peer(folder, first, outcomes):
         model=lambda: MODEL,
         average=lambda vector, round: next(left),
     )
-    federation = SimpleNamespace(max_weight=None, training=SimpleNamespace(weighted=False, differences=True))
+    training = SimpleNamespace(weighted=False, differences=True)
+    federation = SimpleNamespace(max_weight=None, training=training, check_weight=lambda _name, _weight: None)
     site = SimpleNamespace(config=SimpleNamespace(out=folder, name="p2"), me=ME, federation=federation, plan=None)
     learner = SimpleNamespace(
         samples=SimpleNamespace(train=1),

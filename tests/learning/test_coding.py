@@ -4,6 +4,8 @@ import json
 import pickle
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -11,7 +13,7 @@ from typer.testing import CliRunner
 from securedfl import Coding, load, read_features, read_folder, train
 from securedfl.cli import app
 from securedfl.errors import ConfigError, InvalidInputError
-from securedfl.learning.data.coding import digest, in_order, noting
+from securedfl.learning.data.coding import Number, Texts, Truth, digest, in_order, noting
 from tests.learning.test_folder import picture, write_csv, write_image
 
 A = ["age,sex,smokes,outcome", "30,f,true,mild", "50,m,false,none", "40,f,false,none"]
@@ -118,6 +120,42 @@ def test_wrong_codings_are_refused(sites, tmp_path):
         read_folder(sites[0], coding=Coding(classes=("a", "b")))
 
 
+DOSE = {"kind": "number", "name": "dose", "mean": 3.0, "deviation": 2.0, "count": 10}
+SEX = {"kind": "texts", "name": "sex", "texts": ["f", "m"]}
+
+
+@pytest.mark.parametrize(
+    ("features", "reason"),
+    [
+        ([{**DOSE, "deviation": 1e200}], r"column 'dose' the deviation 1e\+200, .* between 0 and 1e\+100"),
+        ([{**DOSE, "deviation": -1}], "column 'dose' the deviation -1,"),
+        ([{**DOSE, "mean": -1e200}], r"column 'dose' the mean -1e\+200,"),
+        ([{**DOSE, "count": -3}], "column 'dose' a count that does not lie between 1 and"),
+        ([{**DOSE, "count": 0}], "column 'dose' a count"),
+        ([{**DOSE, "count": 10**35}], "column 'dose' a count"),
+        ([{**DOSE, "count": 10**400}], "column 'dose' a count|holds no coding"),
+        ([DOSE, SEX, DOSE], "the column 'dose' twice"),
+        ([{**DOSE, "name": "outcome"}], "the column 'outcome' twice"),
+        ([{**SEX, "texts": ["f", "m", "f"]}], "column 'sex' the text 'f' twice"),
+        ([{**SEX, "texts": []}], "column 'sex' no text"),
+    ],
+)
+def test_codings_that_no_data_can_have_are_refused(tmp_path, features, reason):
+    path, fine = tmp_path / "other.json", tmp_path / "fine.json"
+    path.write_text(json.dumps({"classes": ["a", "b"], "label": "outcome", "features": features}))
+    with pytest.raises(InvalidInputError, match=f"other.json .*({reason})"):
+        Coding.load(path)
+    fine.write_text(json.dumps({"classes": ["a", "b"], "label": "outcome", "features": [DOSE]}))
+    refused = CliRunner().invoke(app, ["data", "coding", str(fine), str(path)])
+    assert refused.exit_code == InvalidInputError.exit_code, refused.output
+
+
+def test_numbers_too_large_to_be_scaled_are_refused(tmp_path):
+    write_csv(tmp_path / "a.csv", ["dose,outcome", "1e200,a", "-1e200,b", "1e200,b"])
+    with pytest.raises(InvalidInputError, match="'dose' holds numbers that are too large"):
+        read_folder(tmp_path / "a.csv", label="outcome")
+
+
 def test_columns_that_differ_have_no_coding_together(sites, tmp_path):
     write_csv(tmp_path / "c.csv", ["age,sex,outcome", "30,f,mild", "50,m,none"])
     codings = [read_folder(path, label="outcome").coding for path in (sites[0], tmp_path / "c.csv")]
@@ -138,6 +176,50 @@ def test_what_was_read_is_noted_without_scales_unless_they_were_agreed_on(sites,
     # once found, once followed
     assert ["mean" in text for text in read] == [False, True]
     assert digest([]) == ""
+
+
+@pytest.mark.parametrize(
+    "codings",
+    [
+        [Coding(classes=("a", "b, c")), Coding(classes=("a, b", "c"))],
+        [Coding(classes=("a", "b"), features=(Texts("sex", texts),)) for texts in (("f, m", "d"), ("f", "m, d"))],
+        [Coding(classes=("a", "b")), Coding(classes=("a", "b"), label="class")],
+        [Coding(classes=("a", "b"), features=(one,)) for one in (Truth("v"), Texts("v", ("true or false",)))],
+    ],
+)
+def test_codings_that_differ_have_digests_that_differ(codings):
+    assert len({digest([coding.compared(scaled=True)]) for coding in codings}) == 2
+
+
+def test_the_order_in_which_sites_are_put_together_is_no_difference():
+    sites = [Coding(classes=("a", "b"), features=(Number("v", m, m / 3, 7),)) for m in (0.1, 0.2, 0.7)]
+    both = [Coding.together(order).compared(scaled=True) for order in (sites, sites[::-1])]
+    assert both[0] == both[1]
+
+
+def test_a_deviation_too_small_to_divide_by_is_refused(tmp_path):
+    write_csv(tmp_path / "new.csv", ["dose", "5"])
+    coding = Coding(classes=("a", "b"), label="outcome", features=(Number("dose", 3.0, 1e-300, 10),))
+    with pytest.raises(InvalidInputError, match="'dose' holds numbers that are too large to be scaled"):
+        read_features(tmp_path / "new.csv", coding)
+
+
+def test_a_coding_without_features_is_refused_unless_the_table_has_images(sites, tmp_path):
+    coding = Coding(classes=("mild", "none"), label="outcome")
+    with pytest.raises(ConfigError, match=r"a.csv has no image column, but the coding has no features"):
+        read_folder(sites[0], coding=coding)
+    write_image(tmp_path / "0.png", picture(0))
+    rows = {"image": [(tmp_path / "0.png").read_bytes()] * 2, "outcome": ["none", "mild"]}
+    pq.write_table(pa.table(rows), tmp_path / "c.parquet")
+    assert read_folder(tmp_path / "c.parquet", coding=coding).y.tolist() == [1, 0]
+    told = Coding(classes=("mild", "none"), label="outcome", features=(Truth("image"),))
+    with pytest.raises(ConfigError, match=r"c.parquet has images, but the coding has columns of features"):
+        read_folder(tmp_path / "c.parquet", coding=told)
+
+
+def test_no_codings_together_are_refused():
+    with pytest.raises(InvalidInputError, match="no coding to put together"):
+        Coding.together([])
 
 
 def test_names_are_in_order():

@@ -43,6 +43,19 @@ def test_check_tells_sites_that_are_not_there_from_sites_that_do_not_fit(federat
     assert [failure(found[k]).exit_code for k in (0, 1)] == [4, 4]
 
 
+def test_check_compares_clocks_when_a_peer_is_heard_and_not_when_the_waiting_ends(federation, monkeypatch):
+    made, found = federation(3, protocol="shares", group_size=2), {}
+    monkeypatch.setattr("securedfl.federation.checking.check.CLOCK_SLACK", 3.0)
+
+    def work(k):
+        found[k] = check(made.folder / f"p{k}.toml", wait=6, within=0)
+
+    # p2 is missing, so that p0 and p1 wait to the end
+    in_threads(work, 2)
+    assert [failure(found[k]).exit_code for k in (0, 1)] == [7, 7], found
+    assert not any("clock" in finding.text for k in (0, 1) for finding in found[k])
+
+
 @pytest.mark.parametrize("fits", [True, False])
 def test_a_running_peer_tells_them_apart_too(tmp_path, fits):
     (tmp_path / "journal").write_bytes(b"")

@@ -138,7 +138,7 @@ def coding(
 
     Each site makes one of its table and sends it to the others; together they give the coding that all sites read
     their data with. It tells names of columns and classes, texts, and how many numbers a column has, with their mean
-    and deviation: look at it before you send it.
+    and deviation, which of one or two rows are the numbers themselves: look at it before you send it.
 
     **Examples**
 

@@ -29,6 +29,9 @@ def init(
     keys: Annotated[
         bool, typer.Option("--keys", help="Make all keys here, for a trial; else each site makes its own.")
     ] = False,
+    max_weight: Annotated[
+        float | None, typer.Option(metavar="SAMPLES", help="With --weighted: the most samples of any site.")
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Write over files that are there.")] = False,
     *,
     settings: dict[str, Any],
@@ -63,7 +66,7 @@ def init(
             raise ConfigError(f"where do others reach {called}? Give {called}=HOST:PORT, or --keys for a trial here")
         own = {"data": own_data(texts, number, called)} if data else {}
         begun.append(NewSite(name=called, address=address or f"127.0.0.1:{next(ports)}", own=own))
-    shared = {"name": name, "entry": entry, "train": settings}
+    shared = {"name": name, "entry": entry, "max_weight": max_weight, "train": settings}
     made = write_federation(folder, begun, shared, issue=keys, replace=replace)
     paths = made.files
     for path in (folder / FEDERATION, *paths):

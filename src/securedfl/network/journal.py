@@ -134,9 +134,17 @@ def read_state(folder: Path, rules: Rules) -> tuple[State, State]:
         state = genesis = msgspec.msgpack.decode((folder / "genesis").read_bytes(), type=State)
     except (OSError, msgspec.MsgspecError):
         raise damaged(folder, "genesis is unreadable", _mend(folder)) from None
-    for decided in Stored().add(*_decoded(data, folder)).log:
-        if decided.index == state.length:
-            state = reduce(state, decided.entry, rules)
+    stored = Stored().add(*_decoded(data, folder))
+    other = damaged(folder, "journal and genesis are of different runs", _mend(folder))
+    if stored.entries and stored.boot is not None and stored.boot.run != genesis.run:
+        raise other
+    try:
+        for decided in stored.log:
+            if decided.index == state.length:
+                state = reduce(state, decided.entry, rules)
+    except ValueError:
+        # a roster of another length
+        raise other from None
     return genesis, state
 
 

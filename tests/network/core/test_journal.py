@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import tracemalloc
 
+import msgspec
 import pytest
 
 from securedfl.errors import RunFolderError
 from securedfl.network import journal as journals
-from securedfl.network.core.entries import End, Line, Settings
+from securedfl.network.core.entries import End, Line, Settings, Start
 from securedfl.network.core.messages import Boot, Decided, Promise, Vote
 from securedfl.network.core.proofs import Log
-from securedfl.network.core.state import State
-from securedfl.network.journal import Journal
+from securedfl.network.core.state import Rules, State
+from securedfl.network.journal import Journal, look_into, read_state
 
 ROSTER = tuple(Line(number, f"p{number}", f"host{number}:1", b"key") for number in range(3))
 
@@ -92,3 +93,22 @@ def test_a_journal_that_is_torn_anywhere_is_opened_again(tmp_path):
         for rest in (b"", bytes(len(whole) - end), bytes(5000)):
             (tmp_path / "journal").write_bytes(whole[:end] + rest)
             assert opened(tmp_path)[1] in (0, 1, 2)
+
+
+@pytest.mark.parametrize(("run", "peers", "boots"), [("run", 2, False), ("another run", 3, True)])
+def test_a_log_that_does_not_fit_its_genesis_is_told_with_the_folder(tmp_path, run, peers, boots):
+    journal = Journal(tmp_path, State("run", ROSTER, Settings(1)))
+    boot = [Boot("run", journal.incarnation, 1)] if boots else []
+    journal.append([*boot, Decided(0, Start(("a", "b", "c")), ())], [])
+    journal.close()
+    assert read_state(tmp_path, Rules())[1].length == 1
+    (tmp_path / "genesis").write_bytes(msgspec.msgpack.encode(State(run, ROSTER[:peers], Settings(1))))
+    with pytest.raises(RunFolderError, match=f"{tmp_path} is damaged .*different runs.*move it away"):
+        read_state(tmp_path, Rules())
+
+
+def test_a_folder_in_the_place_of_the_journal_is_told(tmp_path):
+    (tmp_path / "journal").mkdir()
+    for look in (lambda: read_state(tmp_path, Rules()), lambda: look_into(tmp_path), lambda: opened(tmp_path)):
+        with pytest.raises(RunFolderError, match=f"{tmp_path}/journal is damaged .it is a folder.; move it away"):
+            look()

@@ -113,7 +113,7 @@ def _meet(
     links: Links, events: queue.SimpleQueue[Event], shared: dict[str, str], wait: float, *, stay: bool
 ) -> list[Examined]:
     """Greet everybody who is linked within the time, and return what is known of each peer."""
-    deadline, greetings, ways = time.monotonic() + wait, dict[str, Hello](), dict[str, Reach]()
+    deadline, greetings, ways = time.monotonic() + wait, dict[str, tuple[Hello, float]](), dict[str, Reach]()
     theirs = dict[str, Ways]()
     others, late = set(links.reaches()), False
     while (left := deadline - time.monotonic()) > 0:
@@ -128,7 +128,8 @@ def _meet(
                 links.send(name, pack(Ways.of(links.reaches())))
         elif isinstance(event, ControlMessage) and isinstance(letter := unpack(event.data), Hello | Ways):
             if isinstance(letter, Hello):
-                greetings[event.peer] = letter
+                # now: when the waiting ends, the clock that it tells is old
+                greetings[event.peer] = letter, letter.clock - time.time()
             else:
                 theirs[event.peer] = letter
         if greetings.keys() == others and not late:
@@ -140,17 +141,19 @@ def _meet(
     ]
 
 
-def _finding(name: str, reach: Reach, hello: Hello | None, ways: Ways | None, shared: dict[str, str]) -> Examined:
-    """Say how a peer was reached, whom it reaches, and what it has that differs."""
+def _finding(
+    name: str, reach: Reach, greeting: tuple[Hello, float] | None, ways: Ways | None, shared: dict[str, str]
+) -> Examined:
+    """Say how a peer was reached, whom it reaches, and what differs; a greeting says how far its clock was ahead."""
     if not reach.linked:
         why = f"{reach.reason}{what_to_do(reach.reason)}"
         return Examined(name, False, f"{'does not fit' if reach.unfit else 'does not answer'}: {why}", not reach.unfit)
     text, ok = [f"reached through {reach.through}" if reach.through else "reached directly"], True
-    if hello is None:
+    if greeting is None:
         return Examined(name, False, f"{text[0]}, but it says nothing; does it run the same version?")
     if ways is not None and ways.peers:
         text.append(f"it reaches {ways_in_words(ways.peers)}")
-    ahead = hello.clock - time.time()
+    hello, ahead = greeting
     if abs(ahead) > CLOCK_SLACK:
         ok = False
         text.append(f"its clock is {abs(ahead):.0f} s {'ahead' if ahead > 0 else 'behind'}")

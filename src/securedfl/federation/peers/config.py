@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field
 
 from securedfl.designs import Design
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.config import Device, TrainConfig
 from securedfl.federation.identity import as_before
 from securedfl.federation.methods import SECURED, choose_design
@@ -147,7 +147,10 @@ class FederationConfig(StrictSettings):
             raise ConfigError(f"peers that were added come last in {where}")
         quorum(len(self.first), self.lying)
         if self.training.weighted and self.max_weight is None:
-            raise ConfigError(f"weighted = true in {where} needs max_weight, the largest number of samples of any peer")
+            raise ConfigError(
+                f"weighted = true in {where} needs max_weight, the largest number of samples of any peer: write it "
+                "above [train], or give --max-weight to `securedfl federation init`"
+            )
         if self.min_peers is not None and not len(roster) // 2 < self.min_peers <= len(roster):
             raise ConfigError(
                 f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(roster)} peers, so "
@@ -205,6 +208,15 @@ class FederationConfig(StrictSettings):
             window=self.window,
             everybody=self.fewest >= len(self.peers),
         )
+
+    def check_weight(self, name: str, weight: float) -> None:
+        """Refuse a weight that does not fit the federation, if that is weighted."""
+        largest = self.max_weight or 1.0
+        if self.training.weighted and not 0 <= weight <= largest:
+            raise InvalidInputError(
+                f"{name} has weight {weight:g}, but weights must lie between 0 and max_weight = {largest:g}; change "
+                "max_weight in federation.toml, at all sites and before the run begins"
+            )
 
     @property
     def least(self) -> int:

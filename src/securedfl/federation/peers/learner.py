@@ -91,6 +91,12 @@ def known_learner(federation: FederationConfig, config: PeerConfig) -> Learner:
     # sums in another order give other bits
     torch.set_num_threads(1)
     me = config.position(federation)
+    if me >= len(federation.first):
+        raise ConfigError(
+            f"the data set {federation.training.dataset} is dealt among the {len(federation.first)} sites that the run "
+            f"began with, and {config.name} was added: it needs a federation with an entry, and data of its own "
+            "(docs/guides/own-models.md)"
+        )
     training = federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device})
     task, plans = planned(training, make_task(training), federation.design)
     if me:
@@ -119,10 +125,19 @@ def check_own_training(federation: FederationConfig, whose: str) -> None:
 def make_learner(federation: FederationConfig, config: PeerConfig, folder: Path) -> Learner:
     """Return what this peer trains; ``folder`` is where entry points are looked for first."""
     if federation.entry is None:
-        return known_learner(federation, config)
-    check_own_training(federation, f"the app {federation.entry}")
+        learner = known_learner(federation, config)
+    else:
+        learner = _app_learner(federation, config, federation.entry, folder)
+    # before the log begins, which others wait for
+    federation.check_weight(config.name, learner.samples.train)
+    return learner
+
+
+def _app_learner(federation: FederationConfig, config: PeerConfig, name: str, folder: Path) -> Learner:
+    """Return what an app gives this peer to train."""
+    check_own_training(federation, f"the app {name}")
     training = federation.training.model_copy(update={"device": config.device})
-    me, entry = config.position(federation), EntryPoint.of(federation.entry, folder)
+    me, entry = config.position(federation), EntryPoint.of(name, folder)
     settings = peer_settings(training, me, name=config.name, data=config.data)
     app = entry.make(settings, start_seed(training, settings["number"]))
     # torch begins every process at the same known number; whoever knows it could repeat what training draws

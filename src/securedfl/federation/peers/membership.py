@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from securedfl.errors import InvalidInputError
 from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import check_budget
@@ -96,15 +95,13 @@ class Membership:
     def _brought(self, w: Array, weight: float) -> Brought:
         """Return what this site brings to the average of the round after `base`; see `Bringing`."""
         federation, name = self.site.federation, self.site.config.name
-        largest = federation.max_weight or 1.0
-        if federation.training.weighted and not 0 <= weight <= largest:
-            raise InvalidInputError(
-                f"{name} has weight {weight:g}; weights must lie between 0 and max_weight = {largest:g}"
-            )
+        federation.check_weight(name, weight)
         # rounds differ in nothing but their partitions, which are no matter here; the first model has wider options
         how = self.bringing(0 if self.base is None else 1)
         start = self.base if federation.training.differences else None
-        brought = how(w, start, draw=secret_uniform, weight=weight / largest, residual=self._residual)
+        brought = how(
+            w, start, draw=secret_uniform, weight=weight / (federation.max_weight or 1.0), residual=self._residual
+        )
         # before it is kept: what is kept for a round is brought again after a restart
         check_own(brought.vector, name)
         how.check(brought.vector)

@@ -7,8 +7,10 @@ and deviation numbers are scaled. `read_folder` finds one in the data, or follow
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -25,6 +27,12 @@ from securedfl.errors import InvalidInputError
 from securedfl.parameters import Array
 
 VERSION = 1
+MOST_VALUES = 2**53
+"""So many are counted exactly by a float."""
+LARGEST = 1e100
+"""Up to which size a mean and a deviation are added up with those of others."""
+
+_ANEW = "make it anew with `securedfl data coding`"
 
 At = Callable[[int], str]
 """Says where the value of a row stands, for errors."""
@@ -50,9 +58,13 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag="number", tag_
         if values.dtype.kind not in "fiu":
             raise _other(self, values, at, "numbers")
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled: Array = (values.astype(np.float64) - self.mean) / (self.deviation or 1.0)
-        if not np.isfinite(scaled).all():
-            raise InvalidInputError(f"the column {self.name!r} holds numbers that are too large to be scaled")
+            # as wide as features are: a tiny deviation makes numbers that are beyond that
+            scaled: Array = ((values.astype(np.float64) - self.mean) / (self.deviation or 1.0)).astype(np.float32)
+        if max(abs(self.mean), self.deviation) > LARGEST or not np.isfinite(scaled).all():
+            raise InvalidInputError(
+                f"the column {self.name!r} holds numbers that are too large to be scaled by mean {self.mean:g} and "
+                f"deviation {self.deviation:g}; correct them, or the coding"
+            )
         return scaled[:, None]
 
     def merged(self, other: Any) -> Number:
@@ -64,6 +76,16 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag="number", tag_
             mine * self.deviation**2 + theirs * other.deviation**2 + mine * theirs * (self.mean - other.mean) ** 2
         )
         return Number(self.name, mean, math.sqrt(variance), count)
+
+    def flaw(self) -> str:
+        """Return what its numbers cannot be, if anything."""
+        if not 1 <= self.count <= MOST_VALUES:
+            return "a count that does not lie between 1 and 2^53"
+        if not abs(self.mean) <= LARGEST:
+            return f"the mean {self.mean:g}, which must lie between {-LARGEST:g} and {LARGEST:g}"
+        if not 0 <= self.deviation <= LARGEST:
+            return f"the deviation {self.deviation:g}, which must lie between 0 and {LARGEST:g}"
+        return ""
 
     def told(self, *, scaled: bool = True) -> str:
         """Return it for people."""
@@ -85,6 +107,10 @@ class Truth(Struct, frozen=True, forbid_unknown_fields=True, tag="truth", tag_fi
         """Return the same."""
         del other
         return self
+
+    def flaw(self) -> str:
+        """Return nothing: there is nothing that could be wrong."""
+        return ""
 
     def told(self, *, scaled: bool = True) -> str:
         """Return it for people."""
@@ -110,6 +136,11 @@ class Texts(Struct, frozen=True, forbid_unknown_fields=True, tag="texts", tag_fi
         """Return the texts of both."""
         return Texts(self.name, in_order({*self.texts, *other.texts}))
 
+    def flaw(self) -> str:
+        """Return which text is there twice, or that there is none."""
+        twice = _twice(self.texts)
+        return "no text" if not self.texts else "" if twice is None else f"the text {twice!r:.40} twice"
+
     def told(self, *, scaled: bool = True) -> str:
         """Return it for people."""
         del scaled
@@ -117,7 +148,7 @@ class Texts(Struct, frozen=True, forbid_unknown_fields=True, tag="texts", tag_fi
 
 
 Feature = Number | Truth | Texts
-"""What one column gives: ``coded`` features, ``merged`` with another site's, ``told`` to people."""
+"""What one column gives: ``coded`` features, ``merged`` with another site's, its ``flaw``, ``told`` to people."""
 
 
 class Coding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -168,7 +199,17 @@ class Coding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise InvalidInputError(f"{file} is of version {found.version}, and this software reads {VERSION}")
         if len(set(found.classes)) < max(2, len(found.classes)):
             raise InvalidInputError(f"{file} must name two classes or more, each once")
+        found.check(str(file))
         return found
+
+    def check(self, where: str) -> None:
+        """Refuse columns that are there twice, and what no column can have."""
+        twice = _twice([*([] if self.label is None else [self.label]), *(feature.name for feature in self.features)])
+        if twice is not None:
+            raise InvalidInputError(f"{where} has the column {twice!r} twice; {_ANEW}")
+        for feature in self.features:
+            if flaw := feature.flaw():
+                raise InvalidInputError(f"{where} has for the column {feature.name!r} {flaw}; {_ANEW}")
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON, for people to read before it is handed on."""
@@ -181,7 +222,14 @@ class Coding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @classmethod
     def together(cls, codings: Iterable[Coding]) -> Coding:
         """Return one for the data of all: all classes and texts, and numbers scaled as those of all together."""
-        return reduce(cls._with, codings)
+        every = list(codings)
+        if not every:
+            raise InvalidInputError("there is no coding to put together; give the coding of each site")
+        for number, coding in enumerate(every, 1):
+            coding.check(f"coding {number} of {len(every)}")
+        made = reduce(cls._with, every)
+        made.check("what the codings give together")
+        return made
 
     def _with(self, other: Coding) -> Coding:
         kinds = [[(type(one).__name__, one.name) for one in coding.features] for coding in (self, other)]
@@ -204,12 +252,26 @@ class Coding(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         lines = [f"{self.label or 'class'}: {', '.join(self.classes)}"]
         return "\n".join([*lines, *(feature.told(scaled=scaled) for feature in self.features)])
 
+    def compared(self, *, scaled: bool) -> str:
+        """Return it as JSON in which only codings that mean the same are the same; scales have six digits."""
+        columns = [msgspec.to_builtins(feature) for feature in self.features]
+        for column in columns:
+            scale = [column.pop(key, None) for key in ("mean", "deviation", "count")]
+            if scaled and column["kind"] == "number":
+                column["mean"], column["deviation"] = (f"{number:.6g}" for number in scale[:2])
+        return json.dumps([self.label, self.classes, columns])
+
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
     """Return names in their order: whole numbers by their size, all else by its letters."""
     every = sorted(names)
     whole = all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in every)
     return tuple(sorted(every, key=int) if whole else every)
+
+
+def _twice(names: Sequence[str]) -> str | None:
+    """Return a name that is there more than once, if there is one."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def _places(values: Array, names: Sequence[str], what: str, at: At) -> Array:
@@ -240,12 +302,12 @@ _read: ContextVar[list[str] | None] = ContextVar("codings read", default=None)
 def note(coding: Coding, *, agreed: bool) -> None:
     """Take note of what was read, for whoever is `noting`: of numbers, their scale too if it was agreed on."""
     if (read := _read.get()) is not None:
-        read.append(coding.told(scaled=agreed))
+        read.append(coding.compared(scaled=agreed))
 
 
 @contextmanager
 def noting() -> Iterator[list[str]]:
-    """Give a list of what is read meanwhile, each coding in words."""
+    """Give a list of what is read meanwhile, each coding as it is compared."""
     read = list[str]()
     token = _read.set(read)
     try:
@@ -255,5 +317,5 @@ def noting() -> Iterator[list[str]]:
 
 
 def digest(read: Sequence[str]) -> str:
-    """Return a short hash of codings in words; empty if there are none."""
-    return hashlib.sha256("\0".join(read).encode()).hexdigest()[:16] if read else ""
+    """Return a short hash of codings as they are compared; empty if there are none."""
+    return hashlib.sha256(json.dumps(list(read)).encode()).hexdigest()[:16] if read else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from securedfl.errors import InvalidInputError, near, needing
+from securedfl.errors import ConfigError, InvalidInputError, near, needing
 from securedfl.learning.data.coding import Coding, Feature, Number, Texts, Truth
 from securedfl.learning.data.dataset import numbered
 from securedfl.learning.data.images import decode
@@ -86,6 +86,9 @@ def table_arrays(tables: Tables, columns: Columns, training: Array, coding: Codi
         users = numbered(_whole(whole[user], user, tables))[1]
     chosen = _chosen(whole, columns, taken={label, columns.user}, where=first)
     pictures = [name for name in chosen if _is_image(whole[name].type)]
+    if coding is not None and bool(pictures) == bool(coding.features):
+        kinds = ("images", "columns of features") if pictures else ("no image column", "no features, as of images")
+        raise ConfigError(f"{first} has {kinds[0]}, but the coding has {kinds[1]}; give the coding of such tables")
     if pictures:
         return Coded(x=_pictures(whole, pictures, columns, tables), labels=labels, users=users, features=())
     x, features = _numbers(whole, chosen, training, tables, coding)
