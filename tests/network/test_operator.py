@@ -62,6 +62,10 @@ def test_more_rounds_after_the_last_one(federation):
     assert [process.end() for process in made.start_all()] == [0] * 3
     asked = command(made, "extend", "p1.toml", "--rounds", "3", "--wait", "1")
     assert (asked.returncode, "the wish stands" in asked.stderr) == (7, True)
+    made.write(deadlines={"absent": 5})
+    alone = made.start(1)
+    assert alone.end() == 0, alone.errors
+    assert "is not decided" in alone.wait_for(event="ignored")["reason"]
     # who has no wish of its own comes first, and waits for the others
     processes = [made.start(k) for k in (0, 2, 1)]
     assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]

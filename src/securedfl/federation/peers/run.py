@@ -38,6 +38,11 @@ from securedfl.storage import Lines, make_folder
 
 log = logging.getLogger("securedfl.peer")
 
+UNDECIDED = (
+    "the change that was asked for at this site is not decided, because too few others were there; it stands, and is "
+    "asked for again when this peer is started again"
+)
+
 T = TypeVar("T")
 
 
@@ -89,6 +94,8 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
             if peer.progress.todo is None:
                 if peer.progress.done:
                     forget_update(member.site.config.out)
+                if member.site.me in peer.progress.asking:
+                    tell(Ignored(UNDECIDED))
                 return
     except RunEndedError as end:
         log.info("%s", end)

@@ -81,7 +81,8 @@ class RunFolder:
         if is_trial(path):
             raise RunFolderError(
                 f"the run in {path} was made by `securedfl up`, with real peers, and a simulation cannot continue it; "
-                f"start `securedfl peer` for every {path / FEDERATION / 'peer-*.toml'} at the same time"
+                f"start `securedfl peer` for every {path / FEDERATION / 'peer-*.toml'} at the same time; "
+                "`securedfl extend` adds rounds"
             )
         saved = read_config(path)
         config = TrainConfig.resolve({**saved.to_dict(), **(changes or {})})
