@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -192,6 +193,12 @@ def test_an_operator_ends_the_run(federation):
     looked = command(made, "check", "p1.toml")
     assert looked.returncode == 0, looked.stderr
     assert "p2 hears p0, p1" in " ".join(looked.stdout.replace("│", " ").split())
+    processes[0].popen.send_signal(signal.SIGSTOP)
+    processes[1].wait_for(event="lost", peers=["p0"])
+    hanging = command(made, "check", "p1.toml")
+    processes[0].popen.send_signal(signal.SIGCONT)
+    assert (hanging.returncode, "nothing is heard from it" in hanging.stderr) == (7, True), hanging.stderr
+    processes[1].wait_for(event="back", peers=["p0"])
     done = command(made, "stop", "p2.toml", "--reason", "enough")
     assert done.returncode == 0, done.stderr
     assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]

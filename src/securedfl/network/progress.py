@@ -14,7 +14,7 @@ from securedfl.network.core.messages import NO_RESULT, Result
 from securedfl.network.core.state import Rules, State
 from securedfl.network.data.averages import Averages
 from securedfl.network.wire.keys import KeyFiles
-from securedfl.network.wire.values import Endpoint, split_address
+from securedfl.network.wire.values import Endpoint, Reach, split_address
 from securedfl.protocols.steps import Draw
 
 
@@ -92,6 +92,13 @@ class Progress:
     def done(self) -> bool:
         """Whether no further round is to be trained, and the last model is here."""
         return self.state.over and self.applied == self.state.model
+
+
+def heard(reaches: Mapping[str, Reach], now: Progress) -> dict[str, Reach]:
+    """Return how others are reached; one that is linked and says nothing is not."""
+    there = {peer.name for peer in now.state.roster if peer.number in now.present}
+    silent = Reach(False, None, "it is linked, but nothing is heard from it; is its process stopped?")
+    return {name: silent if one.linked and name not in there else one for name, one in reaches.items()}
 
 
 def ever(genesis: State, entries: Iterable[Entry]) -> dict[int, str]:

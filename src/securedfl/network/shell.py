@@ -28,7 +28,7 @@ from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, pack, unpack
 from securedfl.network.operator import Desk
-from securedfl.network.progress import PeerSettings, Progress, endpoints_of, removed
+from securedfl.network.progress import PeerSettings, Progress, endpoints_of, heard, removed
 from securedfl.network.signing import Keyring
 from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
@@ -200,7 +200,8 @@ class Shell:
 
     def _wished(self) -> Iterable[ev.Event]:
         """Return what the operator wants now."""
-        ask = self._desk.new_ask(self._core.state, self._core.views.statuses, self.links.reaches)
+        statuses, who = self._core.views.statuses, lambda: heard(self.links.reaches(), self.progress)
+        ask = self._desk.new_ask(self._core.state, statuses, who)
         return [] if ask is None else [ev.Command(ask)]
 
     def _told(self, tell: ev.Tell) -> None:
