@@ -214,9 +214,10 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 def check_pair(files: KeyFiles) -> CertificateInfo:
     """Return what the certificate says; raise `ConfigError` if key, certificate and authority do not match."""
+    info = check_issued(files.certificate, files.authority)
     if read_key(files.key).public_key() != read_certificate(files.certificate).public_key():
         raise ConfigError(f"the key {files.key} does not belong to the certificate {files.certificate}")
-    return check_issued(files.certificate, files.authority)
+    return info
 
 
 def check_issued(path: Path, authority: Path) -> CertificateInfo:
