@@ -22,11 +22,11 @@ from securedfl.errors import ConfigError
 from securedfl.network.core.entries import NAME
 from securedfl.storage import OWNER, cannot_write, write_bytes
 
-AUTHORITY_DAYS = 3650
-PEER_DAYS = 365
+AUTHORITY_DAYS, PEER_DAYS = 3650, 365
 MOST_DAYS = 36500
 WARN_DAYS = 30
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*")
+_USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 _CLOCK_SLACK = dt.timedelta(minutes=5)  # a certificate that is valid from now on would fail on a slow clock
 
 
@@ -222,9 +222,9 @@ def check_pair(files: KeyFiles) -> CertificateInfo:
 
 def check_issued(path: Path, authority: Path) -> CertificateInfo:
     """Return what a certificate says; raise `ConfigError` if the authority did not issue it."""
-    certificate = read_certificate(path)
+    certificate, issuer = read_certificate(path), read_certificate(authority)
     try:
-        certificate.verify_directly_issued_by(read_certificate(authority))
+        certificate.verify_directly_issued_by(issuer)
     except Exception:
         raise ConfigError(f"{path} was not issued by the authority {authority}") from None
     return CertificateInfo.of(certificate)
@@ -296,12 +296,11 @@ def _certify(
     if not (folder / "ca.key").exists():
         raise ConfigError(f"{folder} holds no authority; make one first: securedfl certs init --dir {folder}")
     signer, authority = read_key(folder / "ca.key"), read_certificate(folder / "ca.crt")
-    usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
         _builder(_subject(name), authority.subject, public, days, start)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(authority=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(_USAGES), critical=False)
         .add_extension(_alternatives(name, hosts), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
