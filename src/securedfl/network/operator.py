@@ -179,9 +179,10 @@ class Desk:
 
     def _answer(self, wish: Wish, answer: Answer) -> None:
         for old in self._folder.glob("answer-*"):
-            # of commands that were ended before they read it
-            if time.time() - old.stat().st_mtime > _FORGOTTEN:
-                old.unlink(missing_ok=True)
+            # of commands that were ended before they read it; the others remove theirs at any moment
+            with suppress(FileNotFoundError):
+                if time.time() - old.stat().st_mtime > _FORGOTTEN:
+                    old.unlink()
         write_bytes(self._folder / f"answer-{wish.number}", msgspec.json.encode(answer), mode=OWNER)
         now = _read(self._folder / wish.file, Wish)
         if now is not None and now.number == wish.number:
