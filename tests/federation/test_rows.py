@@ -15,6 +15,7 @@ from securedfl.federation.peers.events import (
     PeerStatus,
     Phase,
     Resumed,
+    Staying,
     Waiting,
     from_json,
     to_json,
@@ -116,6 +117,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line):
         (Back(("c",)), '{"event": "back", "peers": ["c"]}'),
         (Resumed(4), '{"event": "resumed", "round": 4}'),
         (AllDone(4), '{"event": "all done", "round": 4}'),
+        (Staying(("c",), 9.0), '{"event": "staying", "peers": ["c"], "seconds": 9.0}'),
         (Ignored("why"), '{"event": "ignored", "reason": "why"}'),
         (Phase("training", 5), '{"event": "phase", "phase": "training", "round": 5}'),
         (

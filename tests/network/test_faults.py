@@ -47,6 +47,7 @@ def test_crash_for_good_with_shares(federation, place):
     assert processes[1].end() == -signal.SIGKILL
     survivors = [process for k, process in enumerate(processes) if k != 1]
     assert ends(survivors) == [0] * 3, [process.errors for process in survivors]
+    assert survivors[0].wait_for(event="staying")["peers"] == ["p1"]
     check_equal(made, [0, 2, 3])
     assert made.rows(0)[-1]["members"] == ["p0", "p2", "p3"]
     assert [row["void"] for row in made.rows(0)] == [False, False, place == "committed", False]

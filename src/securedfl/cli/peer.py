@@ -22,6 +22,7 @@ from securedfl.federation.peers.events import (
     Ignored,
     Lost,
     Resumed,
+    Staying,
     Waiting,
     to_json,
 )
@@ -84,6 +85,8 @@ def describe(event: Event) -> str:
             return f"going on after round {round}"
         case AllDone(round):
             return f"all {round} rounds are done; `securedfl extend PEER.toml --rounds N` adds more"
+        case Staying(peers, seconds):
+            return f"done here; staying for up to {seconds:.0f} s, because {', '.join(peers)} may need the last model"
         case PeerRow():
             score = event.score
             accuracy = f"  accuracy {score.correct / score.count:.4f}" if score else ""

@@ -20,11 +20,15 @@ import numpy as np
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.data.averages import Averaged, RunEndedError, attempts_of, check_own
-from securedfl.network.progress import PeerSettings, Progress, ever
+from securedfl.network.progress import PeerSettings, Progress
 from securedfl.network.shell import Shell, Told
 from securedfl.network.wire.links import Links
+from securedfl.network.words import names_of
 from securedfl.privacy.ledger import Tried
 from securedfl.protocols.steps import Array
+
+MOMENT = 3.0
+"""Seconds at the end of a run that need no word: others are about to be done, too."""
 
 
 class Peer:
@@ -66,7 +70,7 @@ class Peer:
     @property
     def names(self) -> dict[int, str]:
         """The names of all that ever belonged to the roster, by their numbers."""
-        return ever(self._shell.genesis, self._shell.entries())
+        return dict(sorted((peer.number, peer.name) for peer in self.progress.state.ever))
 
     def begin(self) -> ev.Train | None:
         """Wait until there is a round to train for, and return it; None if all rounds are done."""
@@ -100,21 +104,33 @@ class Peer:
         self._shell.events.put(ev.Update(round, whole=False))
         return self._outcome(round)
 
-    def linger(self, absent: float, unless: Callable[[Progress], bool] = lambda _now: False) -> None:
+    def linger(
+        self,
+        absent: float,
+        unless: Callable[[Progress], bool] = lambda _now: False,
+        tell: Callable[[tuple[str, ...]], None] = lambda _names: None,
+    ) -> None:
         """Stay until all others know log and model too, and nobody's operator waits for a decision.
 
         Those that are gone, and what is not decided, get ``absent`` seconds. ``unless`` tells that there is something
-        better to do.
+        better to do; ``tell`` hears for whom this stays, if it takes longer than a moment.
         """
 
+        def lacking(now: Progress) -> set[int]:
+            return {peer.number for peer in now.state.roster}.difference(now.finished).union(now.asking)
+
         def served(now: Progress) -> bool:
-            everybody = {peer.number for peer in now.state.roster}
-            return unless(now) or (everybody <= set(now.finished) and not now.asking)
+            return unless(now) or not lacking(now)
 
         def nobody_left(now: Progress) -> bool:
             return unless(now) or set(now.present) <= set(now.finished)
 
-        if not served(self._until(served, absent, ended=True)):
+        began = time.monotonic()
+        now = self._until(served, min(absent, MOMENT), ended=True)
+        if served(now):
+            return
+        tell(names_of(sorted(lacking(now)), now.state.roster))
+        if not served(self._until(served, absent - (time.monotonic() - began), ended=True)):
             self._until(nobody_left, self.progress.state.settings.average, ended=True)
 
     def close(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from securedfl.errors import ConfigError
-from securedfl.network.core.entries import Add, Entry, Line
+from securedfl.network.core.entries import Line
 from securedfl.network.core.events import Train
 from securedfl.network.core.messages import NO_RESULT, Result
 from securedfl.network.core.state import Rules, State
@@ -101,17 +101,10 @@ def heard(reaches: Mapping[str, Reach], now: Progress) -> dict[str, Reach]:
     return {name: silent if one.linked and name not in there else one for name, one in reaches.items()}
 
 
-def ever(genesis: State, entries: Iterable[Entry]) -> dict[int, str]:
-    """Return the names of all that ever belonged to the roster, by their numbers."""
-    added = (entry.peer for entry in entries if isinstance(entry, Add))
-    return {peer.number: peer.name for peer in (*genesis.roster, *added)}
-
-
-def removed(settings: PeerSettings, state: State, genesis: State, entries: Callable[[], Iterable[Entry]]) -> bool:
+def removed(settings: PeerSettings, state: State) -> bool:
     """Say whether the log knew this peer and has let it go; one that it does not know yet may still be added."""
-    if state.peer(settings.number) is not None:
-        return False
-    return ever(genesis, entries()).get(settings.number) == settings.name
+    known = any((peer.number, peer.name) == (settings.number, settings.name) for peer in state.retired)
+    return known and state.peer(settings.number) is None
 
 
 def endpoints_of(roster: Sequence[Line], settings: PeerSettings) -> list[Endpoint]:

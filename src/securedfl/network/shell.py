@@ -18,7 +18,6 @@ from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import NO_RESULT, Gossip, Result
-from securedfl.network.core.state import State
 from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.data.averages import RunEndedError, check_finite
 from securedfl.network.data.handing import Handing
@@ -335,14 +334,9 @@ class Shell:
             self.links.update(files=settings.files)
         self.links.update(roster=endpoints_of(self._roster, settings))
 
-    @property
-    def genesis(self) -> State:
-        """What the log says before its first entry."""
-        return self._journal.genesis
-
     def _removed(self) -> RunEndedError | None:
         """Return the end of a peer that the log has removed, now or before it was started again."""
-        gone = removed(self.settings, self._core.state, self.genesis, self.entries)
+        gone = removed(self.settings, self._core.state)
         return RunEndedError(f"{self.settings.name} was removed from the roster") if gone else None
 
     def _numbers(self, name: str) -> list[int]:

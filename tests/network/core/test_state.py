@@ -33,7 +33,7 @@ NEEDS_ALL = Rules(can_lose=False)
 
 
 def peer(number: int) -> Line:
-    return Line(number, f"p{number}", f"host{number}:1", b"key")
+    return Line(number, f"p{number}", f"host{number}:1", b"key %d" % number)
 
 
 def after(*entries, n: int = 5, rules: Rules = RULES) -> State:
@@ -168,11 +168,23 @@ def test_an_added_peer_counts_when_it_is_admitted():
     assert refusal(added, Add(peer(6)), RULES), "a number that may have been another's"
 
 
-def test_the_number_of_a_peer_that_left_is_never_given_to_another():
+def test_no_number_name_or_key_of_a_peer_that_left_comes_again():
     left = after(Remove(4))
-    assert refusal(left, Add(peer(4)), RULES) == "the name or number is taken"
+    assert "was that of a peer that left" in refusal(left, Add(peer(4)), RULES)
+    assert "was that of a peer that left" in refusal(left, Add(replace(peer(5), name="p4")), RULES)
+    assert "the key is or was in use" in refusal(left, Add(replace(peer(5), key=b"key 4")), RULES)
+    assert "the key is or was in use" in refusal(left, Add(replace(peer(5), key=b"key 0")), RULES)
     assert left.next_number == 5
     assert not refusal(left, Add(peer(5)), RULES)
+
+
+def test_a_key_that_was_renewed_never_comes_again():
+    state = after(Renew(2, b"another"))
+    assert "the key is or was in use" in refusal(state, Renew(2, b"key 2"), RULES)
+    assert "the key is or was in use" in refusal(state, Add(replace(peer(5), key=b"key 2")), RULES)
+    assert "the key is or was in use" in refusal(state, Renew(1, b"another"), RULES)
+    assert refusal(state, Renew(2, b"another"), RULES) == "it is so already"
+    assert not refusal(state, Renew(2, b"a third"), RULES)
 
 
 def test_the_roster_never_shrinks_below_what_it_promises():

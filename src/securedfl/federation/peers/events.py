@@ -62,6 +62,13 @@ class AllDone(_Told, frozen=True, tag="all done"):
     round: int
 
 
+class Staying(_Told, frozen=True, tag="staying"):
+    """For whom this peer stays at the end: they lack the last model or the log's end, or wait for a decision."""
+
+    peers: tuple[str, ...]
+    seconds: float
+
+
 class Ignored(_Told, frozen=True, tag="ignored"):
     """What this site's files say and the run does not heed, and what to do."""
 
@@ -82,7 +89,7 @@ class PeerStatus(Phase, frozen=True, tag="status"):
     bytes_out: int = 0
 
 
-Tagged = Certified | Waiting | Lost | Back | Ended | Failed | Resumed | AllDone | Ignored | Phase | PeerStatus
+Tagged = Certified | Waiting | Lost | Back | Ended | Failed | Resumed | AllDone | Staying | Ignored | Phase | PeerStatus
 
 Event = Tagged | PeerRow
 """A row of metrics is the event that a round is done."""

@@ -20,7 +20,7 @@ from securedfl.errors import InvalidInputError
 from securedfl.federation.algorithm3 import Round, algorithm3
 from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.peers.config import PeerConfig
-from securedfl.federation.peers.events import AllDone, Certified, Ended, Failed, Ignored, Phase, Resumed, Tell
+from securedfl.federation.peers.events import AllDone, Certified, Ended, Failed, Ignored, Phase, Resumed, Staying, Tell
 from securedfl.federation.peers.learner import Learner, make_learner
 from securedfl.federation.peers.leaving import leave_account, leave_model
 from securedfl.federation.peers.membership import Membership, membership
@@ -32,6 +32,8 @@ from securedfl.federation.run_folder.live import every_second
 from securedfl.federation.run_folder.metrics import PeerRow, to_line
 from securedfl.learning.training.task import Score
 from securedfl.network.data.averages import Averaged, RunEndedError
+from securedfl.network.peer import Peer
+from securedfl.network.progress import Progress
 from securedfl.parameters import Array
 from securedfl.privacy.run_certificate import told
 from securedfl.storage import Lines, make_folder
@@ -90,7 +92,7 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
                 tell(row)
                 real.done = row.round
             leave_model(member, learner)
-            peer.linger(peer.progress.state.settings.absent, unless=lambda now: now.todo is not None)
+            _stay(peer, tell, unless=lambda now: now.todo is not None)
             if peer.progress.todo is None:
                 if peer.progress.done:
                     forget_update(member.site.config.out)
@@ -101,11 +103,15 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
         log.info("%s", end)
         tell(Ended(str(end)))
         leave_model(member, learner)
-        if isinstance(end, BudgetSpentError):
-            peer.linger(peer.progress.state.settings.absent)
-        if peer.progress.state.ended:
+        if isinstance(end, BudgetSpentError) or peer.progress.state.ended:
             # those that are missing are told, too
-            peer.linger(peer.progress.state.settings.absent)
+            _stay(peer, tell)
+
+
+def _stay(peer: Peer, tell: Tell, unless: Callable[[Progress], bool] = lambda _now: False) -> None:
+    """Stay for those that lack the end of the log or the last model, and say so."""
+    absent = peer.progress.state.settings.absent
+    peer.linger(absent, unless, lambda names: tell(Staying(names, absent)))
 
 
 def _tell_where(member: Membership, done: int | None, tell: Tell) -> None:

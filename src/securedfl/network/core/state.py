@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from securedfl.errors import ConfigError
 from securedfl.network.core import entries as en
-from securedfl.network.core.entries import MOST_PEERS, Bytes, Entry, Line, Number, Numbers, Settings, Since, Text, Try
+from securedfl.network.core.entries import MOST_PEERS, Bytes, Entry, Line, Number, Numbers, Settings, Text, Try
 from securedfl.network.core.messages import NO_RESULT, Result, digest
 
 
@@ -72,8 +72,8 @@ class State(Struct, frozen=True, array_like=True):
         The reason that an operator gave.
     opened
         Round and members of the attempts within `Rules.window` whose sums may have been seen.
-    left
-        The highest number of a peer that left for good, -1 if none did.
+    retired
+        Lines as they were when their peer left for good or got another key: no name, number or key of them comes again.
     weights
         Of older rounds, how many had each weight (`Rules.weigh`), in order.
     """
@@ -92,7 +92,7 @@ class State(Struct, frozen=True, array_like=True):
     model: Result = NO_RESULT
     ended: Text = ""
     opened: tuple[tuple[Number, Numbers], ...] = ()
-    left: Since = -1
+    retired: tuple[Line, ...] = ()
     weights: tuple[tuple[Number, Number], ...] = ()
 
     @property
@@ -103,7 +103,12 @@ class State(Struct, frozen=True, array_like=True):
     @property
     def next_number(self) -> int:
         """The number of the next peer that joins: one that no peer ever had."""
-        return 1 + max(self.left, *(peer.number for peer in self.roster))
+        return 1 + max(peer.number for peer in self.ever)
+
+    @property
+    def ever(self) -> tuple[Line, ...]:
+        """All lines that the roster has and had."""
+        return self.roster + self.retired
 
     @property
     def over(self) -> bool:
@@ -170,13 +175,13 @@ def reduce(state: State, entry: Entry, rules: Rules) -> State:
             return replace(state, roster=(*state.roster, replace(peer, incarnation="")))
         case en.Remove(number):
             roster = tuple(peer for peer in state.roster if peer.number != number)
-            return _gone(replace(state, roster=roster, left=max(state.left, number)), number, rules)
+            return _gone(replace(_retire(state, number), roster=roster), number, rules)
         case en.Admit(number, incarnation):
             return _gone(_changed(state, number, incarnation=incarnation), number, rules)
         case en.Move(number, address):
             return _changed(state, number, address=address)
         case en.Renew(number, key):
-            return _changed(state, number, key=key)
+            return _changed(_retire(state, number), number, key=key)
 
 
 def _opened(state: State, rules: Rules) -> State:
@@ -201,6 +206,12 @@ def _next_round(state: State, rules: Rules) -> State:
 def _gone(state: State, number: int, rules: Rules) -> State:
     """Return the state without a peer's update: a round that is bound to it can only be void."""
     return _next_round(state, rules) if number in state.bound else state
+
+
+def _retire(state: State, number: int) -> State:
+    """Return the state with a peer's line among those that count no more."""
+    lines = (peer for peer in state.roster if peer.number == number)
+    return replace(state, retired=(*state.retired, *lines))
 
 
 def _changed(state: State, number: int, **changes: str | bytes) -> State:
@@ -238,12 +249,11 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
         case en.End(reason):
             return "" if reason else "an end has a reason"
         case en.Add(peer):
-            known = peer.number < state.next_number or any(peer.name == other.name for other in state.roster)
             if not re.fullmatch(en.NAME, peer.name):
                 return "a peer's name has up to 63 lower case letters, digits and hyphens"
-            full = len(state.roster) == MOST_PEERS
-            taken = "the name or number is taken" if known else "the roster is full" if full else ""
-            return taken or _refused_roster(state, entry, rules)
+            if peer.number < state.next_number or any(peer.name == other.name for other in state.ever):
+                return "the name or number is taken, or was that of a peer that left"
+            return "the roster is full" if len(state.roster) == MOST_PEERS else _refused_roster(state, entry, rules)
         case en.Remove() | en.Move() | en.Renew() | en.Admit():
             return _refused_roster(state, entry, rules)
 
@@ -279,6 +289,9 @@ def _refused_roster(state: State, entry: en.Add | en.Remove | en.Move | en.Renew
     after = reduce(state, entry, rules)
     if after.roster == state.roster:
         return "it is so already"
+    key = entry.peer.key if isinstance(entry, en.Add) else entry.key if isinstance(entry, en.Renew) else None
+    if any(line.key == key for line in state.ever):
+        return "the key is or was in use here; make a new one with `securedfl certs request`"
     if isinstance(entry, en.Remove):
         try:
             quorum(len(voters(after)), rules.lying)
