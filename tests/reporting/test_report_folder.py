@@ -77,6 +77,19 @@ def test_damaged_file(make_run: MakeRun, name: str, content: str, reason: str) -
     assert (folder / "report.html").read_text() == "the old report"
 
 
+@pytest.mark.parametrize(
+    ("inside", "advice"),
+    [("", "securedfl train "), ("federation/", "securedfl up "), ("state/journal", "start this peer again")],
+)
+def test_advice_for_a_damaged_file_is_for_the_kind_of_run(make_run: MakeRun, inside: str, advice: str) -> None:
+    folder = make_run()
+    (folder / inside).parent.mkdir(exist_ok=True)
+    (folder / inside).mkdir(exist_ok=True)
+    (folder / "ledger.json").write_text("")
+    with pytest.raises(RunFolderError, match=f"ledger.json is damaged .*{advice}"):
+        write_report(folder)
+
+
 def test_text_that_is_not_utf8(make_run: MakeRun) -> None:
     folder = make_run()
     (folder / "metrics.jsonl").write_bytes(b"\xff\xfe\n")

@@ -16,6 +16,7 @@ from securedfl.errors import ConfigError, InvalidInputError
 from securedfl.federation.config import Device, TrainConfig
 from securedfl.federation.identity import as_before
 from securedfl.federation.methods import SECURED, choose_design
+from securedfl.federation.run_folder.files import STATE
 from securedfl.federation.settings import StrictSettings, check_keys, read_toml
 from securedfl.network.core.entries import MOST_PEERS, NAME, Line
 from securedfl.network.core.entries import Settings as Changeable
@@ -292,7 +293,7 @@ class PeerConfig(StrictSettings):
     @property
     def state(self) -> Path:
         """The folder of the log, and of what this peer must remember."""
-        return self.out / "state"
+        return self.out / STATE
 
     def files(self) -> KeyFiles:
         """Return the key files."""

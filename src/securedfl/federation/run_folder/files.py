@@ -18,7 +18,7 @@ from securedfl.privacy.run_certificate import RunCertificate
 
 CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
 METRICS, TABLE = "metrics.jsonl", "metrics.csv"
-DATA, CODING, LIVE, FEDERATION = "data.json", "coding.json", "live.json", "federation"
+DATA, CODING, LIVE, FEDERATION, STATE = "data.json", "coding.json", "live.json", "federation", "state"
 CERTIFICATE, EXPOSURE, LEDGER = "certificate.json", "exposure.svg", "ledger.json"
 
 T = TypeVar("T")
@@ -30,6 +30,11 @@ RESUME = "{mend}, then go on: `securedfl train --resume`, or start the peer agai
 def is_trial(folder: Path) -> bool:
     """Tell whether a run folder is that of `securedfl up`: real peers have their own folders in it."""
     return (folder / FEDERATION).is_dir()
+
+
+def is_site(folder: Path) -> bool:
+    """Tell whether a run folder is that of one real peer."""
+    return (folder / STATE / "journal").exists()
 
 
 def updates_file(folder: Path, method: str, round: int) -> Path:
@@ -123,5 +128,8 @@ def missing(folder: Path, name: str) -> RunFolderError:
 
 def damaged(folder: Path, name: str, reason: object) -> RunFolderError:
     """Return the error for a file that does not hold what it should."""
-    again = f"`securedfl train {folder / CONFIG}` into a new folder"
-    return storage.damaged(folder / name, reason, f"restore it from a copy, or repeat the run with {again}")
+    command = "up" if is_trial(folder) else "train"
+    again = f"repeat the run with `securedfl {command} {folder / CONFIG}` into a new folder"
+    if is_site(folder):
+        again = "move it away and start this peer again, which writes all but the rows of earlier rounds anew"
+    return storage.damaged(folder / name, reason, f"restore it from a copy, or {again}")

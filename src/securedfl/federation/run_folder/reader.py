@@ -160,7 +160,7 @@ def _certificates(path: Path, summary: Summary) -> dict[str, RunCertificate]:
 
 def run_folder(path: Path) -> Path:
     """Return the folder of a run; a real peer's log has a folder of its own in it, which is taken for the same."""
-    return path.parent if path.name == "state" and (path / "journal").exists() else path
+    return path.parent if path.name == files.STATE and files.is_site(path.parent) else path
 
 
 def _methods(summary: Summary, rows: Sequence[Row]) -> tuple[MethodResult, ...]:
