@@ -1,6 +1,7 @@
 """What an interval says about a claim."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -37,3 +38,8 @@ def test_so_many_samples_would_decide():
     assert within("x", shrunk, 0.02).verdict == "holds"
     assert "about 100,000 test predictions would decide, here are 1,000" in within("x", d, 0.02).numbers
     assert math.isinf(samples_needed(difference(0.02, 0.1), -0.02, 0.02))
+
+
+def test_over_several_seeds_it_is_said_how_many_of_them_would_decide():
+    d = replace(difference(0.01, 0.1), seeds=2)
+    assert "100,000 test predictions (of 200 seeds) would decide, here are 1,000" in within("x", d, 0.02).numbers

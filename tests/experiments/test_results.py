@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 from statistics import stdev
@@ -274,6 +275,23 @@ def test_local_only_that_is_not_below_differs(tmp_path):
     found = verdicts(shown("table", tmp_path))
     assert found["Local-Only is below FedAvg"] == "differs"
     assert found["More peers hurt Local-Only on FEMNIST"] == "differs"
+
+
+def test_numbers_of_peers_are_compared_on_the_seeds_that_both_have(tmp_path):
+    best = {(9, 0): 0.995, (9, 1): 0.5, (15, 0): 0.985}
+    for peers, seeds in ((9, [0, 1]), (15, [0])):
+        write_runs(
+            tmp_path,
+            "table",
+            lambda config: {**OURS, "local": best[config.peers, config.seed]},
+            datasets=["femnist"],
+            peers=[peers],
+            seeds=seeds,
+        )
+    found = {finding.claim: finding for finding in shown("table", tmp_path).findings}
+    hurt = found["More peers hurt Local-Only on FEMNIST"]
+    assert hurt.verdict == "holds"
+    assert re.fullmatch(r"from 9 to 15 peers: −1.00 \[−1.\d\d, −0.\d\d\], one seed", hurt.numbers), hurt.numbers
 
 
 def test_accuracy_by_iterations(tmp_path):

@@ -63,7 +63,9 @@ def _needed(difference: Difference, least: float, most: float) -> str:
     count = samples_needed(difference, least, most)
     if not math.isfinite(count):
         return "no number of samples would decide at exactly the limit"
-    return f"about {_rounded(count)} test predictions would decide, here are {difference.predictions:,}"
+    seeds = math.ceil(count * difference.seeds / difference.predictions)
+    more = f" (of {seeds:,} seeds)" if difference.seeds > 1 else ""
+    return f"about {_rounded(count)} test predictions{more} would decide, here are {difference.predictions:,}"
 
 
 def _rounded(count: float) -> str:

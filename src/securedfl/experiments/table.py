@@ -77,6 +77,11 @@ class TableCell(Cell):
         """Return a method's best accuracy over the seeds; NaN if it has not finished."""
         return mean(self.methods[method].best) if method in self.methods else math.nan
 
+    def by_seed(self, method: str) -> dict[int, float]:
+        """Return a method's best accuracy of each seed with which it has finished."""
+        found = self.methods.get(method)
+        return {} if found is None else dict(zip(found.seeds, found.best, strict=True))
+
 
 TableData = ByPlace[TableCell]
 
@@ -115,13 +120,15 @@ def _kind(cell: Cell) -> tuple[object, ...]:
 
 def _fewer(cell: TableCell, runs: Sequence[FoundRun], few: TableCell, few_runs: Sequence[FoundRun]) -> Fewer | None:
     """Compare Local-Only with itself at fewer peers, on the seeds that both have; test samples are not the same."""
-    points = 100 * (cell.best("local") - few.best("local"))
-    if not math.isfinite(points):
+    here, there = (one.by_seed("local") for one in (cell, few))
+    seeds = [seed for seed in here if seed in there]
+    if not seeds:
         return None
-    here, there = ({run.config.seed: run.correct("local", "best") for run in own} for own in (runs, few_runs))
-    pairs = [(here[seed], there[seed]) for seed in here if seed in there]
+    points = 100 * mean([here[seed] - there[seed] for seed in seeds])
+    ours, theirs = ({run.config.seed: run.correct("local", "best") for run in own} for own in (runs, few_runs))
+    pairs = [(ours[seed], theirs[seed]) for seed in seeds]
     known = [(ByUser.of(a.right, a.tested.users), ByUser.of(b.right, b.tested.users)) for a, b in pairs if a and b]
-    whole = known and len(known) == len(here) == len(there)
+    whole = len(known) == len(seeds)
     difference = contrast([one for one, _ in known], [other for _, other in known]) if whole else None
     return Fewer(few.peers, points, difference)
 
@@ -227,5 +234,8 @@ def _notes(data: TableData) -> list[str]:
     if missing := data.not_run():
         notes.append(f"Not run: {', '.join(missing)}.")
     if any(len(cell.seeds) > 1 for cell in data.cells):
-        notes.append("Mean and standard deviation over seeds; CSV has every seed.")
+        notes.append(
+            "Mean and standard deviation over seeds; CSV has every seed. An interval over two seeds is mostly wider "
+            "than that of one: it is for other trainings, too, of which two tell little."
+        )
     return notes
