@@ -218,9 +218,18 @@ def check_removed_again(made):
     again = made.start(3)
     assert "removed from the roster" in again.wait_for(60, event="ended")["reason"]
     assert again.end(60) == 0, again.errors
+    files = ("--certificate", str(made.keys / "p3.crt"), "--address", "127.0.0.1:9")
+    added = command(made, "roster", "add", "p0.toml", *files)
+    assert (added.returncode, "was that of a peer that left" in added.stderr) == (4, True), added.stderr
     file, model = made.folder / "p3.toml", toy.make({"name": "p3"})[0]
     with pytest.raises(PeerLostError, match="p3 was removed from the roster"), securedfl.join(file) as peer:
         peer.average_(model)
+    # it cannot know without its log, but is told why nobody answers
+    (made.folder / "out-p3").rename(made.folder / "gone")
+    unknown = made.start(3)
+    reason = unknown.wait_for(60, event="unfit", peer="p0")["reason"]
+    assert "a certificate for 'p3', which is not in the roster" in reason
+    unknown.kill()
 
 
 def test_the_roster_changes(federation):

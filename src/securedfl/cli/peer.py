@@ -23,6 +23,7 @@ from securedfl.federation.peers.events import (
     Lost,
     Resumed,
     Staying,
+    Unfit,
     Waiting,
     to_json,
 )
@@ -75,6 +76,8 @@ def describe(event: Event) -> str:
             return f"nothing is heard from {', '.join(peers)}"
         case Back(peers):
             return f"{', '.join(peers)} is there again"
+        case Unfit(peer, reason):
+            return f"warning: {peer} cannot be reached: {reason}"
         case Certified(sentence):
             return sentence
         case Ended(reason):

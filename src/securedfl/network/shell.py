@@ -186,8 +186,11 @@ class Shell:
                     if self._trial is not None:
                         self._trial.link_lost(number, f"the link to {name} is lost: {reason}")
                 return [ev.Link(number, up=False) for number in self._numbers(name)]
-            case wire.Refused(name, reason):
-                log.warning("%s: %s", f"{name} cannot be reached" if name else "somebody was refused", reason)
+            case wire.Refused(name, reason, unfit):
+                if unfit and (numbers := self._numbers(name)):
+                    self._told(ev.Tell("unfit", tuple(numbers), reason))
+                else:
+                    log.warning("%s: %s", f"{name} cannot be reached" if name else "somebody was refused", reason)
             case wire.ControlMessage(name, data):
                 message = unpack(data)
                 if isinstance(message, Gossip):
@@ -208,7 +211,7 @@ class Shell:
         # also of peers that have just left
         roster = (*self._roster, *self._core.state.roster)
         text = in_words(tell, roster)
-        bad = tell.what in ("lost", "refused", "unable") or (tell.what == "apart" and tell.peers)
+        bad = tell.what in ("lost", "refused", "unable", "unfit") or (tell.what == "apart" and tell.peers)
         log.log(logging.WARNING if bad else logging.INFO, "%s", text)
         self._tell(tell, names_of(tell.peers, roster))
         if self._desk.answered(tell, text) and tell.what == "unable":

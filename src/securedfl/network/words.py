@@ -40,6 +40,8 @@ def in_words(tell: Tell, roster: Iterable[Line]) -> str:
             )
         case "refused":
             return f"refused from {listed}: {tell.detail}"
+        case "unfit":
+            return f"{listed} cannot be reached: {tell.detail}"
         case "unable":
             return f"what was asked for is not possible: {tell.detail}"
         case "stranger":

@@ -38,6 +38,13 @@ class Back(_Told, frozen=True, tag="back"):
     peers: tuple[str, ...]
 
 
+class Unfit(_Told, frozen=True, tag="unfit"):
+    """Who cannot be linked because of keys, versions or rosters, and why."""
+
+    peer: str
+    reason: str
+
+
 class Ended(_Told, frozen=True, tag="ended"):
     """Why the run ended before its last round."""
 
@@ -89,7 +96,21 @@ class PeerStatus(Phase, frozen=True, tag="status"):
     bytes_out: int = 0
 
 
-Tagged = Certified | Waiting | Lost | Back | Ended | Failed | Resumed | AllDone | Staying | Ignored | Phase | PeerStatus
+Tagged = (
+    Certified
+    | Waiting
+    | Lost
+    | Back
+    | Unfit
+    | Ended
+    | Failed
+    | Resumed
+    | AllDone
+    | Staying
+    | Ignored
+    | Phase
+    | PeerStatus
+)
 
 Event = Tagged | PeerRow
 """A row of metrics is the event that a round is done."""

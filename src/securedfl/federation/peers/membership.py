@@ -12,7 +12,7 @@ from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.methods import SECURED, bringing
-from securedfl.federation.peers.events import Back, Lost, Tell, Waiting
+from securedfl.federation.peers.events import Back, Lost, Tell, Unfit, Waiting
 from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.peers.site import Site
 from securedfl.federation.peers.telemetry import live_of, peer_metrics, serve_metrics
@@ -173,6 +173,8 @@ def membership(
     def say(told: CoreTell, names: Sequence[str]) -> None:
         if told.what in TOLD:
             tell(TOLD[told.what](tuple(names)))
+        elif told.what == "unfit":
+            tell(Unfit(names[0], told.detail))
 
     settings = PeerSettings(
         name=config.name,

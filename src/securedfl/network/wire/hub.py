@@ -182,18 +182,18 @@ class Hub(Home):
     def _welcome(self, sock: socket.socket) -> Connection:
         return Connection(self.loop, sock, self.identity.accepting(), self.limits, self)
 
-    def _refused(self, peer: str, reason: str) -> None:
+    def _refused(self, peer: str, reason: str, *, unfit: bool = False) -> None:
         """Say once why somebody is not linked; strangers have no name."""
         if (peer, reason) not in self._said and len(self._said) < _MOST_SAID:
             self._said.add((peer, reason))
-            self._tell(Refused(peer, reason))
+            self._tell(Refused(peer, reason, unfit))
 
     def try_failed(self, peer: str, reason: str, *, unfit: bool) -> None:
         """Learn why a peer could not be linked this time."""
         if _ALREADY not in reason and peer not in self.links and peer in self.roster:
             self.reasons[peer] = reason
             (self.unfit.add if unfit else self.unfit.discard)(peer)
-            self._refused(peer, reason)
+            self._refused(peer, reason, unfit=unfit)
 
     # -- of connections ---------------------------------------------------------------------------------------
 

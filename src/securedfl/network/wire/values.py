@@ -99,10 +99,14 @@ class ControlMessage(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """A peer, or a stranger without a name, cannot be linked, and why; each reason is said once until it changes."""
+    """A peer, or a stranger without a name, cannot be linked, and why; each reason is said once until it changes.
+
+    ``unfit`` as for `Reach`.
+    """
 
     peer: str
     reason: str
+    unfit: bool = False
 
 
 Event = LinkUp | LinkDown | ControlMessage | Refused
