@@ -53,6 +53,19 @@ def test_crash_for_good_with_shares(federation, place):
     assert [row["void"] for row in made.rows(0)] == [False, False, place == "committed", False]
 
 
+def test_whoever_is_done_may_leave_before_a_lost_peer_is_back(federation):
+    """Ctrl-C or SIGTERM while nothing is left to do is no failure."""
+    made = shares(federation, deadlines={"absent": 600})
+    processes = made.start_all({1: ("half-way through sending", 2)})
+    assert processes[1].end() == -signal.SIGKILL
+    for k in (0, 2, 3):
+        assert processes[k].wait_for(event="staying")["peers"] == ["p1"]
+    for k in (0, 2, 3):
+        processes[k].popen.send_signal(signal.SIGTERM)
+        assert processes[k].end() == 0, processes[k].errors
+    check_equal(made, [0, 2, 3])
+
+
 def test_a_lost_peer_takes_its_block_along(federation):
     """Seven peers, one colluder: two more stay out with the lost one, so that no two totals tell one peer's update."""
     made = shares(federation, n=7, rounds=3)

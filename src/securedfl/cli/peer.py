@@ -89,7 +89,8 @@ def describe(event: Event) -> str:
         case AllDone(round):
             return f"all {round} rounds are done; `securedfl extend PEER.toml --rounds N` adds more"
         case Staying(peers, seconds):
-            return f"done here; staying for up to {seconds:.0f} s, because {', '.join(peers)} may need the last model"
+            listed = ", ".join(peers)
+            return f"done; staying for up to {seconds:.0f} s for {listed} to get the last model; Ctrl-C leaves now"
         case PeerRow():
             score = event.score
             accuracy = f"  accuracy {score.correct / score.count:.4f}" if score else ""

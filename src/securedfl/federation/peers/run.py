@@ -109,9 +109,14 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
 
 
 def _stay(peer: Peer, tell: Tell, unless: Callable[[Progress], bool] = lambda _now: False) -> None:
-    """Stay for those that lack the end of the log or the last model, and say so."""
+    """Stay for those that lack the end of the log or the last model, and say so; whoever is tired of it may leave."""
     absent = peer.progress.state.settings.absent
-    peer.linger(absent, unless, lambda names: tell(Staying(names, absent)))
+    try:
+        peer.linger(absent, unless, lambda names: tell(Staying(names, absent)))
+    except KeyboardInterrupt:
+        # nothing is left to do here, unless rounds were added in this moment
+        if peer.progress.todo is not None:
+            raise
 
 
 def _tell_where(member: Membership, done: int | None, tell: Tell) -> None:
