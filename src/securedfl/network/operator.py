@@ -157,7 +157,7 @@ class Desk:
             # others may have changed other settings meanwhile
             if tell.what == "decided" and self.wish.upon(tell.entry) != tell.entry:
                 return False
-        elif tell.entry != self._ask:
+        elif tell.entry != self._ask and not (isinstance(tell.entry, End) and isinstance(self._ask, End)):
             return False
         self._ask = None
         self.answer(tell.what == "decided", text)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.errors import ConfigError, InvalidInputError, PeerLostError
 from securedfl.network.arrivals import Arrivals
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
@@ -211,7 +211,7 @@ class Shell:
         # also of peers that have just left
         roster = (*self._roster, *self._core.state.roster)
         text = in_words(tell, roster)
-        bad = tell.what in ("lost", "refused", "unable", "unfit") or (tell.what == "apart" and tell.peers)
+        bad = tell.what in ("lost", "refused", "unable", "odd", "unfit") or (tell.what == "apart" and tell.peers)
         log.log(logging.WARNING if bad else logging.INFO, "%s", text)
         self._tell(tell, names_of(tell.peers, roster))
         if self._desk.answered(tell, text) and tell.what == "unable":
@@ -288,7 +288,8 @@ class Shell:
             except InvalidInputError as error:
                 # the same at all members: what one of them brings must not end the others
                 if (held := base()) is None:
-                    raise
+                    # there is no model to stay with: the attempt has failed, and the log goes on
+                    raise PeerLostError(str(error)) from None
                 log.warning("round %d gives nothing of use, so that the model stays as it is: %s", now.round, error)
                 model = held
             result = self.results.store(now.round, now.attempt, model)

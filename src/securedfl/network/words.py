@@ -40,6 +40,14 @@ def in_words(tell: Tell, roster: Iterable[Line]) -> str:
             )
         case "refused":
             return f"refused from {listed}: {tell.detail}"
+        case "odd":
+            return (
+                f"{tell.detail}: {listed} came to another result than most: somebody sends other sums to some than to "
+                "others, or lies about its result"
+            )
+        case "asked":
+            wish = "" if tell.entry is None else entry_in_words(tell.entry, roster)
+            return f"the operator of {listed} asks for this: {wish}; it counts when enough others ask for the same"
         case "unfit":
             return f"{listed} cannot be reached: {tell.detail}"
         case "unable":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from securedfl.network.core.entries import Begin, Line, Remove, Settings, Without
-from securedfl.network.core.messages import Status
+from securedfl.network.core.entries import Abandon, Begin, Done, End, Line, Remove, Settings, Without
+from securedfl.network.core.messages import NO_RESULT, Failure, Result, Status
 from securedfl.network.core.sense import Sense
 from securedfl.network.core.state import Rules, State
-from securedfl.network.core.views import Views
+from securedfl.network.core.views import TRIES, Views
 
 ROSTER = tuple(Line(k, f"p{k}", f"h{k}:1", b"key%d" % k, f"folder {k}") for k in range(6))
 
@@ -146,3 +147,94 @@ def test_a_liar_that_says_it_does_not_hear_a_peer_is_left_out_as_often_as_that_p
         begin = Sense(Rules(can_lose=True, lying=1), views).want()
         left_out += set(everybody).difference(begin.members)
     assert sorted(left_out) == sorted([liar, victim] * 5)
+
+
+def test_liars_together_leave_nobody_out_for_good():
+    """Both of two liars among seven say that they do not hear peer 0; nobody can tell who of the three lies."""
+    everybody, left_out = tuple(range(7)), list[set[int]]()
+    roster = (*ROSTER, Line(6, "p6", "h6:1", b"key6", "folder 6"))
+    for round in range(6):
+        state = State("run", roster, Settings(rounds=20, heartbeat=1.0), length=3, round=round)
+        views = Views(1, state, lying=2, now=0.0)
+        for sequence in range(1, 9):
+            views.now = float(sequence - 1)
+            for peer in everybody:
+                hears = everybody[1:] if peer in (3, 5) else everybody
+                views.take(Status(peer, f"folder {peer}", sequence, 3, reaches=hears, ready=round))
+        begin = Sense(Rules(can_lose=True, lying=2), views).want()
+        left_out.append(set(everybody).difference(begin.members))
+    assert all(one in ({0}, {3, 5}) for one in left_out)
+    assert left_out.count({3, 5}) >= 2
+
+
+@pytest.mark.parametrize("lying", [0, 1])
+def test_a_peer_that_sends_nothing_and_says_that_all_is_well_is_left_out_in_the_end(lying):
+    """Those who waited for it are not to blame."""
+    members = (0, 1, 2, 3)
+    settings = Settings(rounds=20, heartbeat=1.0)
+    views = Views(0, State("run", ROSTER[:4], settings, length=9, attempt=TRIES), lying=lying, now=0.0)
+    for peer in members:
+        waited = Failure(0, TRIES - 1, (), (3,)) if peer != 3 else Failure(-1, -1)
+        views.take(Status(peer, f"folder {peer}", 1, 9, reaches=members, ready=0, failed=waited))
+    assert Sense(Rules(can_lose=True, lying=lying), views).want() == Begin(0, TRIES, (0, 1, 2))
+
+
+def test_of_two_with_a_bad_link_each_waits_for_the_other_and_both_are_left_out():
+    members = (0, 1, 2, 3, 4, 5)
+    settings = Settings(rounds=20, heartbeat=1.0)
+    views = Views(0, State("run", ROSTER[:6], settings, length=9, attempt=TRIES), lying=0, now=0.0)
+    for peer in members:
+        waited = Failure(0, TRIES - 1, (), (9 - peer,)) if peer in (4, 5) else Failure(-1, -1)
+        views.take(Status(peer, f"folder {peer}", 1, 9, reaches=members, ready=0, failed=waited))
+    assert Sense(Rules(can_lose=True), views).want() == Begin(0, TRIES, (0, 1, 2, 3))
+
+
+def test_operators_that_end_the_run_need_not_give_the_same_reason():
+    views = Views(0, State("run", ROSTER[:4], Settings(rounds=20), length=3), lying=1, now=0.0)
+    for peer, ask in enumerate((None, End("enough"), Remove(2), End("the trial is over"))):
+        views.take(Status(peer, f"folder {peer}", 1, 3, reaches=(0, 1, 2, 3), asks=ask))
+    assert views.asked() == [End("enough")]
+
+
+def results(lying: int, *digests: bytes) -> Sense:
+    """Return what peer 0 thinks when members say that they have these results of a committed attempt."""
+    members = tuple(range(len(digests)))
+    settings = Settings(rounds=2, heartbeat=1.0, average=9.0)
+    state = State("run", ROSTER[: len(members)], settings, length=3, phase="committed", members=members)
+    views = Views(0, state, lying=lying, now=0.0)
+    for peer, digest in enumerate(digests):
+        held = Result(0, 0, digest) if digest else NO_RESULT
+        views.take(Status(peer, f"folder {peer}", 1, 3, reaches=members, ready=0, holds=held))
+    return Sense(Rules(can_lose=True, lying=lying), views)
+
+
+@pytest.mark.parametrize(
+    ("lying", "digests", "seconds"),
+    [
+        (0, (b"a", b"b", b"c"), 3.0),
+        (0, (b"a", b"b", b""), 10.0),
+        (1, (b"a", b"b", b"b", b"c"), 3.0),
+        (1, (b"a", b"b", b"b", b""), 10.0),
+    ],
+)
+def test_an_attempt_ends_in_which_nothing_can_be_agreed_on(lying, digests, seconds):
+    """Some were sent other sums than others; who says nothing is waited for, but not for ever."""
+    sense = results(lying, *digests)
+    views = sense.views
+    assert sense.want() is None
+    for moment in range(1, int(seconds) + 1):
+        views.now = seconds * moment / int(seconds)
+        for peer in range(1, len(digests)):
+            said = views.status(peer)
+            views.take(replace(said, sequence=said.sequence + 1))
+        assert (sense.want() == Abandon(0, 0)) == (views.now >= seconds), views.now
+    assert sense.agrees(Abandon(0, 0))
+
+
+def test_what_enough_have_is_agreed_to_by_those_who_came_to_something_else():
+    sense = results(1, b"a", b"b", b"b", b"b")
+    assert sense.want() == Done(0, 0, b"b")
+    assert sense.agrees(Done(0, 0, b"b"))
+    assert not sense.agrees(Done(0, 0, b"c"))
+    assert sense.views.odd() == (0,)
+    assert not results(1, b"a", b"b", b"b", b"").agrees(Done(0, 0, b"b"))

@@ -45,6 +45,8 @@ class Checks:
         self.shared: dict[tuple[int, int], set[int]] = {}
         self.opened: dict[Identity, tuple[int, ...]] = {}
         self.models: dict[int, bytes] = {}
+        # attempts in which a liar sent other sums
+        self.spoiled: set[tuple[int, int]] = set()
         self.averages = 0
 
     def fail(self, kind: str, what: str) -> NoReturn:
@@ -139,7 +141,7 @@ class Checks:
             self.fail("no result", f"peer {site.number} applies a result that it does not have")
         members = self.members[round, attempt]
         mean = np.mean([self.used[round, attempt][peer][1] for peer in members], axis=0)
-        if not np.allclose(result, mean, rtol=0, atol=1e-5):
+        if (round, attempt) not in self.spoiled and not np.allclose(result, mean, rtol=0, atol=1e-5):
             self.fail("wrong mean", f"peer {site.number}: the result of round {round} is not the mean over {members}")
         self.averages += 1
 

@@ -27,6 +27,9 @@ def begin(world: World, fault: Fault) -> None:
             # the countdown of actions until it stops
             site.doom = (int(fault.choice * 25), fault.kind)
             world.at(end, _stop_and_start, site)
+        case "other sums" | "withheld":
+            site.spoils = fault.kind
+            world.at(end, setattr, site, "spoils", "")
         case "killed after a commit":
             world.ambushes.append(fault)
         case "leave":

@@ -67,8 +67,10 @@ KINDS = {
     "move": 1,
     "renew": 1,
     "killed after a commit": 0,
+    "other sums": 0,
+    "withheld": 0,
 }
-"""Kinds of faults and changes, and how often each is drawn; the last one is drawn apart, at most once."""
+"""Kinds of faults and changes, and how often each is drawn; the last ones are drawn apart, at most once."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,14 @@ def draw(seed: int) -> Schedule:
     )
     # last, so that what is drawn above stays what it was
     more = tuple(_killed(rng, peers) for _ in range(rng.random() < 0.15))
+    more += tuple(_spoiled(Random(f"spoiled {seed}"), liar) for liar in liars)
     return replace(schedule, prompt=rng.random() < 0.5, faults=(*schedule.faults, *more))
+
+
+def _spoiled(rng: Random, liar: int) -> Fault:
+    """Return what a liar does to the data of averages: other sums to everybody, or none."""
+    kind = rng.choice(("other sums", "withheld"))
+    return Fault(rng.uniform(0.5, HEALED), kind, liar, lasts=rng.choice((0.0, 2.0, 8.0, 40.0)))
 
 
 def _killed(rng: Random, peers: int) -> Fault:

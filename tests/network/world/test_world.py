@@ -95,6 +95,18 @@ def test_a_peer_that_loses_its_update_while_others_miss_its_messages_is_still_wa
     assert not outcome.kind, outcome.what
 
 
+@pytest.mark.parametrize("protocol", ["shares", "resilient", "grouped", "plain", "classic"])
+@pytest.mark.parametrize("peers", [4, 7])
+@pytest.mark.parametrize("kind", ["other sums", "withheld"])
+def test_a_liar_that_spoils_averages_keeps_nobody_waiting_for_ever(protocol, peers, kind):
+    """It sends other sums to each, so that all have another result; or it sends nothing, and says that all is well."""
+    told = list[str]()
+    spoiled = Fault(0.1, kind, 3, lasts=20.0)
+    plan = Schedule(seed=1, peers=peers, protocol=protocol, rounds=2, liars=(3,), faults=(spoiled,))
+    outcome = run(plan, told.append)
+    assert not outcome.kind, outcome.what
+
+
 @pytest.mark.parametrize("seed", [1016633, 1091635])
 def test_removals_while_others_have_lost_their_disks(seed):
     """What made them wait for ever is shown by core/test_sense.py; the world loses one disk less there since."""

@@ -77,8 +77,11 @@ class Consensus:
         held = [ballot for kind, ballot in self.votes if kind == vote.kind and vote.peer in self.votes[kind, ballot]]
         if len(held) > MOST_BALLOTS:
             # a liar that is far ahead must not hide what it said here, nor that it is ahead
-            spare = (ballot for ballot in held if ballot not in (self.ballot - 1, self.ballot, max(held)))
-            del self.votes[vote.kind, min(spare)][vote.peer]
+            spare = min(ballot for ballot in held if ballot not in (self.ballot - 1, self.ballot, max(held)))
+            del self.votes[vote.kind, spare][vote.peer]
+            if not self.votes[vote.kind, spare]:
+                # each place that is looked through costs time
+                del self.votes[vote.kind, spare]
         waits = self.timer is not None or self._cast(PREVOTE) is not None
         return len(place) >= self.quorum or vote.ballot > self.ballot or not waits
 

@@ -10,7 +10,7 @@ from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.conduct import Conduct
 from securedfl.network.core.consensus import Consensus
-from securedfl.network.core.entries import Settings
+from securedfl.network.core.entries import End, Settings
 from securedfl.network.core.messages import (
     MOST_ENTRIES,
     MOST_PROPOSALS,
@@ -204,7 +204,7 @@ class Core:
         else:
             views.strangers[status.peer] = (status, views.now)
             self._stirred = True
-            self._telling.say(f"stranger {status.peer}", ev.Tell("stranger", (status.peer,), status.incarnation))
+            self._telling.say(f"stranger {status.peer}", ev.Tell("stranger", (status.peer,)))
         return True
 
     def _decide(self, decided: Decided) -> None:
@@ -216,7 +216,7 @@ class Core:
         before, asks = self.state.settings, self.conduct.status.asks
         self.log.append(decided)
         self.views.follow(decided, reduce(self.state, decided.entry, self.rules))
-        if decided.entry == asks:
+        if decided.entry == asks or (isinstance(decided.entry, End) and isinstance(asks, End)):
             self.conduct.take(ev.Command(None))
         elif isinstance(asks, Settings) and self.state.settings != before:
             # another operator was first: what this one wants is added to that, and undoes nothing of it

@@ -90,7 +90,9 @@ class Sense:
                 return self._fine(members)
             case en.Done(round, attempt, digest):
                 mine, result = self.views.status(self.views.me).holds, Result(round, attempt, digest)
-                return mine == result or (mine.which != entry.which and result in self.views.results())
+                # where sums differ somebody lied, and what enough others have is as good as this peer's own
+                other = mine.which != entry.which and result in self.views.results()
+                return mine == result or other or entry == self._done()
             case en.Without(_, _, lost):
                 helpless, pairs = self._trouble()
                 return set(lost) <= {*self.state.lost, *helpless, *(peer for pair in pairs for peer in pair)}
@@ -188,6 +190,8 @@ class Sense:
         """Return the end of an attempt in which somebody is lost, failed, late, or apart, or that is in the way."""
         state, views = self.state, self.views
         if state.phase == "committed":
+            if views.split() and self._done() is None:
+                return en.Abandon(state.round, state.attempt)
             if views.results():
                 return None
             without = self._without(trouble)

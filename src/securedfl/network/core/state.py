@@ -251,7 +251,8 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
         case en.Add(peer):
             if not re.fullmatch(en.NAME, peer.name):
                 return "a peer's name has up to 63 lower case letters, digits and hyphens"
-            if peer.number < state.next_number or any(peer.name == other.name for other in state.ever):
+            new = state.next_number <= peer.number < state.next_number + MOST_PEERS
+            if not new or any(peer.name == other.name for other in state.ever):
                 return "the name or number is taken, or was that of a peer that left"
             return "the roster is full" if len(state.roster) == MOST_PEERS else _refused_roster(state, entry, rules)
         case en.Remove() | en.Move() | en.Renew() | en.Admit():
@@ -295,8 +296,8 @@ def _refused_roster(state: State, entry: en.Add | en.Remove | en.Move | en.Renew
     if isinstance(entry, en.Remove):
         try:
             quorum(len(voters(after)), rules.lying)
-        except ConfigError as error:
-            return str(error)
+        except ConfigError:
+            return f"{len(voters(after))} peers cannot withstand {rules.lying} that lie; add another site first"
         if len(after.roster) < rules.least:
             return f"fewer than {rules.least} peers would be left"
     return "" if isinstance(entry, en.Admit) else rules.accepts(after.roster)

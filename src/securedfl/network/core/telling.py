@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec.structs import replace
 
 from securedfl.network.core.entries import Ask
 from securedfl.network.core.events import Tell
 from securedfl.network.core.sense import Sense
 from securedfl.network.core.state import needed, refusal, voters
+
+MOST_WISHES = 100
+"""Of each other operator that are told."""
 
 
 class Telling:
@@ -16,6 +21,7 @@ class Telling:
     def __init__(self) -> None:
         self.now: list[Tell] = []
         self._said: dict[str, Tell] = {}
+        self._count: Counter[str] = Counter()
 
     def say(self, about: str, tell: Tell) -> None:
         """Say something, unless it was the last that was said about this."""
@@ -35,6 +41,10 @@ class Telling:
         present = [peer for peer in roster if views.present(peer)]
         apart = tuple(peer for pair in views.apart(present, grace=True) for peer in pair)
         (self.say if apart else self._change)("apart", Tell("apart", apart))
+        if odd := views.odd():
+            self.say("odd", Tell("odd", odd, f"round {state.round}"))
+        if sense.rules.lying:
+            self._wishes(sense)
         why, missing = sense.waiting()
         enough, absent = needed(state, sense.rules), tuple(p for p in voters(state) if not views.present(p))
         if state.length and len(voters(state)) - len(absent) < enough:
@@ -44,6 +54,15 @@ class Telling:
         reason = "" if ask is None else refusal(replace(state, phase="idle"), ask, sense.rules)
         if reason:
             self.say("unable", Tell("unable", detail=reason, entry=ask))
+
+    def _wishes(self, sense: Sense) -> None:
+        """Say what other operators ask for, because some must agree; a liar may want something else each time."""
+        for peer, status in sense.views.statuses.items():
+            about = f"wish of {peer}"
+            if status.asks is not None and peer != sense.views.me and self._count[about] < MOST_WISHES:
+                before = len(self.now)
+                self.say(about, Tell("asked", (peer,), entry=status.asks))
+                self._count[about] += len(self.now) - before
 
     def _change(self, about: str, tell: Tell) -> None:
         if about in self._said:

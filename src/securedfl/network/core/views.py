@@ -8,9 +8,9 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Abandon, Admit, Ask, Remove, Renew, Settings, Start
+from securedfl.network.core.entries import Abandon, Admit, Ask, End, Remove, Renew, Settings, Start
 from securedfl.network.core.events import Send
-from securedfl.network.core.messages import MOST_ENTRIES, Decided, Gossip, Result, Status
+from securedfl.network.core.messages import MOST_ENTRIES, NO_RESULT, Decided, Gossip, Result, Status
 from securedfl.network.core.state import State
 
 SILENCE = 4
@@ -57,6 +57,7 @@ class Views:
         self._heard: dict[int, float] = {}
         self._back: dict[int, float] = {}
         self._apart: dict[Pair, float] = {}
+        self._held: dict[int, float] = {}
 
     @property
     def silence(self) -> float:
@@ -84,6 +85,8 @@ class Views:
             # the time when it was last heard; of a peer that leaves, the time when it said so
             self._heard[peer] = self.now
         self.statuses[peer] = status
+        if status.holds.which == self.state.now:
+            self._held.setdefault(peer, self.now)
         if before is None or before.reaches != status.reaches:
             self._look_at(peer)
         if before is None:
@@ -98,6 +101,8 @@ class Views:
     def follow(self, decided: Decided, after: State) -> None:
         """Take note of an entry that led to another state."""
         before, self.state = self.state, after
+        if after.now != before.now:
+            self._held = {}
         if after.round != before.round:
             self.round_since = self.not_before = self.now
         match decided.entry:
@@ -181,6 +186,9 @@ class Views:
         if not wishes:
             return []
         asks = [ask for _, ask, length in sorted(wishes) if length > self._granted(ask)]
+        # whatever their reasons are, those who want the run to end want the same
+        ends = Counter(ask for ask in asks if isinstance(ask, End)).most_common(1)
+        asks = [ends[0][0] if isinstance(ask, End) else ask for ask in asks]
         return [ask for ask in dict.fromkeys(asks) if asks.count(ask) > self._lying]
 
     def _granted(self, ask: Ask) -> int:
@@ -200,7 +208,8 @@ class Views:
 
         That is the one that is apart from most peers that are there, within the grace or not, because links to a killed
         peer do not all end at once; then the one in most of the pairs, and then one that has been silent for a while.
-        Where all that is equal they take turns, because one of the two may lie.
+        Where all that is equal they take turns, because one of the two may lie. Those that may lie can name anybody, so
+        that so few count for nothing.
         """
         left, chosen = set(pairs), list[int]()
         others: dict[int, set[int]] = {}
@@ -211,7 +220,8 @@ class Views:
         turn = self.state.round + self.state.attempt
         while left:
             often, all_over = Counter(chain(*left)), Counter(chain(*apart))
-            blame = {p: (all_over[p], often[p], self._silent(p) > self.grace) for p in often}
+            few = self._lying
+            blame = {p: (max(all_over[p], few), max(often[p], few), self._silent(p) > self.grace) for p in often}
             tied = sorted(p for p in blame if blame[p] == max(blame.values()))
             worst = tied[-1 - turn % len(tied)]
             chosen.append(worst)
@@ -241,9 +251,34 @@ class Views:
         return failed.which == self.state.now and not failed.peers
 
     def hapless(self, peer: int) -> bool:
-        """Say whether a peer failed in this round even after several attempts."""
-        failed = self.status(peer).failed
-        return failed.round == self.state.round and failed.attempt + 1 >= TRIES
+        """Say whether a peer failed in this round even after several attempts, or several waited for it in vain.
+
+        So many that one of them does not lie, and more than one, as of two with a bad link each waits for the other.
+        """
+        known = {p: s.failed for p, s in self.statuses.items() if s.failed.round == self.state.round}
+        failed = {p: one for p, one in known.items() if one.attempt + 1 >= TRIES}
+        times = Counter(chain.from_iterable(set(one.peers) for one in failed.values()))
+        blamed = {p for p, count in times.items() if count > max(1, self._lying)}
+        return peer in blamed or (peer in failed and blamed.isdisjoint(failed[peer].peers))
+
+    def split(self) -> bool:
+        """Say whether members have had results of the attempt for long, and nothing can be agreed on.
+
+        Nobody more comes to have one but those that may lie, so somebody sent other sums to some than to others.
+        """
+        left = set(self.state.members).difference(self.state.lost)
+        held = [since for peer, since in self._held.items() if peer in left]
+        if len(held) < max(2, len(left) - max(1, self._lying)):
+            return False
+        patience = self.grace if len(held) == len(left) else self.state.settings.average
+        return self.now - max(held) > patience
+
+    def odd(self) -> tuple[int, ...]:
+        """Return the members that say to have another result of the attempt than most do."""
+        now = self.state.now
+        held = {p: self.status(p).holds for p in self.state.members if self.status(p).holds.which == now}
+        (usual, _), *others = Counter(held.values()).most_common() or [(NO_RESULT, 0)]
+        return tuple(peer for peer, result in held.items() if result != usual) if others else ()
 
     def holders(self, result: Result) -> tuple[int, ...]:
         """Return who is there and says that it has stored a result."""
