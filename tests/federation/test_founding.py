@@ -100,6 +100,7 @@ def test_between_sites_the_commands_for_keys_are_told_and_fingerprints_filled_in
         (("a=host", "b", "c", "--keys"), "write HOST:PORT"),
         (("a", "b", "c", "--keys", "--peers=3"), "--peers is nothing that all sites share"),
         (("a", "b", "c", "--keys", "--data=x=1"), "name one with --entry"),
+        (("a", "b", "c", "--keys", "--lying=1"), "3 peers cannot withstand 1 that lie"),
     ],
 )
 def test_mistakes_are_told_and_nothing_is_written(tmp_path, arguments, message):
@@ -183,6 +184,12 @@ def test_keys_that_are_there_are_kept(tmp_path):
     assert not first.missing
     kept, again = ([peer.fingerprint for peer in made.federation.peers] for made in (first, second))
     assert kept == again
+
+
+def test_liars_are_planned_for(tmp_path):
+    told = invoke("federation", "init", *"abcd", "--keys", "--lying=1", "--dir", tmp_path).stdout
+    assert "A peer that lies can bring it about that another one is missing." in told
+    assert FederationConfig.load(tmp_path / "federation.toml").lying == 1
 
 
 def test_the_host_of_an_ipv6_address_is_named_without_its_brackets(tmp_path):

@@ -89,6 +89,15 @@ def test_the_default_is_blocks_where_there_are_two(policy, peers, collusion, can
     assert words in found.sentence
 
 
+def test_a_liar_can_choose_who_is_missing_and_the_certificate_says_so():
+    told = [
+        Absence.chosen(policy, peers=9, collusion=1, can_lose=True, lying=lying).sentence
+        for policy in ("go on", "blocks", "wait")
+        for lying in (0, 1)
+    ]
+    assert ["A peer that lies can bring it about" in text for text in told] == [False, True, *[False] * 4]
+
+
 class TestLedger:
     @pytest.mark.parametrize(
         ("members", "smallest"),

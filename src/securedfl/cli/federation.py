@@ -32,6 +32,9 @@ def init(
     max_weight: Annotated[
         float | None, typer.Option(metavar="SAMPLES", help="With --weighted: the most samples of any site.")
     ] = None,
+    lying: Annotated[
+        int, typer.Option(metavar="PEERS", help="How many may lie without forking or forging the log.")
+    ] = 0,
     replace: Annotated[bool, typer.Option("--replace", help="Write over files that are there.")] = False,
     *,
     settings: dict[str, Any],
@@ -66,7 +69,7 @@ def init(
             raise ConfigError(f"where do others reach {called}? Give {called}=HOST:PORT, or --keys for a trial here")
         own = {"data": own_data(texts, number, called)} if data else {}
         begun.append(NewSite(name=called, address=address or f"127.0.0.1:{next(ports)}", own=own))
-    shared = {"name": name, "entry": entry, "max_weight": max_weight, "train": settings}
+    shared = {"name": name, "entry": entry, "max_weight": max_weight, "lying": lying, "train": settings}
     made = write_federation(folder, begun, shared, issue=keys, replace=replace)
     paths = made.files
     for path in (folder / FEDERATION, *paths):

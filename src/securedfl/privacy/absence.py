@@ -46,12 +46,15 @@ class Absence:
         Over how many rounds totals are taken together.
     everybody
         Whether an average needs all peers of the roster as it is, whatever the policy says.
+    lying
+        How many peers may lie, also about whom they hear.
     """
 
     policy: Policy = "wait"
     block: int = 3
     window: int = 10
     everybody: bool = False
+    lying: int = 0
 
     @classmethod
     def chosen(
@@ -63,6 +66,7 @@ class Absence:
         can_lose: bool,
         window: int = 10,
         everybody: bool | None = None,
+        lying: int = 0,
     ) -> Absence:
         """Return what was asked for; by default blocks, where more than half is left without one, else to go on.
 
@@ -75,7 +79,7 @@ class Absence:
         if not can_lose:
             policy, everybody = "wait", True
         chosen = policy or ("blocks" if peers > 2 * block else "go on")
-        return cls(policy=chosen, block=block, window=window, everybody=everybody)
+        return cls(policy=chosen, block=block, window=window, everybody=everybody, lying=lying)
 
     def pick(self, present: Collection[int], history: Sequence[Members], n: int) -> Members:
         """Return who takes part, of those present; nobody if it must be waited for somebody.
@@ -140,9 +144,10 @@ class Absence:
                 "only, even if updates stood still. This does not hold between rounds that are further apart, or if "
                 "the roster changes."
             )
+        liars = " A peer that lies can bring it about that another one is missing." if self.lying else ""
         return (
             "Over rounds: averages go on without peers that are missing. A total with a peer and one without it tell "
-            "that peer's update, up to how much the updates of the others changed between the two rounds."
+            f"that peer's update, up to how much the updates of the others changed between the two rounds.{liars}"
         )
 
 

@@ -208,6 +208,7 @@ class FederationConfig(StrictSettings):
             can_lose=by_name(self.training.protocol).can_lose,
             window=self.window,
             everybody=self.fewest >= len(self.peers),
+            lying=self.lying,
         )
 
     def check_weight(self, name: str, weight: float) -> None:
