@@ -71,6 +71,24 @@ def test_weights_that_leave_no_average_end_nobody(federation, caplog):
     assert "so that the model stays as it is: the weights add up to zero" in caplog.text
 
 
+def test_a_first_total_of_no_use_ends_nobody(federation, caplog):
+    """There is no model to stay with: after several attempts the round is void, and the next one goes on."""
+    deadlines = {"heartbeat": 0.2, "absent": 1}
+    settings = {"max_weight": 2}
+    made = federation(3, protocol="shares", group_size=2, weighted=True, settings=settings, deadlines=deadlines)
+    models = [np.full(4, float(k), dtype=np.float32) for k in range(3)]
+
+    def work(k):
+        with securedfl.join(made.folder / f"p{k}.toml") as peer:
+            peer.average_(models[k], weight=0.0)
+            assert (peer.last.void, models[k].tolist()) == (True, [k] * 4)
+            peer.average_(models[k], weight=1.0)
+
+    in_threads(work, 3)
+    np.testing.assert_allclose(models, 1, atol=1e-5)
+    assert "makes no progress: the weights add up to zero" in caplog.text
+
+
 def test_what_is_local_stays_at_home_and_comes_back_after_a_restart(federation):
     made = federation(3, protocol="shares", group_size=2, local=["head"])
 

@@ -69,7 +69,8 @@ def init(
             raise ConfigError(f"where do others reach {called}? Give {called}=HOST:PORT, or --keys for a trial here")
         own = {"data": own_data(texts, number, called)} if data else {}
         begun.append(NewSite(name=called, address=address or f"127.0.0.1:{next(ports)}", own=own))
-    shared = {"name": name, "entry": entry, "max_weight": max_weight, "lying": lying, "train": settings}
+    shared = {"name": name, "entry": entry, "max_weight": max_weight, "train": settings}
+    shared |= {"lying": lying} if lying else {}
     made = write_federation(folder, begun, shared, issue=keys, replace=replace)
     paths = made.files
     for path in (folder / FEDERATION, *paths):

@@ -95,7 +95,7 @@ def describe(event: Event) -> str:
             score = event.score
             accuracy = f"  accuracy {score.correct / score.count:.4f}" if score else ""
             spent = "" if event.epsilon is None else f"  epsilon {event.epsilon:.3g}"
-            remark = "  (void: a member was lost)" if event.void else "  (fetched)" if event.fetched else ""
+            remark = "  (void: no average; peer.log says why)" if event.void else "  (fetched)" if event.fetched else ""
             return (
                 f"round {event.round:>3}  {len(event.members) or '?'} peers{accuracy}{spent}  "
                 f"train {event.train_seconds:.2f} s  average {event.average_seconds:.2f} s{remark}"

@@ -184,7 +184,8 @@ class Trial(threading.Thread):
             ready = work.ready()
             peers = tuple(peer for peer in peers if peer in ready) or peers
         names = ", ".join(work.members[peer] for peer in peers)
-        log.warning("round %d: attempt %d makes no progress: %s: %s", place.round, place.attempt, names, str(error))
+        why = f"{names}: {error}" if names else str(error)
+        log.warning("round %d: attempt %d makes no progress: %s", place.round, place.attempt, why)
         return Failure(place.round, place.attempt, lost or (), peers)
 
     def _places(self, peers: Collection[int]) -> frozenset[int]:
