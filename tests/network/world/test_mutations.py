@@ -12,6 +12,7 @@ from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Abandon, Commit
 from securedfl.network.core.proofs import Proofs
 from securedfl.network.core.sense import Sense
+from securedfl.network.core.views import Views
 from tests.network.world.runs import run
 from tests.network.world.schedule import draw
 
@@ -38,6 +39,10 @@ def commit_at_once(patch):
 
 def signatures_not_checked(patch):
     patch.setattr(Proofs, "said", lambda proofs, item, incarnation: True)
+
+
+def different_results_stay(patch):
+    patch.setattr(Views, "split", lambda views: False)
 
 
 def new_folder_votes(patch):
@@ -126,6 +131,7 @@ BROKEN = {
     nothing_repeated: {"stuck"},
     never_abandoned: {"stuck"},
     ballots_never_end: {"stuck"},
+    different_results_stay: {"stuck"},
     nobody_fetches: {"stuck"},
     bare_entries_believed: {
         *("too few votes", "fork", "stuck", "two outcomes", "not agreed", "opened too early", "ConfigError"),
@@ -138,6 +144,7 @@ FAULTS = {
     new_folder_shares: "disk lost",
     votes_forgotten: "crash",
     signatures_not_checked: "liar",
+    different_results_stay: "other sums",
 }
 """What a schedule must have to show it, where that is not every one."""
 
