@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from types import SimpleNamespace
 
 import pytest
 
+from securedfl.network.wire import keys as certificates
+from securedfl.network.wire.contact import relay as relaying
 from securedfl.network.wire.contact.pursuit import RELAYS_AT_ONCE, Pursuit
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.values import LinkDown, LinkUp
+from tests.network.wire.by_hand import ByHand
 
 
 def drops(server, most):
@@ -75,5 +79,44 @@ def test_relays_that_only_say_that_they_join_keep_nobody_from_a_good_one(world, 
         first.until(lambda: first.all_of(LinkUp), "link", timeout=20)
         second.linked("p0", through=good)
     finally:
+        # until then more may come
+        world.close()
         for sock in held:
             sock.close()
+
+
+def test_the_holder_of_a_former_certificate_takes_nobodys_place_at_a_relay(world, tmp_path):
+    for name in ("ca.key", "ca.crt"):
+        (tmp_path / name).write_bytes((world.keys["p0"].authority.parent / name).read_bytes())
+        (tmp_path / name).chmod(0o600)
+    former = certificates.issue(tmp_path, "p0", start=dt.datetime.now(dt.UTC) - dt.timedelta(days=1))
+    relay = world.relay("relay-a")
+    waiting = world.relays["relay-a"].relay._waiting
+
+    def ask(files, target):
+        member = ByHand(relay.port, files, "relay-a")
+        member.send(Kind.JOIN, 0, target)
+        member.send(Kind.PING)
+        return member, member.read()
+
+    # nobody knows yet that there is a newer one
+    late = ByHand(relay.port, former, "relay-a")
+    early, answer = ask(former, b"p2")
+    assert answer[0] is Kind.PONG
+    _, answer = ask(world.keys["p0"], b"p1")
+    assert answer[0] is Kind.PONG
+    assert b"newer certificate" in early.until(Kind.CLOSE)[2]
+    late.send(Kind.JOIN, 0, b"p1")
+    assert b"newer certificate" in late.until(Kind.CLOSE)[2]
+    assert list(waiting) == [("p0", "p1")]
+
+
+def test_a_relay_remembers_a_limited_number_of_names(world, monkeypatch):
+    monkeypatch.setattr(relaying, "MOST_NAMES", 2)
+    relay = world.relay("relay-a")
+    for name in ("p0", "p1", "p2", "p3"):
+        member = ByHand(relay.port, world.keys[name], "relay-a")
+        member.send(Kind.JOIN, 0, b"p8")
+        member.send(Kind.PING)
+        assert member.until(Kind.PONG)
+    assert list(world.relays["relay-a"]._newest) == ["p2", "p3"]
