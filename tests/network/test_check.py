@@ -17,8 +17,10 @@ from securedfl.federation.checking.check import check, failure, what_to_do
 from securedfl.network.core.entries import Line, Settings
 from securedfl.network.core.state import State
 from securedfl.network.operator import Desk, Wish, want
+from securedfl.network.wire import keys as certificates
+from securedfl.network.wire.contact.relay import RelayServer
 from securedfl.network.wire.values import Reach
-from tests.network.peer_processes import in_threads
+from tests.network.peer_processes import free_ports, in_threads
 
 
 def test_check_tells_sites_that_are_not_there_from_sites_that_do_not_fit(federation):
@@ -138,3 +140,60 @@ def test_check_tells_who_is_there_and_who_differs(federation):
         ("own keys", False),
         ("state folder", True),
     ]
+
+
+@pytest.fixture
+def relays(federation):
+    """Return a federation with relay-a, which runs, and relay-b, which does not; and their entries."""
+    made = federation(3, protocol="shares", group_size=2)
+    files = {name: certificates.issue(made.keys, name, ["127.0.0.1"]) for name in ("relay-a", "relay-b")}
+    server = RelayServer(files["relay-a"], "127.0.0.1:0")
+    places = {"relay-a": server.address, "relay-b": f"127.0.0.1:{free_ports(1)[0]}"}
+    entries = [
+        {
+            "name": name,
+            "address": places[name],
+            "fingerprint": certificates.describe(files[name].certificate).fingerprint,
+        }
+        for name in places
+    ]
+    made.write(relays=entries)
+    yield made, entries
+    server.close()
+
+
+def test_check_warns_of_a_relay_that_nobody_needs(relays):
+    made, found = relays[0], {}
+
+    def work(k):
+        if k:
+            found[k] = check(made.folder / f"p{k}.toml", wait=30, within=0)
+        else:
+            arguments = ["check", str(made.folder / "p0.toml"), "--wait=30", "--open-within=0"]
+            found[k] = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+
+    in_threads(work, 3)
+    assert [(one.subject, one.ok, one.lost) for one in found[1][-2:]] == [
+        ("relay relay-a", True, False),
+        ("relay relay-b", True, True),
+    ]
+    assert failure(found[1]) is None
+    assert found[0].exit_code == 0, found[0].output
+    assert re.search("warning.*relay relay-b.*is not reached: 127.*connection refused", found[0].output)
+
+
+def test_check_tells_a_relay_that_is_missing_with_the_sites_from_one_that_does_not_fit(relays):
+    made, (first, second) = relays
+    alone = check(made.folder / "p0.toml", within=0)
+    assert [(one.subject, one.ok, one.lost) for one in alone[-2:]] == [
+        ("relay relay-a", True, False),
+        ("relay relay-b", False, True),
+    ]
+    assert failure(alone).exit_code == 7
+    # the one that runs has the key of another, or another key than the one that is named
+    made.write(relays=[{**first, "fingerprint": "0" * 64}, {**second, "address": first["address"]}])
+    false = check(made.folder / "p0.toml", within=0)
+    assert [(one.ok, one.lost) for one in false[-2:]] == [(False, False)] * 2
+    assert "shows a certificate with fingerprint" in false[-2].text
+    assert "mismatch" in false[-1].text
+    assert failure(false).exit_code == 4

@@ -24,11 +24,12 @@ def check(
     ] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
-    """Check settings, design, privacy, keys, clocks, the app and its data, and whether all others can be reached.
+    """Check settings, design, privacy, keys, clocks, the app and its data, and whether others and relays are reached.
 
     The app is imported, made with this site's data and asked to score its model, in a process of its own. Nothing is
     trained. The others must run `securedfl peer` or `securedfl check --wait` meanwhile. The exit code is 7 if sites
-    merely cannot be reached, and 4 if something does not fit.
+    merely cannot be reached, and 4 if something does not fit. A relay that is not reached, and
+    that nobody needs now, is a warning.
 
     **Example**
 
@@ -44,7 +45,8 @@ def check(
     else:
         table = Table("", "What", "Finding")
         for finding in findings:
-            table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", finding.subject, escape(finding.text))
+            fine = "[yellow]warning[/]" if finding.lost else "[green]ok[/]"
+            table.add_row(fine if finding.ok else "[red]no[/]", finding.subject, escape(finding.text))
         Console(highlight=False, emoji=False).print(table)
     if (error := failure(findings)) is not None:
         raise error

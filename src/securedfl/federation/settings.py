@@ -153,6 +153,9 @@ _PATTERNS = {
 }
 """What the texts of these keys look like."""
 
+_SECRET = frozenset({"proxy"})
+"""Keys whose values may hold a password, and are never shown."""
+
 
 def _explain(error: ValidationError, where: str) -> str:
     """Turn pydantic's findings into lines that name the key, what is wrong and what was given."""
@@ -175,7 +178,7 @@ def _explain(error: ValidationError, where: str) -> str:
     texts = []
     for place, messages in lines.items():
         wanted = " or ".join(dict.fromkeys(messages))
-        is_given = "" if wanted == _WORDS["missing"] else f" = {given[place]!r:.200}"
+        is_given = "" if wanted == _WORDS["missing"] or place[0] in _SECRET else f" = {given[place]!r:.200}"
         texts.append(f"{place[0]}{is_given} in {place[1]}: must be {wanted}")
     return "; ".join(texts)
 

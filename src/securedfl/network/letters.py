@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from securedfl.network.core.entries import MOST_PEERS, Bytes, Number, Text
+from securedfl.network.core.entries import MOST_PEERS, NAME, Bytes, Number
 from securedfl.network.core.messages import Gossip, decode, encode, read
 from securedfl.network.signing import LONGEST_CERTIFICATE, MOST_CERTIFICATES
 from securedfl.network.wire.frames import MAX_HEAD
@@ -17,6 +17,8 @@ from securedfl.network.wire.values import Reach
 VERSION = 1
 RUN = "run"
 """The setting that says which run a peer is of; where it differs, peers can never average together."""
+Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
+Through = Annotated[str, Meta(pattern=rf"^({NAME})?\Z")]
 _GOSSIP, _LETTER = b"G", b"L"
 
 
@@ -47,7 +49,7 @@ class Want(Struct, frozen=True, array_like=True, tag=True):
 class Ways(Struct, frozen=True, array_like=True, tag=True):
     """Whom a peer has a link to, by name: through whom, or directly (an empty text). Read by `securedfl check`."""
 
-    peers: Annotated[dict[Text, Text], Meta(max_length=MOST_PEERS)]
+    peers: Annotated[dict[Name, Through], Meta(max_length=MOST_PEERS)]
 
     @classmethod
     def of(cls, reaches: Mapping[str, Reach]) -> Ways:

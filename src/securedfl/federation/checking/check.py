@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import queue
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
@@ -19,8 +22,10 @@ from securedfl.network.journal import in_use, look_into
 from securedfl.network.letters import Hello, Ways, differences, pack, unpack
 from securedfl.network.operator import Wish, want
 from securedfl.network.shell import CLOCK_SLACK
+from securedfl.network.wire.contact.look import look_at
+from securedfl.network.wire.identity import Identity
 from securedfl.network.wire.links import Links
-from securedfl.network.wire.values import ControlMessage, Event, LinkUp, Reach
+from securedfl.network.wire.values import ControlMessage, Endpoint, Event, LinkUp, Reach
 from securedfl.network.words import ways_in_words
 from securedfl.privacy.run_certificate import told
 
@@ -70,6 +75,7 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Exam
     with ExitStack() as stack:
         # while the others are waited for; a peer that runs has opened it itself
         answer = stack.enter_context(opening(path, federation, within)) if within and not running else None
+        relays = stack.enter_context(ThreadPoolExecutor(1)).submit(_relays, config, federation)
         others: list[Examined] = []
         if running:
             others = [_look("running peer", lambda: want(config.state, Wish("look"), PATIENCE))]
@@ -77,6 +83,9 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Exam
             others = _others(config, federation, shared, wait)
         if answer is not None:
             findings.append(answer())
+        # a relay that is missing keeps nobody from a run in which all are reached without it
+        apart = not all(other.ok for other in others)
+        others += [replace(relay, ok=relay.ok or (relay.lost and not apart)) for relay in relays.result()]
     return [*findings, *others]
 
 
@@ -107,6 +116,31 @@ def _others(config: PeerConfig, federation: FederationConfig, shared: dict[str, 
         return [Examined("listening", False, str(error))]
     with closing(links):
         return _meet(links, events, shared, max(wait, PATIENCE), stay=bool(wait))
+
+
+def _relays(config: PeerConfig, federation: FederationConfig) -> list[Examined]:
+    """Return for every relay that is named whether it is reached, and is the right one."""
+    try:
+        identity = Identity(config.files(), config.name)
+    except ConfigError:
+        # that is told already, of this site's own keys
+        return []
+
+    async def look(relay: Endpoint) -> Examined:
+        subject = f"relay {relay.name}"
+        try:
+            await look_at(relay, identity, proxy=config.proxy, timeout=PATIENCE)
+        except PeerLostError as error:
+            todo = "start `securedfl relay` there, or check address and firewall"
+            return Examined(subject, False, f"is not reached: {error}; {todo}", True)
+        except (SecuredFLError, ValueError) as error:
+            return Examined(subject, False, f"does not fit: {error}")
+        return Examined(subject, True, "reached")
+
+    async def look_at_all() -> list[Examined]:
+        return await asyncio.gather(*map(look, federation.relay_roster))
+
+    return asyncio.run(look_at_all())
 
 
 def _meet(

@@ -31,7 +31,8 @@ WITHIN = 60.0
 class Examined:
     """What was looked at before a run, whether it is fine, and what was found.
 
-    ``lost`` says that nothing is wrong but that somebody cannot be reached, who may come yet.
+    ``lost`` says that nothing is wrong but that somebody cannot be reached, who may come yet; if it is fine all the
+    same, nobody needs that one now, and it is a warning.
     """
 
     subject: str

@@ -250,6 +250,8 @@ class Hub(Home):
     def on_closed(self, connection: Connection, reason: str) -> None:
         """Take note of a lost link, or of somebody who was refused."""
         peer = connection.peer
+        if connection.through is not None:
+            reason = f"through {connection.through}: {reason}"
         self.connections.discard(connection)
         if self.door is not None:
             self.door.finished(connection)
@@ -260,6 +262,8 @@ class Hub(Home):
             del self.links[peer]
             self.reasons[peer] = reason
             self._tell(LinkDown(peer, reason))
+            if connection.through is not None and peer in self._pursuits:
+                self._pursuits[peer].put_off(connection.through)
             if peer in self._candidates:
                 self._choose(self._candidates.pop(peer))
             # also if that one was dead too

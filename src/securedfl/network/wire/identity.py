@@ -149,7 +149,12 @@ def require(certificate: bytes, endpoint: Endpoint) -> None:
 
 def name_of(certificate: bytes) -> str:
     """Return the name in a certificate (DER)."""
+    return info_of(certificate).name
+
+
+def info_of(certificate: bytes) -> CertificateInfo:
+    """Return what a certificate (DER) says."""
     try:
-        return CertificateInfo.of(x509.load_der_x509_certificate(certificate)).name
+        return CertificateInfo.of(x509.load_der_x509_certificate(certificate))
     except ValueError:
         raise IdentityError("no readable certificate") from None

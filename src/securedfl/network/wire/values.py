@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,8 @@ from msgspec import Struct
 from securedfl.errors import ConfigError, SecuredFLError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_HOST = re.compile(r"[\w.-]+|[0-9a-fA-F:.]+(%[\w.-]+)?")
+"""Names, of any letters, and numbers: nothing that could be another line of a request to a proxy."""
 
 
 class IdentityError(SecuredFLError):
@@ -147,7 +150,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Return host and port of ``HOST:PORT`` or ``[HOST]:PORT``."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 <= int(port) < 65536:
+    if not _HOST.fullmatch(host) or not re.fullmatch("[0-9]{1,5}", port) or not 0 <= int(port) < 65536:
         raise ConfigError(f"{address!r} is not an address; write HOST:PORT, for instance a.example.org:7443")
     return host, int(port)
 

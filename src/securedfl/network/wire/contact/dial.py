@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import re
 import socket
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -14,6 +17,7 @@ from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.wire.values import is_loopback, join_address
 
 _LONGEST_ANSWER = 8192
+_SET = "http://USER:PASSWORD@HOST:PORT as `proxy` in peer.toml or HTTPS_PROXY"
 
 
 async def dial(host: str, port: int, *, proxy: str | None, timeout: float) -> tuple[socket.socket, bytes]:
@@ -31,7 +35,7 @@ async def dial(host: str, port: int, *, proxy: str | None, timeout: float) -> tu
     """
     where, request = join_address(host, port), b""
     if proxy is None:
-        proxy = "" if is_loopback(host) or proxy_bypass(host) else getproxies().get("https", "")
+        proxy = "" if is_loopback(host) or _bypassed(host, port) else getproxies().get("https", "")
     if proxy:
         request = _connect_request(host, port, proxy)
         parts = urlsplit(proxy)
@@ -50,6 +54,17 @@ async def dial(host: str, port: int, *, proxy: str | None, timeout: float) -> tu
         words = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         reason = words or str(error) or "no answer in time"
         raise PeerLostError(f"{where}: {reason[:1].lower()}{reason[1:]}") from None
+
+
+def _bypassed(host: str, port: int) -> bool:
+    """Tell whether NO_PROXY names a host, with or without its port, or a network that the host is in."""
+    if proxy_bypass(host) or proxy_bypass(join_address(host, port)):
+        return True
+    for entry in getproxies().get("no", "").split(","):
+        with suppress(ValueError):
+            if "/" in entry and ip_address(host) in ip_network(entry.strip(), strict=False):
+                return True
+    return False
 
 
 async def _connected(host: str, port: int, timeout: float) -> socket.socket:
@@ -82,31 +97,40 @@ async def _connect(sock: socket.socket, address: Any) -> socket.socket:
 
 async def _ask_proxy(sock: socket.socket, request: bytes) -> bytes:
     """Let a proxy connect the socket with somebody else; return bytes that came after its answer."""
-    loop, answer = asyncio.get_running_loop(), b""
+    loop, rest, came, code = asyncio.get_running_loop(), b"", 0, "1xx"
     await loop.sock_sendall(sock, request)
-    while b"\r\n\r\n" not in answer:
-        data = await loop.sock_recv(sock, _LONGEST_ANSWER)
-        answer += data
-        if not data or len(answer) > 2 * _LONGEST_ANSWER:
-            raise OSError("the proxy gave no proper answer")
-    head, _, rest = answer.partition(b"\r\n\r\n")
-    version, code, *_ = [*head.split(b"\r\n")[0].split(b" ", 2), b"", b""]
-    if not version.startswith(b"HTTP/1.") or code != b"200":
-        raise OSError(f"the proxy refused with code {code.decode('ascii', 'replace')[:3] or '?'}")
+    # such an answer only says that another one follows
+    while code[0] == "1":
+        while b"\r\n\r\n" not in rest:
+            data = await loop.sock_recv(sock, _LONGEST_ANSWER)
+            rest, came = rest + data, came + len(data)
+            if not data or came > 2 * _LONGEST_ANSWER:
+                raise OSError("the proxy gave no proper answer")
+        head, _, rest = rest.partition(b"\r\n\r\n")
+        found = re.match(rb"HTTP/1\.\d ([1-9]\d\d)(?!\S)", head)
+        code = found[1].decode() if found else "?"
+    if code[0] != "2":
+        wants = f"; it wants a user and a password that it knows: set {_SET}" if code == "407" else ""
+        raise OSError(f"the proxy refused with code {code}{wants}")
     return rest
 
 
 def _connect_request(host: str, port: int, proxy: str) -> bytes:
     try:
         parts = urlsplit(proxy)
-        fine = parts.scheme == "http" and parts.hostname and parts.port != 0
+        # a password with one of /?# would be taken for a port, or a path
+        bare = parts.path in ("", "/") and not parts.query and not parts.fragment
+        fine = bare and parts.scheme == "http" and parts.hostname and parts.port != 0
     except ValueError:
         fine = False
     if not fine:
-        raise ConfigError(f"the proxy of {host} must be http://HOST:PORT; set `proxy` in peer.toml or HTTPS_PROXY")
-    where = join_address(host, port)
+        raise ConfigError(
+            f"the proxy of {host} must be http://HOST:PORT; set {_SET}, with / ? # @ of a password written as "
+            "%2F %3F %23 %40"
+        )
+    where = join_address(host.encode("idna").decode(), port)
     lines = [f"CONNECT {where} HTTP/1.1", f"Host: {where}"]
-    if parts.username:
-        secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    if parts.username or parts.password:
+        secret = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
         lines.append(f"Proxy-Authorization: Basic {base64.b64encode(secret.encode()).decode()}")
     return "\r\n".join([*lines, "", ""]).encode("ascii", "replace")

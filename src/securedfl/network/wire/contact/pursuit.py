@@ -25,7 +25,7 @@ TURNS_BEFORE_RELAYS = 4
 """Tries, about three seconds of them, that a peer that can be dialled has to answer before relays are asked."""
 RELAYS_AT_ONCE = 3
 RELAY_WAIT = 20.0
-"""Seconds to wait at a relay before another one is tried instead."""
+"""Seconds to wait at a relay before another one is tried instead, and that it has to wait then if there are others."""
 
 
 class Home(Handler):
@@ -86,6 +86,10 @@ class Pursuit(Handler):
         if self._relayed and self._home.roster[self._peer].listens:
             self._timer = self._home.loop.call_later(RELAYED_PAUSE * random.uniform(0.5, 1.5), self._turn)
 
+    def put_off(self, relay: str) -> None:
+        """Let a relay that had its turn, or whose link was lost, wait until others had theirs."""
+        self._put_off[relay] = time.monotonic()
+
     def _turn(self) -> None:
         home, peer = self._home, self._home.roster[self._peer]
         pause = RELAYED_PAUSE if self._relayed else min(FIRST_PAUSE * 2**self._turns, LONGEST_PAUSE)
@@ -102,15 +106,15 @@ class Pursuit(Handler):
         now = time.monotonic()
         for key, found in list(self._tries.items()):
             if key and isinstance(found, Connection) and now - found.began > RELAY_WAIT:
-                self._put_off[key] = now
+                self.put_off(key)
                 self._drop(key)
         for relay in self._candidates():
             if len(self._tries.keys() - {""}) < RELAYS_AT_ONCE and relay.name not in self._tries:
                 self._begin_to_dial(relay.name, relay)
 
     def _candidates(self) -> Sequence[Endpoint]:
-        """Return who may join the two: both ends order them alike, those that failed here lately come last."""
-        home = self._home
+        """Return who may join the two: both ends order them alike; whoever was put off waits for others."""
+        home, now = self._home, time.monotonic()
         pair = "\0".join(sorted((home.me, self._peer)))
         thirds = [third for third in home.roster.values() if third.listens and third.name not in (home.me, self._peer)]
 
@@ -119,7 +123,8 @@ class Pursuit(Handler):
             named = relay.name in home.relays
             return self._put_off.get(relay.name, 0.0), not named, not named and relay.name not in home.links, mixed
 
-        return sorted([*home.relays.values(), *thirds], key=order)
+        found = sorted([*home.relays.values(), *thirds], key=order)
+        return [one for one in found if now - self._put_off.get(one.name, -RELAY_WAIT) >= RELAY_WAIT] or found
 
     def _begin_to_dial(self, key: str, endpoint: Endpoint) -> None:
         self._tries[key] = self._home.loop.create_task(self._dial(key, endpoint))
@@ -151,7 +156,7 @@ class Pursuit(Handler):
         if not key:
             self._home.try_failed(self._peer, reason, unfit=unfit)
             return
-        self._put_off[key] = time.monotonic()
+        self.put_off(key)
         if not self._home.roster[self._peer].listens:
             # of a peer that can be dialled, what is wrong with that is what people should mend
             why = f"it only dials out, and relay {key} does not join the two: {reason}"
@@ -174,6 +179,8 @@ class Pursuit(Handler):
             raise FrameError("a relay that does not answer as one")
         home, peer = self._home, self._peer
         self._tries.pop(connection.peer, None)
+        # one that says so and joins nobody must not come first again
+        self.put_off(connection.peer)
         sock, rest = connection.detach()
         first = home.me < peer
         tls = home.identity.dialling(peer) if first else home.identity.accepting()

@@ -7,6 +7,7 @@ somebody else's place. Then TLS with the relay ends and the two speak TLS with e
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import socket
 import time
 from collections import Counter
@@ -15,13 +16,16 @@ from securedfl.network.wire.connection import Connection, Handler
 from securedfl.network.wire.contact.carry import Carrier
 from securedfl.network.wire.contact.door import Door
 from securedfl.network.wire.frames import Kind
-from securedfl.network.wire.identity import Identity, name_of
+from securedfl.network.wire.identity import Identity, info_of, name_of
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.loop import Loop
-from securedfl.network.wire.values import FrameError, Limits
+from securedfl.network.wire.values import FrameError, IdentityError, Limits
 
 SILENCE = 120.0
 """Seconds without a byte after which a relay hangs up; links speak more often than that."""
+MOST_NAMES = 4096
+"""Of how many names a relay remembers the newest certificate."""
+_FORMER = "a newer certificate of this name was shown here"
 
 
 class Relay:
@@ -76,6 +80,11 @@ class Relay:
             if other is connection:
                 del self._waiting[names]
 
+    def dismiss(self, name: str, reason: str) -> None:
+        """Hang up on those that wait under a name."""
+        for connection in [one for (who, _), one in self._waiting.items() if who == name]:
+            connection.close(reason, tell=True)
+
     def sweep(self) -> None:
         """Hang up on those that wait and from whom nothing has been heard for long."""
         now = time.monotonic()
@@ -117,6 +126,7 @@ class RelayServer(Handler):
     """A relay on a host of its own: ``securedfl relay``.
 
     Whoever has a certificate of the federation's authority may use it. It knows no roster: the ends check each other.
+    Of each name it takes the newest certificate that it has seen, so that a former one takes nobody's place.
 
     Parameters
     ----------
@@ -134,6 +144,7 @@ class RelayServer(Handler):
         self._loop = Loop("relay")
         self.counters = self._loop.counters
         self.relay = Relay(self._loop, self._limits.joined)
+        self._newest: dict[str, dt.datetime] = {}
         self._loop.call(self._door.open, self._loop, self._welcome)
         self._loop.call(self._sweep)
 
@@ -161,7 +172,21 @@ class RelayServer(Handler):
         # once: whoever asked twice would wait here for good, closed
         connection.greeted = True
         self._door.finished(connection)
+        self._refuse_former(connection)
         self.relay.join(connection, payload.decode("ascii", "replace"))
+
+    def _refuse_former(self, connection: Connection) -> None:
+        """Refuse a certificate if a newer one of its name was seen; hang up on those that wait with a former one."""
+        info = info_of(connection.certificate)
+        newest = self._newest.pop(info.name, info.not_before)
+        # the names that were not seen for longest are forgotten first
+        self._newest[info.name] = max(newest, info.not_before)
+        if len(self._newest) > MOST_NAMES:
+            del self._newest[next(iter(self._newest))]
+        if info.not_before < newest:
+            raise IdentityError(_FORMER)
+        if info.not_before > newest:
+            self.relay.dismiss(info.name, _FORMER)
 
     def on_closed(self, connection: Connection, _reason: str) -> None:
         """Forget a connection."""
