@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from securedfl.network.core.entries import Begin, Commit
+import pytest
+
+from securedfl.network.core.entries import Ask, Begin, Commit, End, Line, Move, Remove, Settings
 from securedfl.network.core.events import Tell
-from securedfl.network.words import Waits
+from securedfl.network.core.messages import Status
+from securedfl.network.core.sense import Sense
+from securedfl.network.core.state import Rules, State
+from securedfl.network.core.telling import MOST_LINES, Telling
+from securedfl.network.core.views import Views
+from securedfl.network.words import Waits, in_words
 
 WAITS, OVER = Tell("waiting", (1, 2), "peers that are missing"), Tell("waiting")
 BEGINS, COMMITS = Tell("decided", entry=Begin(1, 0, (0, 1, 2))), Tell("decided", entry=Commit(1, 0))
@@ -19,3 +26,32 @@ def test_that_nobody_is_waited_for_any_more_is_no_news_once_an_attempt_has_begun
     """The core looks around once per heartbeat, and by then several rounds may be done."""
     assert told(WAITS, BEGINS, COMMITS, OVER) == [WAITS, BEGINS, COMMITS]
     assert told(WAITS, COMMITS, OVER, OVER, BEGINS, WAITS) == [WAITS, COMMITS, OVER, BEGINS, WAITS]
+
+
+ROSTER = tuple(Line(k, f"p{k}", f"h{k}:1", b"key%d" % k, f"folder {k}") for k in range(4))
+
+
+@pytest.mark.parametrize("what", ["decided", "asked"])
+@pytest.mark.parametrize("entry", [End("enough\n\x1b[31mred"), Move(1, "here\r\nX: y:1")])
+def test_what_others_write_is_harmless_for_logs_and_screens(what: str, entry: Ask) -> None:
+    assert in_words(Tell(what, (1,), entry=entry), ROSTER).isprintable()
+
+
+def looking(lying: int = 0) -> tuple[Views, Sense]:
+    views = Views(0, State("run", ROSTER, Settings(3), length=3), lying=lying, now=0.0)
+    return views, Sense(Rules(lying=lying), views)
+
+
+def test_the_same_wish_is_answered_as_often_as_it_is_asked() -> None:
+    telling, (_, sense) = Telling(), looking()
+    for ask in (Remove(9), Remove(9), None, Remove(9)):
+        telling.look(sense, ask)
+    assert [tell.detail for tell in telling.now if tell.what == "unable"] == ["no such peer"] * 2
+
+
+def test_a_liar_that_wants_something_else_each_time_fills_no_logs() -> None:
+    telling, (views, sense) = Telling(), looking(lying=1)
+    for sequence in range(3 * MOST_LINES):
+        views.take(Status(1, "folder 1", 1, sequence, asks=End(f"reason {sequence}")))
+        telling.look(sense, None)
+    assert sum(tell.what == "asked" for tell in telling.now) == MOST_LINES

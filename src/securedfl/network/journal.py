@@ -6,6 +6,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -40,16 +41,15 @@ class Journal:
 
     def __init__(self, folder: Path, genesis: State) -> None:
         make_folder(folder, AGAIN, private=True)
-        self._lock = _locked(folder)
-        try:
+        with ExitStack() as stack:
+            stack.callback(os.close, _locked(folder))
+            self._file = Records(folder / "journal", AGAIN, mend=_mend(folder))
+            stack.callback(self._file.close)
             self._read(folder, genesis)
-        except BaseException:
-            os.close(self._lock)
-            raise
+            self._closing = stack.pop_all()
 
     def _read(self, folder: Path, genesis: State) -> None:
         """Read what was written before, and write it anew without what does not count any more."""
-        self._file = Records(folder / "journal", AGAIN, mend=_mend(folder))
         found, self._file.found = self._file.found, []
         stored = Stored().add(*_decoded(found, folder))
         names = [folder / "incarnation", folder / "genesis"]
@@ -92,8 +92,7 @@ class Journal:
 
     def close(self) -> None:
         """Let go of the folder."""
-        self._file.close()
-        os.close(self._lock)
+        self._closing.close()
 
 
 def _locked(folder: Path) -> int:
@@ -130,11 +129,12 @@ def read_state(folder: Path, rules: Rules) -> tuple[State, State]:
     if not (folder / "journal").exists():
         raise RunFolderError(f"there is no log in {folder} yet; start this site's peer with `securedfl peer` first")
     data, _ = read_records(folder / "journal", _mend(folder))
+    # first, because another version may have another state, too
+    stored = Stored().add(*_decoded(data, folder))
     try:
         state = genesis = msgspec.msgpack.decode((folder / "genesis").read_bytes(), type=State)
     except (OSError, msgspec.MsgspecError):
         raise damaged(folder, "genesis is unreadable", _mend(folder)) from None
-    stored = Stored().add(*_decoded(data, folder))
     other = damaged(folder, "journal and genesis are of different runs", _mend(folder))
     if stored.entries and stored.boot is not None and stored.boot.run != genesis.run:
         raise other

@@ -288,8 +288,8 @@ class Shell:
             except InvalidInputError as error:
                 # the same at all members: what one of them brings must not end the others
                 if (held := base()) is None:
-                    # there is no model to stay with: the attempt has failed, and the log goes on
-                    raise PeerLostError(str(error)) from None
+                    # no model to stay with: the attempt has failed; after several the round is void, where it can be
+                    raise PeerLostError(str(error)) if self.settings.rules.can_lose else error from None
                 log.warning("round %d gives nothing of use, so that the model stays as it is: %s", now.round, error)
                 model = held
             result = self.results.store(now.round, now.attempt, model)

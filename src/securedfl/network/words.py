@@ -9,6 +9,7 @@ from securedfl.network.core.entries import Entry, Line
 from securedfl.network.core.events import Tell
 from securedfl.network.core.messages import Status
 from securedfl.network.letters import Ways
+from securedfl.network.wire import frames
 from securedfl.network.wire.values import Reach
 
 
@@ -42,12 +43,12 @@ def in_words(tell: Tell, roster: Iterable[Line]) -> str:
             return f"refused from {listed}: {tell.detail}"
         case "odd":
             return (
-                f"{tell.detail}: {listed} came to another result than most: somebody sends other sums to some than to "
-                "others, or lies about its result"
+                f"{tell.detail}: members came to different results, {listed} not to that of most; somebody sends other "
+                "sums to some than to others, or lies about its result"
             )
         case "asked":
             wish = "" if tell.entry is None else entry_in_words(tell.entry, roster)
-            return f"the operator of {listed} asks for this: {wish}; it counts when enough others ask for the same"
+            return f"the operator of {listed} wants this, which counts when enough others ask for the same: {wish}"
         case "unfit":
             return f"{listed} cannot be reached: {tell.detail}"
         case "unable":
@@ -57,7 +58,11 @@ def in_words(tell: Tell, roster: Iterable[Line]) -> str:
 
 
 def entry_in_words(entry: Entry, roster: Iterable[Line]) -> str:
-    """Return an entry of the log as a sentence."""
+    """Return an entry of the log as a sentence, harmless for logs and screens whatever names and reasons hold."""
+    return frames.text(_entry_in_words(entry, roster).encode())
+
+
+def _entry_in_words(entry: Entry, roster: Iterable[Line]) -> str:
     known = tuple(roster)
 
     def listed(*numbers: int) -> str:

@@ -112,3 +112,14 @@ def test_a_folder_in_the_place_of_the_journal_is_told(tmp_path):
     for look in (lambda: read_state(tmp_path, Rules()), lambda: look_into(tmp_path), lambda: opened(tmp_path)):
         with pytest.raises(RunFolderError, match=f"{tmp_path}/journal is damaged .it is a folder.; move it away"):
             look()
+
+
+def test_the_folder_of_another_version_is_not_called_damaged(tmp_path):
+    """Whoever moved it away, as the advice for a damaged one is, would lose the run."""
+    journal = Journal(tmp_path, State("run", ROSTER, Settings(1)))
+    journal.append([Boot("run", journal.incarnation, 1, version=2), Promise(0, 0)], [])
+    journal.close()
+    (tmp_path / "genesis").write_bytes(b"of another form")
+    for read in (lambda: Journal(tmp_path, State("run", ROSTER, Settings(1))), lambda: read_state(tmp_path, Rules())):
+        with pytest.raises(RunFolderError, match="of another version of this software"):
+            read()

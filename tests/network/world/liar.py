@@ -51,9 +51,25 @@ class Liar:
             lie = "honest" if over or self._rng.random() < 0.5 else self._rng.choice(LIES)
             if lie != "honest":
                 world.counts[f"lie: {lie}"] += 1
-            changed = self._changed(lie, message)
+            changed = self._flattering(peer, message) or self._changed(lie, message)
             if changed is not None:
                 world.send(self._site.number, peer, changed)
+
+    def _flattering(self, peer: int, message: Gossip) -> Gossip | None:
+        """In some attempts that it spoiled: tell each that it has the same result, for ever, and vote for nothing."""
+        site, core = self._site, self._site.core
+        other = site.world.sites[peer].core
+        now = (core.state.round, core.state.attempt) if core else (-1, -1)
+        if core is None or other is None or now not in site.world.checks.spoiled or sum(now) % 2:
+            return None
+        site.world.counts["lie: the same result"] += 1
+        held = other.views.status(peer).holds
+        said = (
+            replace(s, holds=held) if s.peer == site.number and s.holds.which == held.which else s
+            for s in message.statuses
+        )
+        statuses = tuple(replace(s, signature=self._signed_as(s)) if s.peer == site.number else s for s in said)
+        return replace(message, statuses=statuses, votes=tuple(v for v in message.votes if v.peer != site.number))
 
     def _changed(self, lie: str, message: Gossip) -> Gossip | None:
         match lie:

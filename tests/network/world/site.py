@@ -13,6 +13,7 @@ from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Ask, Try
 from securedfl.network.core.messages import Decided, Failure, Gossip, Record, Result, Stored, decode_record, encode
 from securedfl.network.core.state import State
+from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.protocols.steps import Array
 from tests.network.world.data import SIZE, Part
 from tests.network.world.disk import Disk, Keys
@@ -333,9 +334,16 @@ class Site:
         ready = set(self.core.views.ready())
         peers = tuple(sorted(peer for peer in part.needs - box.keys() if part.tag is not None or peer in ready))
         if peers:
-            self.happen(Failure(*self._at, part.tag or (), peers))
+            # as a trial does: whoever is really lost, the core notices by itself
+            grace = (SILENCE + GRACE + 1) * self.world.genesis.settings.heartbeat
+            failure = Failure(*self._at, part.tag or (), peers)
+            self.world.at(self.world.now + grace, self._fail, part, part.tag, process, failure)
         else:
             self.world.at(self.world.now + average, self._look, part, process)
+
+    def _fail(self, part: Part, tag: tuple[int, ...] | None, process: int, failure: Failure) -> None:
+        if process == self.process and part is self.part and part.active and part.tag == tag:
+            self.happen(failure)
 
     def _store(self, result: Result, vector: Array) -> None:
         self.disk.results[result] = vector

@@ -115,7 +115,7 @@ def _stay(peer: Peer, tell: Tell, unless: Callable[[Progress], bool] = lambda _n
         peer.linger(absent, unless, lambda names: tell(Staying(names, absent)))
     except KeyboardInterrupt:
         # nothing is left to do here, unless rounds were added in this moment
-        if peer.progress.todo is not None:
+        if unless(peer.progress):
             raise
 
 

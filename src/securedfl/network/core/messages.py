@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from securedfl.network.core.entries import MOST_PEERS, Ask, Bytes, Entry, Number, Numbers, Since, Text, Try
 
-VERSION = 2
+VERSION = 3
 """Of messages and records; others are refused."""
 MOST_ENTRIES = 64
 """Decided entries that travel in one message."""

@@ -90,9 +90,11 @@ class Sense:
                 return self._fine(members)
             case en.Done(round, attempt, digest):
                 mine, result = self.views.status(self.views.me).holds, Result(round, attempt, digest)
-                # where sums differ somebody lied, and what enough others have is as good as this peer's own
-                other = mine.which != entry.which and result in self.views.results()
-                return mine == result or other or entry == self._done()
+                # where sums differ somebody lied, and what others have is as good as this peer's own
+                return mine == result or result in self.views.results()
+            case en.End():
+                # whatever the reasons are, which a liar can change all the time
+                return any(isinstance(ask, en.End) for ask in self._asked())
             case en.Without(_, _, lost):
                 helpless, pairs = self._trouble()
                 return set(lost) <= {*self.state.lost, *helpless, *(peer for pair in pairs for peer in pair)}
@@ -190,7 +192,7 @@ class Sense:
         """Return the end of an attempt in which somebody is lost, failed, late, or apart, or that is in the way."""
         state, views = self.state, self.views
         if state.phase == "committed":
-            if views.split() and self._done() is None:
+            if self._done() is None and views.split() > (views.grace if views.whole else self._long):
                 return en.Abandon(state.round, state.attempt)
             if views.results():
                 return None
@@ -208,11 +210,21 @@ class Sense:
         return any(not refusal(replace(self.state, phase="idle"), ask, self.rules) for ask in asked)
 
     def _done(self) -> en.Done | None:
-        """Return the result, once more disks have it than may lie or be lost."""
+        """Return the result, once more disks have it than may lie or be lost.
+
+        Not for ever: a liar can tell each that it has the same, and vote for nothing.
+        """
         results = self.views.results()
         if not results or len(self.views.holders(results[0])) < self.rules.lying + 2:
             return None
+        if self.views.split() > self._long:
+            return None
         return en.Done(self.state.round, self.state.attempt, results[0].digest)
+
+    @property
+    def _long(self) -> float:
+        """Seconds in which a member that gets no further says so, and fetches what others have."""
+        return 2 * (self.state.settings.average + self.views.silence + self.views.grace)
 
     def _void(self) -> en.Void | None:
         """Return the end of a round that needs a lost update, or is bound to a peer that is lost for long or fails."""

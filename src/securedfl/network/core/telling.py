@@ -11,8 +11,8 @@ from securedfl.network.core.events import Tell
 from securedfl.network.core.sense import Sense
 from securedfl.network.core.state import needed, refusal, voters
 
-MOST_WISHES = 100
-"""Of each other operator that are told."""
+MOST_LINES = 100
+"""Lines about one thing that a liar can change all the time."""
 
 
 class Telling:
@@ -42,9 +42,11 @@ class Telling:
         apart = tuple(peer for pair in views.apart(present, grace=True) for peer in pair)
         (self.say if apart else self._change)("apart", Tell("apart", apart))
         if odd := views.odd():
-            self.say("odd", Tell("odd", odd, f"round {state.round}"))
-        if sense.rules.lying:
-            self._wishes(sense)
+            self._capped("odd", Tell("odd", odd, f"round {state.round}"))
+        for peer, status in views.statuses.items() if sense.rules.lying else ():
+            # some of them must agree
+            if status.asks is not None and peer != views.me:
+                self._capped(f"wish of {peer}", Tell("asked", (peer,), entry=status.asks))
         why, missing = sense.waiting()
         enough, absent = needed(state, sense.rules), tuple(p for p in voters(state) if not views.present(p))
         if state.length and len(voters(state)) - len(absent) < enough:
@@ -52,17 +54,16 @@ class Telling:
         (self.say if why else self._change)("waiting", Tell("waiting", missing, why))
         # that an attempt is running passes
         reason = "" if ask is None else refusal(replace(state, phase="idle"), ask, sense.rules)
+        if ask is None:
+            self._said.pop("unable", None)
         if reason:
             self.say("unable", Tell("unable", detail=reason, entry=ask))
 
-    def _wishes(self, sense: Sense) -> None:
-        """Say what other operators ask for, because some must agree; a liar may want something else each time."""
-        for peer, status in sense.views.statuses.items():
-            about = f"wish of {peer}"
-            if status.asks is not None and peer != sense.views.me and self._count[about] < MOST_WISHES:
-                before = len(self.now)
-                self.say(about, Tell("asked", (peer,), entry=status.asks))
-                self._count[about] += len(self.now) - before
+    def _capped(self, about: str, tell: Tell) -> None:
+        """Say something that a liar may change all the time, so often and no more."""
+        if self._said.get(about) != tell and self._count[about] < MOST_LINES:
+            self._count[about] += 1
+            self.say(about, tell)
 
     def _change(self, about: str, tell: Tell) -> None:
         if about in self._said:

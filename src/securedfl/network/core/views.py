@@ -101,7 +101,8 @@ class Views:
     def follow(self, decided: Decided, after: State) -> None:
         """Take note of an entry that led to another state."""
         before, self.state = self.state, after
-        if after.now != before.now:
+        if (after.now, after.phase) != (before.now, before.phase):
+            # what is said before sums are opened counts for nothing
             self._held = {}
         if after.round != before.round:
             self.round_since = self.not_before = self.now
@@ -261,24 +262,29 @@ class Views:
         blamed = {p for p, count in times.items() if count > max(1, self._lying)}
         return peer in blamed or (peer in failed and blamed.isdisjoint(failed[peer].peers))
 
-    def split(self) -> bool:
-        """Say whether members have had results of the attempt for long, and nothing can be agreed on.
+    def split(self) -> float:
+        """Return for how long members have had different results of the attempt; 0 while more of them may come.
 
-        Nobody more comes to have one but those that may lie, so somebody sent other sums to some than to others.
+        Those that may lie need not come. Somebody sent other sums to some than to others, or lies about its result.
         """
         left = set(self.state.members).difference(self.state.lost)
         held = [since for peer, since in self._held.items() if peer in left]
-        if len(held) < max(2, len(left) - max(1, self._lying)):
-            return False
-        patience = self.grace if len(held) == len(left) else self.state.settings.average
-        return self.now - max(held) > patience
+        few = len(held) < max(2, len(left) - max(1, self._lying))
+        return 0.0 if few or not self.odd() else self.now - max(held)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all members that are left say that they have a result of the attempt."""
+        return set(self.state.members).difference(self.state.lost) <= self._held.keys()
 
     def odd(self) -> tuple[int, ...]:
-        """Return the members that say to have another result of the attempt than most do."""
+        """Return the members that say to have another result of the attempt than most do; all, if no result leads."""
         now = self.state.now
         held = {p: self.status(p).holds for p in self.state.members if self.status(p).holds.which == now}
-        (usual, _), *others = Counter(held.values()).most_common() or [(NO_RESULT, 0)]
-        return tuple(peer for peer, result in held.items() if result != usual) if others else ()
+        (usual, most), *others = Counter(held.values()).most_common() or [(NO_RESULT, 0)]
+        if not others:
+            return ()
+        return tuple(peer for peer, result in held.items() if result != usual or others[0][1] == most)
 
     def holders(self, result: Result) -> tuple[int, ...]:
         """Return who is there and says that it has stored a result."""
