@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Abandon, Begin, Commit, Done, End, Entry, Remove, Try, Void, Voting
 from securedfl.network.core.messages import (
+    NO_RESULT,
     PRECOMMIT,
     PREVOTE,
     Decided,
@@ -57,19 +59,27 @@ class Liar:
 
     def _flattering(self, peer: int, message: Gossip) -> Gossip | None:
         """In some attempts that it spoiled: tell each that it has the same result, for ever, and vote for nothing."""
-        site, core = self._site, self._site.core
-        other = site.world.sites[peer].core
+        site, core, sites = self._site, self._site.core, self._site.world.sites
         now = (core.state.round, core.state.attempt) if core else (-1, -1)
-        if core is None or other is None or now not in site.world.checks.spoiled or sum(now) % 2:
+        if core is None or now not in site.world.checks.spoiled or sum(now) % 2 or not self._spare(core):
             return None
         site.world.counts["lie: the same result"] += 1
-        held = other.views.status(peer).holds
-        said = (
-            replace(s, holds=held) if s.peer == site.number and s.holds.which == held.which else s
-            for s in message.statuses
-        )
-        statuses = tuple(replace(s, signature=self._signed_as(s)) if s.peer == site.number else s for s in said)
+        other = sites[peer].core
+        held = other.views.status(peer).holds if other else NO_RESULT
+        own = [
+            replace(s, holds=held) for s in message.statuses if s.peer == site.number and s.holds.which == held.which
+        ]
+        signed = {s.peer: replace(s, signature=self._signed_as(s)) for s in own}
+        statuses = tuple(signed.get(s.peer, s) for s in message.statuses)
         return replace(message, statuses=statuses, votes=tuple(v for v in message.votes if v.peer != site.number))
+
+    def _spare(self, core: Core) -> bool:
+        """Say whether the others have a quorum without its votes; the log promises nothing without one."""
+        sites = self._site.world.sites
+        voters = [line for line in core.state.roster if line.incarnation]
+        honest = [line for line in voters if not sites[line.number].lies and not sites[line.number].gone]
+        whole = [line for line in honest if line.incarnation == sites[line.number].disk.incarnation]
+        return len(whole) >= self._site.world.schedule.quorum(len(voters))
 
     def _changed(self, lie: str, message: Gossip) -> Gossip | None:
         match lie:
