@@ -56,7 +56,8 @@ def begin(world: World, fault: Fault) -> None:
             site.full = True
             world.at(end, setattr, site, "full", False)
         case "disk lost":
-            if site.core is None or site.core.state.length == 0 or _last_copy(world, site) or not _spare(world, site):
+            begun = site.core is not None and site.core.state.length > 0 and _begun(world, site)
+            if not begun or _last_copy(world, site) or not _spare(world, site):
                 # more than the log promises to survive
                 world.counts[fault.kind] -= 1
                 return
@@ -115,14 +116,17 @@ def _spare(world: World, site: Site) -> bool:
     return len(left) >= quorum(len(admitted)) and len(stay) >= quorum(len(admitted) - len(going))
 
 
+def _begun(world: World, site: Site) -> bool:
+    """Say whether another has the first entry: it needs every peer, and whoever decides it is one of them."""
+    return any(one.disk.at[0] > 0 for one in world.sites if one is not site and not one.lies)
+
+
 def _dispensable(world: World, site: Site) -> bool:
     """Say whether the others can finish without a peer, whatever changes and whatever liars do."""
     changes = any(fault.kind in ("add", "remove", "disk lost") for fault in world.schedule.faults)
     n = world.schedule.peers
     enough = n >= 4 and n - 1 - world.schedule.lying >= world.schedule.quorum(n)
-    # the first entry needs every peer, and whoever decides it is one of them
-    begun = any(one.disk.at[0] > 0 for one in world.sites if one is not site and not one.lies)
-    if changes or not enough or not begun or site.lies or any(one.gone for one in world.sites):
+    if changes or not enough or not _begun(world, site) or site.lies or any(one.gone for one in world.sites):
         return False
     return not _last_copy(world, site)
 

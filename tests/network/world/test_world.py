@@ -107,6 +107,11 @@ def test_a_liar_that_spoils_averages_keeps_nobody_waiting_for_ever(protocol, pee
     assert not outcome.kind, outcome.what
 
 
+def test_members_that_failed_are_not_waited_for_where_results_differ():
+    """Seed 6032282: a liar tells each that it has the same result, and some had none because their links were cut."""
+    assert not run_seed(6032282).kind
+
+
 @pytest.mark.parametrize("seed", [1016633, 1091635])
 def test_removals_while_others_have_lost_their_disks(seed):
     """What made them wait for ever is shown by core/test_sense.py; the world loses one disk less there since."""

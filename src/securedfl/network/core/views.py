@@ -269,7 +269,9 @@ class Views:
         """
         left = set(self.state.members).difference(self.state.lost)
         held = [since for peer, since in self._held.items() if peer in left]
-        few = len(held) < max(2, len(left) - max(1, self._lying))
+        # who has failed comes to none by itself, and takes none of which nobody knows whether it is the right one
+        failed = [peer for peer in left.difference(self._held) if self.status(peer).failed.which == self.state.now]
+        few = len(held) + len(failed) < max(2, len(left) - max(1, self._lying))
         return 0.0 if few or not self.odd() else self.now - max(held)
 
     @property
