@@ -166,3 +166,21 @@ def in_threads(work, count):
         thread.join(180)
     if errors:
         raise errors[0]
+
+
+def ends(processes, timeout=600):
+    return [process.end(timeout) for process in processes]
+
+
+def last_line(process) -> str:
+    return process.errors.strip().splitlines()[-1]
+
+
+def await_text(path, text):
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        told = path.read_text() if path.exists() else ""
+        if text in told:
+            return told
+        time.sleep(0.1)
+    raise AssertionError(f"no {text!r} in {path}")

@@ -5,34 +5,18 @@ All survivors hold the same model, or wait and say for whom.
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import random
-import re
 import resource
 import signal
-import socket
-import time
-import urllib.error
-import urllib.request
-from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from securedfl.network.wire import keys as certificates
-from tests.network.peer_processes import free_ports
+from tests.network.peer_processes import ends, last_line
 from tests.network.test_peers import check_equal
 
 CRASHES = ["before sharing", "half-way through sending", "shared", "committed", "finished", "staged"]
-
-
-def ends(processes, timeout=600):
-    return [process.end(timeout) for process in processes]
-
-
-def last_line(process) -> str:
-    return process.errors.strip().splitlines()[-1]
 
 
 def shares(federation, n=4, **settings):
@@ -227,88 +211,6 @@ def test_one_holder_is_enough(federation):
     assert "took the result from p0" in (made.folder / "out-p2" / "peer.log").read_text()
 
 
-def test_an_expired_certificate_ends_a_peer_and_shuts_it_out(federation):
-    """Its own process refuses to start; one that pretends that the clock is right is refused by everybody else."""
-    made = federation(3, protocol="grouped", allow_exposure=True, deadlines={})
-    old = dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
-    expired = certificates.issue(made.keys, "p1", ["127.0.0.1"], days=1, start=old, renew=True)
-    made.values["peers"][1]["fingerprint"] = certificates.describe(expired.certificate).fingerprint
-    made.write()
-    honest = made.start(1)
-    assert honest.end() == 4
-    assert "expired on" in last_line(honest)
-    assert "certs issue p1 --renew" in last_line(honest)
-    first = made.start(0)
-    first.wait_for(event="waiting")
-    processes = [first, made.start(1, "ignores expiry"), made.start(2)]
-    first.wait_for(event="waiting", missing=["p1"])
-    await_text(made.folder / "out-p0" / "peer.log", "certificate has expired")
-    for process in processes:
-        process.popen.send_signal(signal.SIGTERM)
-    assert ends(processes) == [130] * 3, [process.errors for process in processes]
-
-
-def test_metrics_are_scraped_and_hold_no_parameters(federation):
-    """Prometheus' text format, from a real process, while it waits for its peers; and nothing else is served."""
-    made = federation(3, protocol="shares", group_size=2)
-    port = free_ports(1)[0]
-    made.write_peer(0, made.files[0], extra={"metrics": f"127.0.0.1:{port}"})
-    first = made.start(0)
-    first.wait_for(event="waiting")
-    url = f"http://127.0.0.1:{port}"
-    before = first_scrape(url + "/metrics")
-    assert before["securedfl_peers"] == 3
-    assert before["securedfl_peers_present"] == 1
-    assert before["securedfl_sent_bytes_total"] == 0
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        scrape(url + "/")
-    processes = [made.start(1), made.start(2)]
-    first.wait_for(event="round", round=3)
-    with suppress(OSError):  # it may be gone already
-        after = scrape(url + "/metrics")
-        assert after["securedfl_sent_bytes_total"] > 0
-        names = {re.sub(r"{.*", "", name).removeprefix("securedfl_") for name in after}
-        counts = {"round", "rounds", "finished_round", "log_entries", "peers", "peers_present"}
-        counts |= {"peer_present", "peer_ready", "peer_linked", "peer_relayed"}
-        assert names <= counts | {"sent_bytes_total", "received_bytes_total", "refused_total", "key_expires_seconds"}
-        assert after['securedfl_peer_linked{peer="p1"}'] in (0, 1)
-        assert all(value == int(value) for value in after.values())  # counts, not parameters
-    assert ends([first, *processes]) == [0] * 3, first.errors
-
-
-def first_scrape(url):
-    """A peer says for whom it waits as soon as it knows, which may be before the page is served."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        with suppress(urllib.error.URLError):
-            return scrape(url)
-        time.sleep(0.05)
-    return scrape(url)
-
-
-def scrape(url):
-    with urllib.request.urlopen(url, timeout=60) as reply:  # noqa: S310 - loopback
-        lines = reply.read().decode().splitlines()
-    values = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
-    told = {(words[1], words[2]) for words in (line.split() for line in lines) if words[0] == "#"}
-    names = {re.sub(r"{.*", "", name) for name, _ in values}
-    assert told >= {(word, name) for word in ("HELP", "TYPE") for name in names}
-    return {name: float(value) for name, value in values}
-
-
-def test_logs_hold_no_parameters(federation):
-    """Nothing that looks like one of the final model's numbers stands in any log or event."""
-    made = shares(federation, n=3)
-    processes = made.start_all()
-    assert ends(processes) == [0] * 3
-    model = check_equal(made)
-    told = "".join((made.folder / f"out-{name}" / "peer.log").read_text() for name in made.names)
-    told += json.dumps([process.events for process in processes])
-    digits = {f"{abs(value):.6f}"[2:8] for value in model[:200]}
-    found = set(re.findall(r"\d+", re.sub(r'"[a-z_]*(seconds|time|bytes_in|bytes_out)": "?[^,}]*', "", told)))
-    assert not {d for d in digits if d in found}
-
-
 def test_retries_are_in_the_ledger(federation):
     """Which members an average was tried with, and what was opened, stands in every peer's ledger.json."""
     made = shares(federation, deadlines={"absent": 120})
@@ -339,62 +241,4 @@ def test_the_same_parameters_after_a_restart(federation):
     processes[1] = made.start(1, "brings", 2)
     assert ends(processes) == [0] * 4, [process.errors for process in processes]
     np.testing.assert_array_equal(np.load(made.folder / "brought.npy"), brought)
-    check_equal(made)
-
-
-def test_wrong_keys_and_other_settings_are_refused_at_the_start(federation):
-    """Expired certificate, key of another authority, certificate of another peer, another configuration."""
-    made = federation(3, protocol="grouped", allow_exposure=True)
-    other = made.folder / "other"
-    certificates.create_authority(other)
-    stranger = certificates.issue(other, "p1", ["127.0.0.1"])
-    made.write_peer(1, stranger)
-    foreign = made.start(1)
-    assert foreign.end() == 4
-    assert "fingerprint" in last_line(foreign)
-
-    made.write_peer(1, made.files[2])
-    swapped = made.start(1)
-    assert swapped.end() == 4
-    assert "is for 'p2'" in last_line(swapped)
-
-    made.write_peer(1, made.files[1])
-    made.write("changed.toml", window=5)
-    made.write_peer(1, made.files[1], federation="changed.toml")
-    # the same settings, but classes of another meaning
-    made.write_peer(2, made.files[2], coding="mild, none")
-    processes = [made.start(0), made.start(1), made.start(2)]
-    for name, other, here in (("p0", 5, 10), ("p1", 10, 5)):
-        told = await_text(made.folder / f"out-{name}" / "peer.log", "has other settings")
-        assert f"window is {other} there and {here} here" in told
-    # they can never begin, so none of them waits
-    assert ends(processes) == [4] * 3, [process.errors for process in processes]
-    assert "mend that, then start all sites again" in last_line(processes[2])
-    assert re.search(r"p2 has other settings: coding is \w+ there and not set here;", last_line(processes[0]))
-    made.write_peer(1, made.files[1])
-    made.write_peer(2, made.files[2])
-    processes = [made.start(0), made.start(1), made.start(2)]
-    assert ends(processes) == [0] * 3, [process.errors for process in processes]
-
-
-def await_text(path, text):
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline:
-        told = path.read_text() if path.exists() else ""
-        if text in told:
-            return told
-        time.sleep(0.1)
-    raise AssertionError(f"no {text!r} in {path}")
-
-
-def test_garbage_and_strangers_on_the_port(federation):
-    """Bytes that are not TLS, and TLS without a certificate, change nothing for the peers."""
-    made = federation(3, protocol="grouped", allow_exposure=True)
-    first = made.start(0)
-    first.wait_for(event="waiting")
-    for _ in range(5):
-        with socket.create_connection(("127.0.0.1", made.ports[0]), timeout=60) as connection:
-            connection.sendall(random.Random(1).randbytes(5000))
-    processes = [first, made.start(1), made.start(2)]
-    assert ends(processes) == [0] * 3, [process.errors for process in processes]
     check_equal(made)

@@ -18,8 +18,7 @@ from securedfl.network.core.entries import Remove
 from securedfl.network.core.events import Command
 from securedfl.parameters import Schema
 from tests.network import toy
-from tests.network.peer_processes import in_threads
-from tests.network.test_faults import await_text, ends
+from tests.network.peer_processes import await_text, ends, in_threads
 from tests.network.test_peers import check_equal
 
 PRIVACY = {"unit": "site", "clip": 1.0, "delta": 1e-3, "noise_multiplier": 2.0, "epsilon": 5.0, "over": "stop"}

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.network.core.entries import Add, Ask, End, Line, Move, Remove, Renew, Seconds, Settings, Text
+from securedfl.network.core.entries import Add, Ask, End, Line, Move, Remove, Renew, Seconds, Settings, Text, same_wish
 from securedfl.network.core.events import Tell
 from securedfl.network.core.messages import Status
 from securedfl.network.core.state import State
@@ -157,7 +157,7 @@ class Desk:
             # others may have changed other settings meanwhile
             if tell.what == "decided" and self.wish.upon(tell.entry) != tell.entry:
                 return False
-        elif tell.entry != self._ask and not (isinstance(tell.entry, End) and isinstance(self._ask, End)):
+        elif not same_wish(tell.entry, self._ask):
             return False
         self._ask = None
         self.answer(tell.what == "decided", text)

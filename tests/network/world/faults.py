@@ -28,8 +28,9 @@ def begin(world: World, fault: Fault) -> None:
             site.doom = (int(fault.choice * 25), fault.kind)
             world.at(end, _stop_and_start, site)
         case "other sums" | "withheld":
-            site.spoils = fault.kind
-            world.at(end, setattr, site, "spoils", "")
+            assert site.liar is not None
+            site.liar.spoils = fault.kind
+            world.at(end, setattr, site.liar, "spoils", "")
         case "killed after a commit":
             world.ambushes.append(fault)
         case "leave":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from securedfl.network.core.core import Core
@@ -21,6 +23,7 @@ from securedfl.network.core.messages import (
     Vote,
     signed_part,
 )
+from tests.network.world.data import Part
 from tests.network.world.schedule import HEALED
 
 if TYPE_CHECKING:
@@ -41,8 +44,29 @@ class Liar:
     def __init__(self, site: Site) -> None:
         self._site, self._rng = site, site.rng
         self._kept: list[Gossip] = []
+        # what it does to the data of averages
+        self.spoils = ""
         # some lie on when the faults are over, as far as that leaves the others a quorum
         self._goes_on = self._rng.random() < 0.5
+
+    def heal(self) -> None:
+        """Leave the data alone, and come as its admitted self, or with an empty folder."""
+        site, self.spoils = self._site, ""
+        admitted = site.world.state_before(len(site.world.checks.log)).peer(site.number)
+        if admitted and admitted.incarnation not in ("", site.disk.incarnation):
+            # it had another folder admitted in the place of its own, which never counts again
+            site.stop("stops, and comes with an empty folder")
+            site.disk = site.new_disk()
+
+    def spoiled(self, part: Part, sent: Mapping[int, Any], now: tuple[int, int]) -> Mapping[int, Any]:
+        """Return what it sends to each in an attempt: the data that it should, nothing, or other sums to each."""
+        world = self._site.world
+        if self.spoils == "withheld":
+            return {}
+        if self.spoils == "other sums" and (part.tag is not None or not world.rules.can_lose):
+            world.checks.spoiled.add(now)
+            return {peer: _other(payload, peer) for peer, payload in sent.items()}
+        return sent
 
     def send(self, peers: tuple[int, ...], message: Gossip) -> None:
         """Send something to each."""
@@ -238,3 +262,10 @@ class Liar:
             return status
         made = replace(status, asks=self._rng.choice([End("because I say so"), Remove(0), Remove(1)]), signature=b"")
         return replace(made, signature=self._signed_as(made))
+
+
+def _other(payload: Any, peer: int) -> Any:
+    """Return another message for each peer: a little more, or many units of a ring or field; masks stay as they are."""
+    if not isinstance(payload, np.ndarray):
+        return payload
+    return payload + (payload.dtype.type(1 + peer) if payload.dtype.kind == "u" else 0.1 * (1 + peer))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +45,6 @@ class Site:
         self.offset = self.rng.uniform(0, 1e6)
         self.doom: tuple[int, str] | None = None
         self.full = self.slow_training = self.gone = False
-        # what a liar does to the data of averages
-        self.spoils = ""
         self.process = 0
         self.command: Ask | None = None
         self.part: Part | None = None
@@ -135,12 +132,9 @@ class Site:
     def heal(self) -> None:
         """End what is wrong here."""
         self.full = self.slow_training = False
-        self.doom, self.spoils = None, ""
-        admitted = self.world.state_before(len(self.world.checks.log)).peer(self.number)
-        if self.lies and admitted and admitted.incarnation not in ("", self.disk.incarnation):
-            # it had another folder admitted in the place of its own, which never counts again
-            self.stop("stops, and comes with an empty folder")
-            self.disk = self.new_disk()
+        self.doom = None
+        if self.liar is not None:
+            self.liar.heal()
         for other in range(len(self.world.sites)):
             if other != self.number:
                 self.happen(ev.Link(other))
@@ -302,7 +296,7 @@ class Site:
             if not part.needs <= box.keys():
                 break
             sent = part.advance({peer: box[peer] for peer in part.needs})
-            for peer, payload in self._spoiled(part, sent):
+            for peer, payload in (self.liar.spoiled(part, sent, now) if self.liar else sent).items():
                 self.world.send(self.number, peer, (now, part.tag, part.step, payload))
             self._progress = self.world.now
             self.world.at(self.world.now + self.world.genesis.settings.average, self._look, part, self.process)
@@ -313,15 +307,6 @@ class Site:
                 self._soon(ev.Shared(Try(*now)))
             else:
                 self._store(Result(*now, blake2b(part.result.tobytes(), digest_size=16).digest()), part.result)
-
-    def _spoiled(self, part: Part, sent: Mapping[int, Any]) -> Iterable[tuple[int, Any]]:
-        """Return what a member sends to each; a liar that spoils averages sends nothing, or other sums to each."""
-        if self.spoils == "withheld":
-            return ()
-        if self.spoils == "other sums" and (part.tag is not None or not self.world.rules.can_lose):
-            self.world.checks.spoiled.add(self._at)
-            return [(peer, _other(payload, peer)) for peer, payload in sent.items()]
-        return sent.items()
 
     def _look(self, part: Part, process: int) -> None:
         """Say that an attempt makes no progress, if it waits for somebody that is ready."""
@@ -365,10 +350,3 @@ class Site:
     def _fetched(self, result: Result, vector: Array, process: int) -> None:
         if process == self.process:
             self._store(result, vector)
-
-
-def _other(payload: Any, peer: int) -> Any:
-    """Return another message for each peer: a little more, or many units of a ring or field; masks stay as they are."""
-    if not isinstance(payload, np.ndarray):
-        return payload
-    return payload + (payload.dtype.type(1 + peer) if payload.dtype.kind == "u" else 0.1 * (1 + peer))

@@ -10,7 +10,7 @@ from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
 from securedfl.network.core.conduct import Conduct
 from securedfl.network.core.consensus import Consensus
-from securedfl.network.core.entries import End, Settings
+from securedfl.network.core.entries import Settings, same_wish
 from securedfl.network.core.messages import (
     MOST_ENTRIES,
     MOST_PROPOSALS,
@@ -216,7 +216,7 @@ class Core:
         before, asks = self.state.settings, self.conduct.status.asks
         self.log.append(decided)
         self.views.follow(decided, reduce(self.state, decided.entry, self.rules))
-        if decided.entry == asks or (isinstance(decided.entry, End) and isinstance(asks, End)):
+        if same_wish(decided.entry, asks):
             self.conduct.take(ev.Command(None))
         elif isinstance(asks, Settings) and self.state.settings != before:
             # another operator was first: what this one wants is added to that, and undoes nothing of it

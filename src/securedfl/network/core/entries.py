@@ -165,3 +165,8 @@ Ask = Add | Remove | Move | Renew | Settings | End
 """What an operator may ask for at any site."""
 
 Entry = Start | Begin | Commit | Without | Done | Abandon | Void | Admit | Ask
+
+
+def same_wish(one: Entry | None, other: Entry | None) -> bool:
+    """Say whether two wishes are granted by the same entry: those who end the run may have other reasons."""
+    return one == other or (isinstance(one, End) and isinstance(other, End))
