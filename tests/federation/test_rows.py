@@ -123,8 +123,8 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line):
         (Ignored("why"), '{"event": "ignored", "reason": "why"}'),
         (Phase("training", 5), '{"event": "phase", "phase": "training", "round": 5}'),
         (
-            PeerStatus("ready", 1, 2, 3),
-            '{"event": "status", "phase": "ready", "round": 1, "bytes_in": 2, "bytes_out": 3}',
+            PeerStatus("ready", 1, 2, 3, 4),
+            '{"event": "status", "phase": "ready", "round": 1, "bytes_in": 2, "bytes_out": 3, "rounds": 4}',
         ),
         (PEER_ROW, '{"event": "round", ' + to_line(PEER_ROW)[1:]),
     ],

@@ -112,20 +112,28 @@ def test_certs_on_the_command_line(tmp_path):
 
 
 def test_up_gives_the_numbers_of_train_and_stops_on_interrupt(tmp_path):
-    """Real processes reach the accuracy of the simulation; Ctrl-C leaves a usable run folder and no process."""
+    """Real processes reach the accuracy of the simulation; Ctrl-C leaves a usable run folder and no process.
+
+    Rounds that an operator added meanwhile count: on the screen, in the summary and in the certificate.
+    """
     training = {"common_optimizer": "nesterov", "proximal": 0.1, "warmup": 1, "gradient_norm": 1.0, "steps": 9}
     settings = ["--peers", "3", "--protocol", "shares", "--group-size", "2"]
     settings += [text for key, value in training.items() for text in (f"--{key.replace('_', '-')}", str(value))]
     up = [sys.executable, "-c", COMMAND, "up", *settings, "--rounds", "400", "--out", str(tmp_path / "up")]
     with subprocess.Popen(up, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
-            if line.startswith("round 2/"):
+            if line.startswith("round 2/400"):
+                extend = ["extend", str(tmp_path / "up" / "federation" / "peer-0.toml"), "--rounds", "9000"]
+                assert CliRunner().invoke(app, extend).exit_code == 0
+            if "/9000 " in line:
                 break
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 130
     summary = json.loads((tmp_path / "up" / "summary.json").read_text())
     assert not summary["finished"]
+    assert summary["rounds"] == 9000
+    assert json.loads((tmp_path / "up" / "certificate.json").read_text())["rounds"] == 9001
     assert (tmp_path / "up" / "report.html").exists()
     config = TrainConfig.resolve(
         {
@@ -153,7 +161,7 @@ def test_the_live_table_shows_peers_and_their_ends():
         SimpleNamespace(name="peer-0", status=PeerStatus(), process=alive, seen=0.0, error="", rows={}),
         SimpleNamespace(
             name="peer-1",
-            status=PeerStatus("finishing", 3, 1_500_000, 2_000_000),
+            status=PeerStatus("finishing", 3, 1_500_000, 2_000_000, 30),
             process=alive,
             seen=time.monotonic(),
             error="",
@@ -168,5 +176,5 @@ def test_the_live_table_shows_peers_and_their_ends():
     lines = console.export_text().splitlines()
     assert lines[0].split() == ["Peer", "Round", "Phase", "In", "Out", "Last", "seen"]
     assert lines[1].split()[:3] == ["peer-0", "0/20", "starting"]
-    assert lines[2].split() == ["peer-1", "3/20", "finishing", "1.5", "MB", "2.0", "MB", "0", "s", "ago"]
+    assert lines[2].split() == ["peer-1", "3/30", "finishing", "1.5", "MB", "2.0", "MB", "0", "s", "ago"]
     assert "error: disk full" in lines[3]

@@ -107,7 +107,7 @@ def table(peers: Sequence[LocalPeer], rounds: int) -> Table:
         now, code = peer.status, peer.process.poll()
         result.add_row(
             peer.name,
-            f"{max(now.round, 0)}/{rounds}",
+            f"{max(now.round, 0)}/{now.rounds or rounds}",
             now.phase if code is None else "done" if code == 0 else peer.error or "lost",
             f"{now.bytes_in / 1e6:.1f} MB",
             f"{now.bytes_out / 1e6:.1f} MB",
@@ -133,12 +133,12 @@ class RoundLines(Observer):
         """Print the rounds that have been finished since the last call."""
         running = [peer for peer in peers if peer.process.returncode in (None, 0)]
         done = min((max(peer.rows, default=-1) for peer in running), default=-1)
+        # an operator may have changed it
+        rounds = max(done, *(peer.status.rounds or self._rounds for peer in peers))
         for round in range(self._shown + 1, done + 1):
             rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
             row = Row.of_peers(round, rows, {})
             told = "" if math.isnan(row.accuracy) else f"  accuracy {row.accuracy:.4f}"
             told += "" if row.epsilon is None else f"  epsilon {row.epsilon:.3g}"
-            self._console.print(
-                f"round {round}/{self._rounds}  {len(rows)} peers{told}  average {row.average_seconds:.2f} s"
-            )
+            self._console.print(f"round {round}/{rounds}  {len(rows)} peers{told}  average {row.average_seconds:.2f} s")
         self._shown = max(self._shown, done)

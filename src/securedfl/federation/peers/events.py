@@ -90,10 +90,11 @@ class Phase(_Told, frozen=True, tag="phase"):
 
 
 class PeerStatus(Phase, frozen=True, tag="status"):
-    """Where this peer is, and how many bytes it has moved."""
+    """Where this peer is, how many bytes it has moved, and the last round of the run, 0 if that is not known yet."""
 
     bytes_in: int = 0
     bytes_out: int = 0
+    rounds: int = 0
 
 
 Tagged = (

@@ -29,11 +29,11 @@ from securedfl.federation.methods import SECURED, choose_design
 from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.events import PeerStatus, Phase, Resumed, from_json
 from securedfl.federation.results import leave_results
-from securedfl.federation.run_folder.files import FEDERATION
+from securedfl.federation.run_folder.files import FEDERATION, SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.metrics import PeerRow, pool
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
-from securedfl.federation.run_folder.summary import Samples, Summary, joined, read_data
+from securedfl.federation.run_folder.summary import Samples, Summary, joined, read_data, read_summary
 from securedfl.federation.run_folder.trackers import trackers
 from securedfl.federation.task import chosen_by, task_of
 from securedfl.privacy.absence import Absence
@@ -273,6 +273,7 @@ def _finish(
     rows = pool({peer.name: peer.rows for peer in peers})
     for row in rows:
         folder.append(row)
+    folder.config = folder.config.model_copy(update={"rounds": _rounds(folder, peers)})
     _leave_model(folder)
     planned_rounds = min([last_round(plan, folder.config.rounds) for plan in plans.values()] or [folder.config.rounds])
     finished = bool(rows) and rows[-1].round >= planned_rounds
@@ -286,6 +287,12 @@ def _finish(
         for row in rows:
             track(row)
     return summary
+
+
+def _rounds(folder: RunFolder, peers: list[LocalPeer]) -> int:
+    """Return the last round of the run, as the peer says that came farthest: an operator may have changed it."""
+    farthest = folder.path / FEDERATION / max(peers, key=lambda peer: max(peer.rows, default=-1)).name
+    return read_summary(farthest).rounds if (farthest / SUMMARY).exists() else folder.config.rounds
 
 
 def _leave_model(folder: RunFolder) -> None:

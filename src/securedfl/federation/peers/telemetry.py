@@ -179,7 +179,7 @@ def live_of(peer: Peer) -> Live:
 def status_of(peer: Peer) -> PeerStatus:
     """Return the same in short."""
     now = live_of(peer)
-    return PeerStatus(now.phase, now.round, now.bytes_in, now.bytes_out)
+    return PeerStatus(now.phase, now.round, now.bytes_in, now.bytes_out, now.rounds)
 
 
 def _escaped(label: str) -> str:
