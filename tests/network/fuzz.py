@@ -126,7 +126,11 @@ def feed(data: bytes, source: random.Random) -> bool:
 class _Trusting:
     """Signs with nothing, and believes everything, so that broken messages get far."""
 
-    def sign(self, _key: bytes, _data: bytes) -> bytes:
+    def owns(self, _key: bytes) -> bool:
+        """Own every key."""
+        return True
+
+    def sign(self, _data: bytes) -> bytes:
         """Sign."""
         return b"signed"
 

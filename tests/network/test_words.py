@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from securedfl.network.core.entries import Ask, Begin, Commit, End, Line, Move, Remove, Settings
+from securedfl.network.core.entries import Ask, Begin, Commit, End, Entry, Line, Move, Remove, Settings
 from securedfl.network.core.events import Tell
 from securedfl.network.core.messages import Status
 from securedfl.network.core.sense import Sense
 from securedfl.network.core.state import Rules, State
 from securedfl.network.core.telling import MOST_LINES, Telling
 from securedfl.network.core.views import Views
-from securedfl.network.words import Waits, in_words
-
-WAITS, OVER = Tell("waiting", (1, 2), "peers that are missing"), Tell("waiting")
-BEGINS, COMMITS = Tell("decided", entry=Begin(1, 0, (0, 1, 2))), Tell("decided", entry=Commit(1, 0))
-
-
-def told(*tells: Tell) -> list[Tell]:
-    waits = Waits()
-    return [tell for tell in tells if waits.news(tell)]
-
-
-def test_that_nobody_is_waited_for_any_more_is_no_news_once_an_attempt_has_begun() -> None:
-    """The core looks around once per heartbeat, and by then several rounds may be done."""
-    assert told(WAITS, BEGINS, COMMITS, OVER) == [WAITS, BEGINS, COMMITS]
-    assert told(WAITS, COMMITS, OVER, OVER, BEGINS, WAITS) == [WAITS, COMMITS, OVER, BEGINS, WAITS]
-
+from securedfl.network.words import in_words
 
 ROSTER = tuple(Line(k, f"p{k}", f"h{k}:1", b"key%d" % k, f"folder {k}") for k in range(4))
 
@@ -40,6 +25,20 @@ def test_what_others_write_is_harmless_for_logs_and_screens(what: str, entry: As
 def looking(lying: int = 0) -> tuple[Views, Sense]:
     views = Views(0, State("run", ROSTER, Settings(3), length=3), lying=lying, now=0.0)
     return views, Sense(Rules(lying=lying), views)
+
+
+@pytest.mark.parametrize(("decided", "news"), [(Begin(1, 0, (0, 1, 2)), False), (Commit(1, 0), True)])
+def test_that_nobody_is_waited_for_any_more_is_no_news_once_an_attempt_has_begun(decided: Entry, news: bool) -> None:
+    """The core looks around once per heartbeat, and by then several rounds may be done."""
+    telling, (views, sense) = Telling(), looking()
+    telling.look(sense, None)
+    assert [tell.what for tell in telling.now] == ["waiting"]
+    telling.decided(decided)
+    for peer in range(4):
+        views.take(Status(peer, f"folder {peer}", 1, 1, ready=0, reaches=tuple(range(4))))
+    telling.now = []
+    telling.look(sense, None)
+    assert [tell for tell in telling.now if tell.what == "waiting"] == ([Tell("waiting")] if news else [])
 
 
 def test_the_same_wish_is_answered_as_often_as_it_is_asked() -> None:

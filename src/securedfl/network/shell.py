@@ -32,7 +32,7 @@ from securedfl.network.signing import Keyring
 from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
 from securedfl.network.wire.links import Links
-from securedfl.network.words import Waits, in_words, names_of
+from securedfl.network.words import in_words, names_of
 from securedfl.protocols.steps import Array
 
 log = logging.getLogger("securedfl.peer")
@@ -105,7 +105,7 @@ class Shell:
         self._task: ev.Train | None = None
         self._applied = NO_RESULT
         self._trial: Trial | None = None
-        self._desk, self._waits = Desk(settings.folder), Waits()
+        self._desk = Desk(settings.folder)
         # who has said Hello on its link; once is enough, and fills no logs
         self._met: set[str] = set()
         self._wake = time.monotonic()
@@ -270,7 +270,7 @@ class Shell:
                 self._applied = applied
             case ev.Wake(at):
                 self._wake = at
-            case ev.Tell() if self._waits.news(action):
+            case ev.Tell():
                 self._told(action)
 
     def _share(self, share: ev.Share) -> None:
@@ -335,6 +335,8 @@ class Shell:
         elif mine is not None and mine.key != self._keyring.own:
             # its files hold the renewed key by now, if it was renewed at this site
             self._keyring.use(settings.files)
+            # it may vote again
+            self.events.put(ev.Tick())
             self.links.update(files=settings.files)
         self.links.update(roster=endpoints_of(self._roster, settings))
 

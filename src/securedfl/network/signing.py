@@ -65,9 +65,13 @@ class Keyring:
             new = True
         return new
 
-    def sign(self, key: bytes, data: bytes) -> bytes:
-        """Return this peer's signature; empty if its key is not the one that is asked for."""
-        return self._key.sign(_PURPOSE + data, _HASH) if key in (b"", self.own) else b""
+    def owns(self, key: bytes) -> bool:
+        """Say whether this peer signs with the key of the certificate with this fingerprint."""
+        return key == self.own
+
+    def sign(self, data: bytes) -> bytes:
+        """Return this peer's signature."""
+        return self._key.sign(_PURPOSE + data, _HASH)
 
     def verify(self, key: bytes, data: bytes, signature: bytes) -> bool:
         """Say whether the signature is that of the owner of the certificate with this fingerprint."""

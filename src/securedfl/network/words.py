@@ -117,20 +117,3 @@ def looked_in_words(reaches: Mapping[str, Reach], statuses: Mapping[int, Status]
             heard = names_of(statuses[peer.number].reaches, roster)
             text.append(f"{peer.name} hears {', '.join(heard) or 'nobody'}")
     return "; ".join(text)
-
-
-class Waits:
-    """Knows whether it is news that nobody is waited for any more: not after an attempt has begun, which says so."""
-
-    def __init__(self) -> None:
-        self._waiting = False
-
-    def news(self, tell: Tell) -> bool:
-        """Say whether to tell this; the core looks once per heartbeat, and rounds may be done meanwhile."""
-        before = self._waiting
-        if tell.what == "waiting":
-            self._waiting = bool(tell.detail)
-            return before or self._waiting
-        if tell.what == "decided" and isinstance(tell.entry, en.Begin):
-            self._waiting = False
-        return True

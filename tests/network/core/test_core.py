@@ -8,8 +8,9 @@ import pytest
 
 from securedfl.errors import RunFolderError
 from securedfl.network.core import events as ev
+from securedfl.network.core import proofs
 from securedfl.network.core.core import Core
-from securedfl.network.core.entries import End, Line, Move, Remove, Settings, Try
+from securedfl.network.core.entries import End, Line, Move, Remove, Renew, Settings, Try
 from securedfl.network.core.messages import (
     Boot,
     Decided,
@@ -29,8 +30,14 @@ GENESIS = State("run", tuple(Line(k, f"p{k}", f"h{k}:1", b"key%d" % k) for k in 
 
 
 class Signer:
-    def sign(self, key: bytes, data: bytes) -> bytes:
-        return b"signed by " + key
+    def __init__(self, own: bytes) -> None:
+        self.own = own
+
+    def owns(self, key: bytes) -> bool:
+        return key == self.own
+
+    def sign(self, data: bytes) -> bytes:
+        return b"signed by " + self.own
 
     def verify(self, key: bytes, data: bytes, signature: bytes) -> bool:
         return signature == b"signed by " + key
@@ -42,7 +49,7 @@ def core(me: int, records=(), incarnation: str = "") -> Core:
         me=me,
         genesis=GENESIS,
         rules=Rules(),
-        signer=Signer(),
+        signer=Signer(b"key%d" % me),
         incarnation=incarnation or f"folder {me}",
         now=0.0,
     )
@@ -196,12 +203,21 @@ def test_forged_items_count_as_refused_and_change_nothing():
     before = one.state
     own = Vote(1, before.length, 0, 1, one.proofs.value(End("mine")), b"signed by key1")
     forged = Vote(2, before.length, 0, 1, one.proofs.value(End("mine")), b"signed by key1")
+    said = []
     for votes in ((own,), (own, own), (own, forged)):
-        one.step(ev.Received(1, Gossip("run", decided=(Decided(before.length, End("mine"), votes),))), 0.0)
-    one.step(ev.Received(1, Gossip("run", votes=(forged,))), 0.0)
-    one.step(ev.Received(1, Gossip("another run")), 0.0)
+        message = Gossip("run", decided=(Decided(before.length, End("mine"), votes),))
+        said.append(refusals(one.step(ev.Received(1, message), 0.0)))
+    said.append(refusals(one.step(ev.Received(1, Gossip("run", votes=(forged,))), 0.0)))
+    said.append(refusals(one.step(ev.Received(1, Gossip("another run")), 0.0)))
     assert one.state == before
-    assert one.refused == {1: 5}
+    # the same is said once
+    entry, vote, run = "an entry without its votes", "a vote that is not signed by a voter", "a message of another run"
+    assert said == [[entry], [], [], [vote], [run]]
+
+
+def refusals(actions) -> list[str]:
+    """Return why something did not count."""
+    return [action.detail for action in actions if isinstance(action, ev.Tell) and action.what == "refused"]
 
 
 def test_bytes_that_are_no_message_are_none():
@@ -232,10 +248,10 @@ def stretched(monkeypatch):
     return three.cores[0].log
 
 
-def heard(*entries: Decided) -> Core:
+def heard(*entries: Decided, refused: bool = False) -> Core:
     """Return a new peer that was handed these entries."""
     late = core(2)
-    late.step(ev.Received(0, Gossip("run", decided=entries)), 0.0)
+    assert bool(refusals(late.step(ev.Received(0, Gossip("run", decided=entries)), 0.0))) == refused
     return late
 
 
@@ -243,7 +259,6 @@ def test_later_votes_prove_earlier_entries(stretched):
     late = heard(*stretched)
     assert [one.entry for one in late.log] == [one.entry for one in stretched]
     assert core(2, late.log).state == late.state
-    assert not late.refused
 
 
 def test_entries_without_votes_count_only_when_votes_follow(stretched):
@@ -253,8 +268,7 @@ def test_entries_without_votes_count_only_when_votes_follow(stretched):
 @pytest.mark.parametrize("entry", [End("forged"), Remove(2)])
 def test_votes_prove_no_other_entries_and_no_other_voters(stretched, entry):
     forged = [stretched[0], Decided(1, entry, ()), *stretched[2:4]]
-    late = heard(*forged)
-    assert (late.state.length, late.refused) == (1, {0: 1})
+    assert heard(*forged, refused=True).state.length == 1
     with pytest.raises(RunFolderError, match="entry 1"):
         core(2, forged)
 
@@ -262,8 +276,8 @@ def test_votes_prove_no_other_entries_and_no_other_voters(stretched, entry):
 def test_a_log_proves_itself_to_others_whoever_handed_it_over(stretched):
     """A liar hands over entries with votes in other places than at the end of a stretch."""
     bare = Decided(3, stretched[3].entry, ())
-    late = heard(*stretched[:3], bare, *stretched[4:])
-    assert (late.state.length, late.refused) == (1, {0: 1})
+    late = heard(*stretched[:3], bare, *stretched[4:], refused=True)
+    assert late.state.length == 1
     later = heard(*late.log, *stretched[1:])
     assert later.state.length == len(stretched)
     for start in range(len(stretched)):
@@ -281,3 +295,75 @@ def test_a_log_is_a_sequence_that_keeps_little(stretched):
             assert list(stretched[start:stop]) == entries[start:stop]
     with pytest.raises(IndexError):
         stretched[8]
+
+
+def test_entries_are_handed_over_with_as_few_votes_as_prove_them(stretched, monkeypatch):
+    """However many peers vote and entries are missing, a message is not too long for a link."""
+    for start in range(1, len(stretched)):
+        portion = stretched.portion(start)
+        assert heard(stretched[0], *stretched[1:start], *portion).state.length > start
+    assert [bool(one.votes) for one in stretched.portion(0)] == [True, False, False, True]
+    assert [bool(one.votes) for one in stretched.portion(4)] == [False] * (len(stretched) - 5) + [True]
+    monkeypatch.setattr(proofs, "MOST_VOTES", 3)
+    assert [one.index for one in stretched.portion(0)] == [0, 1, 2]
+    assert all(len(one.votes) <= 2 for one in stretched[1:])
+
+
+def test_a_peer_whose_key_was_renewed_is_silent_until_it_has_the_new_one():
+    """Its shell takes the new key after the step that decides so; what it signed before that, others would refuse."""
+    three = Three()
+    three.happen(1, ev.Command(Renew(0, b"new key")))
+    one = three.cores[0]
+    assert one.state.peer(0).key == b"new key"
+    assert three.cores[1].state == one.state
+    index = one.state.length
+    for now in (1.0, 2.0):
+        sends = [action.message for action in one.step(ev.Tick(), now) if isinstance(action, ev.Send)]
+        assert not any(status.peer == 0 for message in sends for status in message.statuses)
+    three.happen(1, ev.Command(End("enough")), now=2.0)
+    assert not [vote for place in one.consensus.votes.values() for vote in place.values() if vote.peer == 0]
+    one._signer.own = b"new key"
+    for now in (3.0, 4.0, 5.0):
+        for k in range(3):
+            three.happen(k, ev.Tick(), now=now)
+    assert one.state.length > index
+    assert all(core.state == one.state for core in three.cores)
+
+
+def test_a_result_that_comes_late_hides_no_newer_one():
+    """It was fetched for a round that is void by now."""
+    one = core(0)
+    for result in (Result(2, 0, b"new"), Result(1, 0, b"old")):
+        one.step(result, 0.0)
+    assert one.conduct.status.holds == Result(2, 0, b"new")
+
+
+def test_all_results_on_disk_count():
+    """One that this peer computed itself does not hide the one that was agreed on."""
+    three = Three()
+    for k in range(3):
+        three.happen(k, ev.Update(0))
+    for k in range(3):
+        three.happen(k, ev.Shared(Try(0, 0)))
+    agreed, own = Result(0, 0, b"agreed"), Result(0, 0, b"own")
+    for result in (agreed, own):
+        three.happen(2, result)
+    for k in range(2):
+        three.happen(k, agreed)
+    assert (2, ev.Apply(agreed)) in three.done
+
+
+def test_a_promise_is_written_only_when_something_was_promised():
+    three = Three()
+    assert all(record.votes or record.ballot for record in three.records[0] if isinstance(record, Promise))
+    assert sum(isinstance(record, Promise) for record in three.records[0]) <= 2 * three.cores[0].state.length
+
+
+def test_each_lost_disk_is_told():
+    three = Three()
+    told = []
+    for folder in ("another", "a third"):
+        said = Status(2, folder, 1, 1, signature=b"signed by key2")
+        actions = three.cores[0].step(ev.Received(2, Gossip("run", (said,))), 0.0)
+        told += [action.peers for action in actions if isinstance(action, ev.Tell) and action.what == "stranger"]
+    assert told == [(2,), (2,)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Begin, Commit, Done, Entry
-from securedfl.network.core.messages import Decided, Gossip, Vote
+from securedfl.network.core.messages import Decided, Gossip, Vote, signed_part
 from securedfl.protocols.steps import Array
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Checks:
             self.fail("too few votes", f"entry {decided.index} was decided by {len(voters)} of {len(admitted)} votes")
 
     def sent(self, site: Site, message: Gossip) -> None:
-        """No vote against an earlier one, and none before it is on disk."""
+        """No vote against an earlier one, none before it is on disk, and none that others cannot believe."""
         for vote in message.votes:
             if vote.peer == site.number:
                 place = (site.number, site.disk.incarnation, vote.index, vote.ballot, vote.kind)
@@ -108,6 +108,9 @@ class Checks:
                             "vote not on disk", f"peer {site.number} sent a vote that is not on its disk: {_vote(vote)}"
                         )
                     self.voted[place] = vote.value
+                    data = signed_part(message.run, site.disk.incarnation if vote.index else "", vote)
+                    if peer is not None and self.world.sign(peer.key, data) != vote.signature:
+                        self.fail("not signed", f"peer {site.number} sent a vote without its signature: {_vote(vote)}")
                 elif self.voted[place] != vote.value:
                     self.fail("two votes", f"peer {site.number} voted against an earlier vote: {_vote(vote)}")
 

@@ -37,15 +37,24 @@ class Disk:
 
 
 class Keys:
-    """Signs with a site's own keys only, and checks everybody's."""
+    """Signs with the key that a site has now, and checks everybody's.
+
+    A renewed key is taken after the step that decides so, as the shell does.
+    """
 
     def __init__(self, world: World, number: int) -> None:
-        self._world, self._number = world, number
+        self._world, self._own = world, world.peer(number).key
 
-    def sign(self, key: bytes, data: bytes) -> bytes:
-        key = key or self._world.peer(self._number).key
-        assert key.startswith(f"key {self._number} ".encode())
-        return self._world.sign(key, data)
+    def use(self, key: bytes) -> bool:
+        """Sign with a key from now on; return whether it is another one."""
+        before, self._own = self._own, key
+        return before != key
+
+    def owns(self, key: bytes) -> bool:
+        return key == self._own
+
+    def sign(self, data: bytes) -> bytes:
+        return self._world.sign(self._own, data)
 
     def verify(self, key: bytes, data: bytes, signature: bytes) -> bool:
         return self._world.sign(key, data) == signature

@@ -90,7 +90,7 @@ class Site:
         if self.full:
             self.world.at(self.world.now + 2.0, self.start)
             return
-        world, disk = self.world, self.disk
+        world, disk, self._keys = self.world, self.disk, Keys(self.world, self.number)
         if world.schedule.encoded:
             disk.records = [record for r in disk.records if (record := decode_record(encode(r))) is not None]
         self.core = world.core(
@@ -98,10 +98,11 @@ class Site:
             me=self.number,
             genesis=world.genesis,
             rules=world.rules,
-            signer=Keys(self.world, self.number),
+            signer=self._keys,
             incarnation=disk.incarnation,
             now=self.clock,
         )
+        self._use_key(self.core)
         if self.process % 2:
             disk.rewrite(self.core.log)
         self.process += 1
@@ -152,6 +153,12 @@ class Site:
         except Stopped:
             return
         assert self._seen == core.state.length, "something was decided and not written"
+        self._use_key(core)
+
+    def _use_key(self, core: Core) -> None:
+        mine = core.state.peer(self.number)
+        if mine is not None and self._keys.use(mine.key):
+            self._soon(ev.Tick())
 
     def later(self, process: int, event: ev.Event) -> None:
         """Tell the core, if it is still the same process."""

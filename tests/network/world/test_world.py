@@ -24,7 +24,7 @@ def test_a_seed_replays_bit_for_bit():
     run(draw(5), one.append)
     run(draw(5), again.append)
     assert one == again
-    assert len(one) > 20
+    assert len(one) > 10
 
 
 def test_every_kind_of_fault_is_drawn():

@@ -28,11 +28,10 @@ class Conduct:
         self.status, self._rules = status, rules
         self.started = started.which if started else NO_TRY
         self._trained = -1
-        self._stored: dict[int, Result] = {}
+        self._stored: set[tuple[int, bytes]] = set()
         self._running: Try | None = None
         self._opened: tuple[int, ...] | None = None
         self._fetching: ev.Fetch | None = None
-        self._over_since: float | None = None
 
     def take(self, event: ev.Event) -> None:
         """Take in what the data plane did, and what the operator wants."""
@@ -44,8 +43,10 @@ class Conduct:
             case ev.Shared(attempt) if attempt == self._running:
                 self._say(shared=attempt)
             case Result():
-                self._stored[event.round] = event
-                self._say(holds=event)
+                self._stored.add((event.round, event.digest))
+                # one of an earlier attempt, which comes late, hides none
+                if event.which >= self.status.holds.which:
+                    self._say(holds=event)
             case Failure() if event.which == self._running:
                 self._say(failed=event)
             case ev.Command(ask):
@@ -77,14 +78,11 @@ class Conduct:
         """Stop an attempt that is over; one whose result is agreed may still end here by itself for a moment."""
         state = views.state
         if self._running is None or (state.phase != "idle" and self._running == state.now):
-            self._over_since = None
             return
         agreed = state.model.which == self._running and self.status.holds != state.model
-        if agreed and self.status.failed.which != self._running:
-            self._over_since = views.now if self._over_since is None else self._over_since
-            if views.now - self._over_since <= views.grace:
-                return
-        self._stop(done)
+        in_time = views.now - views.round_since <= views.grace
+        if not (agreed and in_time and self.status.failed.which != self._running):
+            self._stop(done)
 
     def _stop(self, done: list[ev.Action]) -> None:
         done.append(ev.Stop())
@@ -113,11 +111,10 @@ class Conduct:
     def _result(self, views: Views, done: list[ev.Action]) -> None:
         """Apply the agreed result, or fetch it; fetch one that others hold, if this peer cannot compute it."""
         state, said, wanted = views.state, self.status, views.state.model
-        stored = self._stored.get(wanted.round)
-        if wanted != NO_RESULT and stored is not None and stored.digest == wanted.digest:
+        if (wanted.round, wanted.digest) in self._stored:
             if said.model != wanted.round:
                 self._say(model=wanted.round)
-                self._stored = {round: result for round, result in self._stored.items() if round >= wanted.round}
+                self._stored = {stored for stored in self._stored if stored[0] >= wanted.round}
                 done.append(ev.Apply(wanted))
             wanted = NO_RESULT
         elif wanted != NO_RESULT:

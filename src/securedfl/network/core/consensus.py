@@ -128,7 +128,7 @@ class Consensus:
                 value = self._proofs.value(proposal.entry)
                 agreed = tuple(vote for vote in place.values() if vote.value == value)
                 if len(agreed) >= self.quorum and self._proofs.allows(proposal.entry):
-                    self.decision = Decided(self.index, proposal.entry, agreed)
+                    self.decision = Decided(self.index, proposal.entry, agreed[: self.quorum])
                     return True
         return False
 

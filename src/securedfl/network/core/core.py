@@ -17,6 +17,7 @@ from securedfl.network.core.messages import (
     Boot,
     Decided,
     Gossip,
+    Promise,
     Proposal,
     Signer,
     Status,
@@ -56,8 +57,6 @@ class Core:
         Of the next index: what counts there, what this peer thinks of it, and the votes.
     conduct
         What this peer does.
-    refused
-        How many items of each peer did not count.
     stretch
         Of how many old entries one keeps its votes.
     """
@@ -72,7 +71,7 @@ class Core:
             raise RunFolderError("the state folder belongs to another run or peer; name the right folder")
         boot = replace(before, count=before.count + 1)
         self.me, self.rules, self._signer = me, rules, signer
-        self.views, self.log, self.refused = Views(me, genesis, rules.lying, now), Log(self.stretch), dict[int, int]()
+        self.views, self.log = Views(me, genesis, rules.lying, now), Log(self.stretch)
         self.conduct = Conduct(Status(me, incarnation, boot.count, 0), rules, stored.started)
         self._supply, self._telling = Supply(), Telling()
         # when each linked peer was heard last on its own link
@@ -204,13 +203,13 @@ class Core:
         else:
             views.strangers[status.peer] = (status, views.now)
             self._stirred = True
-            self._telling.say(f"stranger {status.peer}", ev.Tell("stranger", (status.peer,)))
+            self._telling.capped(f"stranger {status.peer}", ev.Tell("stranger", (status.peer,), status.incarnation))
         return True
 
     def _decide(self, decided: Decided) -> None:
         self._todo.append(ev.Write(decided))
         self._append(decided)
-        self._telling.say("decided", ev.Tell("decided", entry=decided.entry))
+        self._telling.decided(decided.entry)
 
     def _append(self, decided: Decided) -> None:
         before, asks = self.state.settings, self.conduct.status.asks
@@ -245,8 +244,10 @@ class Core:
             self._news = self.views.take(said) or self._news
 
     def _write_promise(self) -> None:
-        promise = self.consensus.promise
-        if self.consensus.news or (self._promise is not None and promise != self._promise):
+        promise, before = self.consensus.promise, self._promise
+        if before is None or before.index != promise.index:
+            before = Promise(promise.index, 0)
+        if self.consensus.news or promise != before:
             self._promise = promise
             self._todo.append(ev.Write(promise))
 
@@ -268,7 +269,7 @@ class Core:
 
     def _gossip(self, everything: bool) -> Gossip:
         statuses: tuple[Status, ...] = ()
-        if everything or self._news:
+        if (everything or self._news) and self.proofs.may_sign:
             said = self.conduct.status
             self.conduct.status = self.proofs.signed(replace(said, sequence=said.sequence + 1))
             self.views.take(self.conduct.status)
@@ -286,5 +287,4 @@ class Core:
 
     def _refuse(self, sender: int, why: str) -> None:
         self._stirred = True
-        self.refused[sender] = self.refused.get(sender, 0) + 1
         self._telling.say(f"refused {sender} {why}", ev.Tell("refused", (sender,), why))

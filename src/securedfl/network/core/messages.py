@@ -212,8 +212,11 @@ class Stored:
 class Signer(Protocol):
     """Signs with this peer's key and checks the others'; real peers use their TLS keys."""
 
-    def sign(self, key: bytes, data: bytes) -> bytes:
-        """Return this peer's signature that this public key of its checks; with its newest key if none is named."""
+    def owns(self, key: bytes) -> bool:
+        """Say whether this is the key that this peer signs with now; one that was renewed follows in a moment."""
+
+    def sign(self, data: bytes) -> bytes:
+        """Return this peer's signature, with the key that it has now."""
 
     def verify(self, key: bytes, data: bytes, signature: bytes) -> bool:
         """Say whether the signature is that of the key's owner."""

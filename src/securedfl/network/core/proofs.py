@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import TypeVar, overload
 
 import msgspec
@@ -24,6 +25,8 @@ from securedfl.network.core.messages import (
 from securedfl.network.core.state import Rules, State, needed, reduce, refusal, voters
 
 Signed = TypeVar("Signed", Status, Vote, Proposal)
+MOST_VOTES = 4096
+"""Votes that travel with entries in one message."""
 _entries = msgspec.msgpack.Decoder(tuple[Decided, ...])
 
 
@@ -34,16 +37,26 @@ class Proofs:
     ----------
     index, voters, quorum, lying
         Of the entry: where it will stand, who votes on it, how many votes decide, and how many voters may lie.
-    me, may_vote
-        This peer's number, and whether it votes: its state folder is admitted, or none is yet.
+    me
+        This peer's number.
     """
 
     def __init__(self, state: State, rules: Rules, signer: Signer, me: int, incarnation: str) -> None:
         self._state, self._rules, self._signer, self._incarnation = state, rules, signer, incarnation
         self.index, self.voters, self.quorum = state.length, voters(state), needed(state, rules)
-        self.lying, self.me, mine = rules.lying, me, state.peer(me)
-        self.may_vote = mine is not None and (mine.incarnation == incarnation or not state.length)
+        self.lying, self.me, self._mine = rules.lying, me, state.peer(me)
         self._before = digest(state)
+
+    @property
+    def may_sign(self) -> bool:
+        """Whether this peer has the key that the roster names, so that others believe what it signs."""
+        return self._mine is None or self._signer.owns(self._mine.key)
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether this peer votes: it may sign, and its state folder is admitted, or none is yet."""
+        mine = self._mine
+        return mine is not None and (mine.incarnation == self._incarnation or not self.index) and self.may_sign
 
     def allows(self, entry: Entry) -> bool:
         """Say whether the log allows an entry; the first one must also name this peer's state folder."""
@@ -60,11 +73,10 @@ class Proofs:
 
     def signed(self, item: Signed) -> Signed:
         """Return an item with this peer's signature."""
-        peer = self._state.peer(self.me)
         # no state folder is admitted before the first entry, so votes on it name none
         incarnation = self._incarnation if self.index or isinstance(item, Status) else ""
         data = signed_part(self._state.run, incarnation, item)
-        return replace(item, signature=self._signer.sign(peer.key if peer else b"", data))
+        return replace(item, signature=self._signer.sign(data))
 
     def said(self, item: Status | Vote | Proposal, incarnation: str) -> bool:
         """Say whether the peer that an item names signed it, from this state folder."""
@@ -88,13 +100,6 @@ class Proofs:
             proposal.polka, PREVOTE, proposal.valid, self.value(proposal.entry)
         )
 
-    def proven(self, decided: Decided) -> bool:
-        """Say whether the log allows an entry and a quorum decided it."""
-        refused = refusal(self._state, decided.entry, self._rules)
-        if decided.index != self.index or not decided.votes or refused:
-            return False
-        return self._enough(decided.votes, PRECOMMIT, decided.votes[0].ballot, self.value(decided.entry))
-
     def run(self, entries: Sequence[Decided], stretch: int) -> Sequence[Decided] | None:
         """Return the next entries up to the first with votes, which prove all of them; none of them if none has.
 
@@ -103,11 +108,14 @@ class Proofs:
         """
         state = self._state
         for count, decided in enumerate(entries, start=1):
-            if decided.votes:
+            entry, votes = decided.entry, decided.votes
+            if decided.index != state.length or refusal(state, entry, self._rules):
+                return None
+            if votes:
                 proofs = Proofs(state, self._rules, self._signer, self.me, self._incarnation)
-                return entries[:count] if proofs.proven(decided) else None
-            entry, must = decided.entry, isinstance(decided.entry, Voting) or (decided.index + 1) % stretch == 0
-            if decided.index != state.length or must or refusal(state, entry, self._rules):
+                enough = proofs._enough(votes, PRECOMMIT, votes[0].ballot, proofs.value(entry))
+                return entries[:count] if enough else None
+            if needs_votes(decided, stretch):
                 return None
             state = reduce(state, entry, self._rules)
         return ()
@@ -119,11 +127,15 @@ class Proofs:
         return len(fit) == len(votes) >= self.quorum and all(self.voted(vote) for vote in votes)
 
 
+def needs_votes(decided: Decided, stretch: int) -> bool:
+    """Say whether an entry cannot be proven by the votes of a later one, whoever hands it over."""
+    return isinstance(decided.entry, Voting) or (decided.index + 1) % stretch == 0
+
+
 class Log(Sequence[Decided]):
     """The decided entries, which grow for ever: small, and read one stretch at a time. May be read by any thread.
 
-    The votes of the last entry of a stretch prove all of it, so that the others lose theirs. Whoever lacks entries is
-    sent as many as a stretch has, so that there are votes among them.
+    The votes of the last entry of a stretch prove all of it, so that the others lose theirs.
 
     Parameters
     ----------
@@ -143,8 +155,19 @@ class Log(Sequence[Decided]):
         if len(newest) + 1 < self._stretch:
             newest.append(decided)
             return
-        bare = (one if isinstance(one.entry, Voting) else Decided(one.index, one.entry, ()) for one in newest)
-        self._kept = ([*packed, encode((*bare, decided))], [])
+        self._kept = ([*packed, encode((*self._bare(newest), decided))], [])
+
+    def portion(self, start: int) -> tuple[Decided, ...]:
+        """Return entries for one who lacks those from there on: so many that some have votes, and fit a message."""
+        found = self[start : start + self._stretch]
+        counts = accumulate(len(one.votes) for one in found)
+        found = found[: max(1, sum(count <= MOST_VOTES for count in counts))]
+        return (*self._bare(found[:-1]), *found[-1:])
+
+    def _bare(self, entries: Iterable[Decided]) -> Iterator[Decided]:
+        """Yield entries without the votes that later ones make superfluous."""
+        for one in entries:
+            yield one if needs_votes(one, self._stretch) else Decided(one.index, one.entry, ())
 
     def __len__(self) -> int:
         packed, newest = self._kept

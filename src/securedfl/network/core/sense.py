@@ -48,20 +48,16 @@ class Sense:
         if not state.length:
             yield self._start()
             return
-        asked = self._asked()
-        if asked and state.phase != "idle":
-            asked = [entry for entry in asked if isinstance(entry, en.Settings | en.End)]
         if state.phase == "idle":
             yield from self._strangers()
-            yield from asked
+        yield from self._asked()
+        if state.phase == "idle":
             yield self._void()
             yield self._begin()
         elif state.phase == "begun":
-            yield from asked
             yield self._abandon(self._trouble())
             yield self._commit()
         else:
-            yield from asked
             yield self._done()
             trouble = self._trouble()
             yield self._without(trouble)
@@ -150,8 +146,6 @@ class Sense:
 
     def _begin(self) -> en.Begin | None:
         state, views = self.state, self.views
-        if state.over:
-            return None
         choices = [state.bound or tuple(peer.number for peer in state.roster)]
         if self.rules.can_lose and not state.bound:
             left = tuple(peer for peer in voters(state) if not self._out(peer))

@@ -6,7 +6,7 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Ask
+from securedfl.network.core.entries import Ask, Begin, Entry
 from securedfl.network.core.events import Tell
 from securedfl.network.core.sense import Sense
 from securedfl.network.core.state import needed, refusal, voters
@@ -29,6 +29,12 @@ class Telling:
             self._said[about] = tell
             self.now.append(tell)
 
+    def decided(self, entry: Entry) -> None:
+        """Say what was decided. That an attempt begins says that nobody is waited for any more."""
+        self.say("decided", Tell("decided", entry=entry))
+        if isinstance(entry, Begin):
+            self._said.pop("waiting", None)
+
     def look(self, sense: Sense, ask: Ask | None) -> None:
         """Say who is lost or back, who is apart, what is waited for, and why what was asked for is not possible."""
         views, state = sense.views, sense.views.state
@@ -42,11 +48,11 @@ class Telling:
         apart = tuple(peer for pair in views.apart(present, grace=True) for peer in pair)
         (self.say if apart else self._change)("apart", Tell("apart", apart))
         if odd := views.odd():
-            self._capped("odd", Tell("odd", odd, f"round {state.round}"))
+            self.capped("odd", Tell("odd", odd, f"round {state.round}"))
         for peer, status in views.statuses.items() if sense.rules.lying else ():
             # some of them must agree
             if status.asks is not None and peer != views.me:
-                self._capped(f"wish of {peer}", Tell("asked", (peer,), entry=status.asks))
+                self.capped(f"wish of {peer}", Tell("asked", (peer,), entry=status.asks))
         why, missing = sense.waiting()
         enough, absent = needed(state, sense.rules), tuple(p for p in voters(state) if not views.present(p))
         if state.length and len(voters(state)) - len(absent) < enough:
@@ -59,7 +65,7 @@ class Telling:
         if reason:
             self.say("unable", Tell("unable", detail=reason, entry=ask))
 
-    def _capped(self, about: str, tell: Tell) -> None:
+    def capped(self, about: str, tell: Tell) -> None:
         """Say something that a liar may change all the time, so often and no more."""
         if self._said.get(about) != tell and self._count[about] < MOST_LINES:
             self._count[about] += 1

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 
 from msgspec.structs import replace
 
 from securedfl.network.core.entries import Abandon, Admit, Ask, End, Remove, Renew, Settings, Start
 from securedfl.network.core.events import Send
-from securedfl.network.core.messages import MOST_ENTRIES, NO_RESULT, Decided, Gossip, Result, Status
+from securedfl.network.core.messages import NO_RESULT, Decided, Gossip, Result, Status
+from securedfl.network.core.proofs import Log
 from securedfl.network.core.state import State
 
 SILENCE = 4
@@ -142,17 +143,13 @@ class Views:
 
     def gone(self, peer: int) -> float:
         """Return for how many seconds a peer has been lost; 0 if it is there."""
-        if peer == self.me:
-            return 0.0
         patience = 0.0 if self.status(peer).leaving else self.silence
         return max(0.0, self._silent(peer) - patience)
 
     def present(self, peer: int) -> bool:
         """Say whether a peer is there."""
         status = self.statuses.get(peer)
-        if status is None or status.leaving:
-            return False
-        return peer == self.me or self.now - self._heard[peer] <= self.silence
+        return status is not None and not status.leaving and self._silent(peer) <= self.silence
 
     def lost(self, peer: int) -> bool:
         """Say whether to go on without a peer: it left, or the grace for its return is over."""
@@ -312,7 +309,7 @@ class Supply:
         self.lengths: dict[int, int] = {}
         self._sent: dict[int, tuple[int, float]] = {}
 
-    def next(self, peers: Iterable[int], state: State, log: Sequence[Decided], now: float) -> list[Send]:
+    def next(self, peers: Iterable[int], state: State, log: Log, now: float) -> list[Send]:
         """Return the next entries for each of these peers; the same ones again only after a heartbeat."""
         sends, lengths = [], self.lengths
         for peer in sorted([peer for peer in peers if lengths.get(peer, state.length) < state.length]):
@@ -320,5 +317,5 @@ class Supply:
             sent, at = self._sent.get(peer, (-1, now))
             if length != sent or now - at >= state.settings.heartbeat:
                 self._sent[peer] = (length, now)
-                sends.append(Send((peer,), Gossip(state.run, decided=tuple(log[length : length + MOST_ENTRIES]))))
+                sends.append(Send((peer,), Gossip(state.run, decided=log.portion(length))))
         return sends
