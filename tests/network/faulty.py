@@ -5,7 +5,6 @@ The fault happens once: the marker file is written just before, so that the peer
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import random
 import resource
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from securedfl.cli import main
-from securedfl.network import peer, shell
+from securedfl.network import peer
 from securedfl.network.data import driver
 from securedfl.network.data.results import Results
 from securedfl.network.wire.keys import CertificateInfo
@@ -144,15 +143,14 @@ def install_reordering() -> None:
 
 def install_seed() -> None:
     """Draw masks that the test can repeat."""
-    start = shell.Shell.__init__
+    connect = driver.LocalAttempt.connect
 
-    def seeded(self, settings, tell):
-        def draws(round, offset):
-            return InsecureSeededDraw(5, peer=settings.number, round=round, offset=offset)
+    def seeded(self, mailbox, streams):
+        connect(self, mailbox, streams)
+        peer, round = self._recipe.me, mailbox.place.round
+        self._draws = lambda offset: InsecureSeededDraw(5, peer=peer, round=round, offset=offset)
 
-        start(self, dataclasses.replace(settings, draws=draws), tell)
-
-    shell.Shell.__init__ = seeded
+    driver.LocalAttempt.connect = seeded
 
 
 if __name__ == "__main__":

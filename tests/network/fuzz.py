@@ -164,13 +164,13 @@ def _said() -> tuple[bytes, ...]:
                 if isinstance(action, ev.Write):
                     said[b"R" + encode(action.record)] = None
                 elif isinstance(action, ev.Send):
-                    said[letters.pack(action.message)] = None
+                    said[encode(action.message)] = None
                     inbox += [(peer, ev.Received(me, action.message)) for peer in action.peers]
     others = (letters.Hello({"name": "x"}, 1.0), letters.Cards((b"certificate",)), letters.Want(1, b"digest", b"key"))
     head, _ = parcels.pack(
         parcels.Position(b"r" * 16, 1, 0, 2, 3), parcels.message_of(parcels.Spec("<f4", 0), memoryview(b""))
     )
-    return (*said, *(letters.pack(other) for other in others), b"P" + head)
+    return (*said, *(encode(other) for other in others), b"P" + head)
 
 
 def _broken(data: bytes, source: random.Random) -> bytes:

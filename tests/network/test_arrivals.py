@@ -2,7 +2,8 @@
 
 from securedfl.network.arrivals import MOST_WAITING, Arrivals
 from securedfl.network.core import events as ev
-from securedfl.network.letters import Want, pack, unpack
+from securedfl.network.core.messages import encode
+from securedfl.network.letters import Want, unpack
 from securedfl.network.signing import Keyring
 from securedfl.network.wire import keys as certificates
 from securedfl.network.wire.values import ControlMessage, LinkUp
@@ -30,8 +31,8 @@ def test_empty_messages_are_not_for_free_either():
 
 
 def test_the_key_of_a_wanted_result_is_one_that_streams_can_have():
-    assert unpack(pack(Want(1, b"digest", bytes(512)))) is not None
-    assert unpack(pack(Want(1, b"digest", bytes(513)))) is None
+    assert unpack(encode(Want(1, b"digest", bytes(512)))) is not None
+    assert unpack(encode(Want(1, b"digest", bytes(513)))) is None
 
 
 def test_a_letter_full_of_certificates_that_are_none_costs_one_look(tmp_path, monkeypatch):

@@ -77,3 +77,10 @@ def test_files_that_do_not_belong_together(folder, tmp_path):
         certs.check_pair(certs.KeyFiles(one.key, two.certificate, one.key))
     with pytest.raises(ConfigError, match="holds no authority"):
         certs.issue(tmp_path / "nowhere", "one")
+
+
+def test_a_certificate_that_no_peer_would_take_is_not_made(folder):
+    """It would be dropped by all others, in silence, and no average could begin."""
+    with pytest.raises(ConfigError, match=r"certificate of b is too long .* name fewer hosts"):
+        certs.issue(folder, "b", [f"host-{k:03d}.of-a-large-hospital.example.org" for k in range(200)])
+    assert not (folder / "b.key").exists()

@@ -266,6 +266,8 @@ def test_the_roster_changes(federation):
     renewed = certificates.issue(made.keys, "p1", ["127.0.0.1"], renew=True)
     changed = command(made, "roster", "renew", "p2.toml", "--certificate", str(renewed.certificate))
     assert changed.returncode == 0, changed.stderr
+    nobody = command(made, "roster", "move", "p0.toml", "p2", "--address", "c2.example.org:0")
+    assert "port 0, which others cannot dial" in nobody.stderr
     nowhere = command(made, "roster", "move", "p0.toml", "p2", "--address", "c2.example.org")
     assert (nowhere.returncode, "write HOST:PORT" in nowhere.stderr) == (4, True)
     unknown = command(made, "roster", "remove", "p0.toml", "nobody")

@@ -52,18 +52,12 @@ class Journal:
         """Read what was written before, and write it anew without what does not count any more."""
         found, self._file.found = self._file.found, []
         stored = Stored().add(*_decoded(found, folder))
-        names = [folder / "incarnation", folder / "genesis"]
         if stored.promise is None and not stored.entries:
             # nothing was promised yet, so the files may still be corrected; others may know the folder's name already
             stored = Stored(stored.boot if stored.boot and stored.boot.run == genesis.run else None)
-            if stored.boot is None:
-                write_bytes(names[0], secrets.token_hex(16).encode(), AGAIN, mode=OWNER)
-            write_bytes(names[1], msgspec.msgpack.encode(genesis), AGAIN, mode=OWNER)
-        try:
-            self.incarnation = names[0].read_bytes().decode()
-            self.genesis = msgspec.msgpack.decode(names[1].read_bytes(), type=State)
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-            raise damaged(folder, "incarnation or genesis is unreadable", _mend(folder)) from None
+            write_bytes(folder / "genesis", msgspec.msgpack.encode(genesis), AGAIN, mode=OWNER)
+        self.incarnation = stored.boot.incarnation if stored.boot else secrets.token_hex(16)
+        self.genesis = _genesis(folder)
         if self.genesis.run != genesis.run:
             raise RunFolderError(
                 f"{folder.parent} holds the state of another federation, design or model; choose another out in "
@@ -131,10 +125,7 @@ def read_state(folder: Path, rules: Rules) -> tuple[State, State]:
     data, _ = read_records(folder / "journal", _mend(folder))
     # first, because another version may have another state, too
     stored = Stored().add(*_decoded(data, folder))
-    try:
-        state = genesis = msgspec.msgpack.decode((folder / "genesis").read_bytes(), type=State)
-    except (OSError, msgspec.MsgspecError):
-        raise damaged(folder, "genesis is unreadable", _mend(folder)) from None
+    state = genesis = _genesis(folder)
     other = damaged(folder, "journal and genesis are of different runs", _mend(folder))
     if stored.entries and stored.boot is not None and stored.boot.run != genesis.run:
         raise other
@@ -155,6 +146,14 @@ def look_into(folder: Path) -> str:
     data, _ = read_records(folder / "journal", _mend(folder))
     entries = [record for record in _decoded(data, folder) if isinstance(record, Decided)]
     return f"whole, {len(entries)} entries of the log"
+
+
+def _genesis(folder: Path) -> State:
+    """Read the state before the first entry."""
+    try:
+        return msgspec.msgpack.decode((folder / "genesis").read_bytes(), type=State)
+    except (OSError, msgspec.MsgspecError):
+        raise damaged(folder, "genesis is unreadable", _mend(folder)) from None
 
 
 def _mend(folder: Path) -> str:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
 from securedfl.network.core.entries import MOST_PEERS, NAME, Bytes, Number
-from securedfl.network.core.messages import Gossip, decode, encode, read
-from securedfl.network.signing import LONGEST_CERTIFICATE, MOST_CERTIFICATES
+from securedfl.network.core.messages import Gossip, read
 from securedfl.network.wire.frames import MAX_HEAD
+from securedfl.network.wire.keys import LONGEST_CERTIFICATE
 from securedfl.network.wire.values import Reach
 
-VERSION = 1
 RUN = "run"
 """The setting that says which run a peer is of; where it differs, peers can never average together."""
+MOST_CARDS = 128
+"""Certificates that travel in one letter."""
 Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
 Through = Annotated[str, Meta(pattern=rf"^({NAME})?\Z")]
-_GOSSIP, _LETTER = b"G", b"L"
 
 
 class Hello(Struct, frozen=True, array_like=True, tag=True):
@@ -27,15 +27,20 @@ class Hello(Struct, frozen=True, array_like=True, tag=True):
 
     settings: Annotated[dict[str, str], Meta(max_length=1000)]
     clock: float
-    version: Number = VERSION
 
 
 class Cards(Struct, frozen=True, array_like=True, tag=True):
     """Certificates that a peer knows (DER)."""
 
     certificates: Annotated[
-        tuple[Annotated[bytes, Meta(max_length=LONGEST_CERTIFICATE)], ...], Meta(max_length=MOST_CERTIFICATES)
+        tuple[Annotated[bytes, Meta(max_length=LONGEST_CERTIFICATE)], ...], Meta(max_length=MOST_CARDS)
     ]
+
+    @classmethod
+    def of(cls, certificates: Sequence[bytes]) -> list[Cards]:
+        """Return as many letters as it takes, each of which fits a link."""
+        starts = range(0, len(certificates), MOST_CARDS)
+        return [cls(tuple(certificates[start : start + MOST_CARDS])) for start in starts]
 
 
 class Want(Struct, frozen=True, array_like=True, tag=True):
@@ -59,20 +64,12 @@ class Ways(Struct, frozen=True, array_like=True, tag=True):
 
 Letter = Hello | Cards | Want | Ways
 
-_decoder: msgspec.msgpack.Decoder[Letter] = msgspec.msgpack.Decoder(Letter)
-
-
-def pack(message: Gossip | Letter) -> bytes:
-    """Return the bytes of a message for a link."""
-    return (_GOSSIP if isinstance(message, Gossip) else _LETTER) + encode(message)
+_decoder: msgspec.msgpack.Decoder[Gossip | Letter] = msgspec.msgpack.Decoder(Gossip | Letter)
 
 
 def unpack(data: bytes) -> Gossip | Letter | None:
     """Return the message, or None if it is malformed."""
-    if data[:1] == _GOSSIP:
-        return decode(data[1:])
-    letter = read(_decoder, data[1:]) if data[:1] == _LETTER else None
-    return None if isinstance(letter, Hello) and letter.version != VERSION else letter
+    return read(_decoder, data)
 
 
 def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:

@@ -94,9 +94,11 @@ def ask_of(wish: Wish, state: State) -> Ask | str:
         return wish.upon(state.settings)
     if wish.address:
         try:
-            split_address(wish.address)
+            port = split_address(wish.address)[1]
         except ConfigError as error:
             return str(error)
+        if not port:
+            return f"the address {wish.address} has port 0, which others cannot dial"
     key = bytes.fromhex(wish.fingerprint)
     if wish.kind == "add":
         return Add(Line(state.next_number, wish.name, wish.address, key))

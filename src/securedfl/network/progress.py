@@ -15,7 +15,6 @@ from securedfl.network.core.state import Rules, State
 from securedfl.network.data.averages import Averages
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.values import Endpoint, Reach, split_address
-from securedfl.protocols.steps import Draw
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +35,6 @@ class PeerSettings:
         As for `Links`.
     check
         Looked at while an average is waited for, whenever the log goes on: raises why that cannot be.
-    draws
-        For tests: gives the draw for a round and the chunk that starts at an offset; by default cryptographic masks.
     """
 
     name: str
@@ -52,7 +49,6 @@ class PeerSettings:
     relays: Sequence[Endpoint] = ()
     proxy: str | None = None
     check: Callable[[State], None] = lambda _state: None
-    draws: Callable[[int, int], Draw] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,18 @@ The data plane of an attempt runs in a thread of its own (`trial`), and results 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product, takewhile
 
 from securedfl.errors import ConfigError, InvalidInputError, PeerLostError
 from securedfl.network.arrivals import Arrivals
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Entry
-from securedfl.network.core.messages import NO_RESULT, Gossip, Result
+from securedfl.network.core.messages import NO_RESULT, Gossip, Result, encode
 from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.data.averages import RunEndedError, check_finite
 from securedfl.network.data.handing import Handing
@@ -25,7 +25,7 @@ from securedfl.network.data.parcels import Position
 from securedfl.network.data.results import Results
 from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
-from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, pack, unpack
+from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, unpack
 from securedfl.network.operator import Desk
 from securedfl.network.progress import PeerSettings, Progress, endpoints_of, heard, removed
 from securedfl.network.signing import Keyring
@@ -129,7 +129,7 @@ class Shell:
 
     def entries(self, since: int = 0) -> list[Entry]:
         """Return the entries of the log from a round on; what is older is not looked at."""
-        found = itertools.takewhile(lambda one: getattr(one.entry, "round", since) >= since, reversed(self._core.log))
+        found = takewhile(lambda one: getattr(one.entry, "round", since) >= since, reversed(self._core.log))
         return [decided.entry for decided in found][::-1]
 
     def _fail(self, error: BaseException) -> None:
@@ -176,9 +176,10 @@ class Shell:
                 log.info("%s is linked%s", name, f" through {through}" if through else "")
                 self._met.discard(name)
                 hello = Hello(dict(self.settings.shared), time.time())
-                self.links.send(name, pack(hello))
-                self.links.send(name, pack(Ways.of(self.links.reaches())))
-                self.links.send(name, pack(Cards(tuple(self._keyring.certificates))))
+                self.links.send(name, encode(hello))
+                self.links.send(name, encode(Ways.of(self.links.reaches())))
+                for cards in Cards.of(self._keyring.certificates):
+                    self.links.send(name, encode(cards))
                 return [ev.Link(number) for number in self._numbers(name)]
             case wire.LinkDown(name, reason):
                 log.warning("the link to %s is lost: %s", name, reason)
@@ -229,10 +230,8 @@ class Shell:
                     log.warning("the clock of %s differs by %.0f s; set both by NTP", name, abs(clock - time.time()))
             case Cards(certificates):
                 if self._keyring.learn(certificates):
-                    known = pack(Cards(tuple(self._keyring.certificates)))
-                    for other, reach in self.links.reaches().items():
-                        if reach.linked:
-                            self.links.send(other, known)
+                    for cards, other in product(Cards.of(self._keyring.certificates), list(self.links.links)):
+                        self.links.send(other, encode(cards))
             case Want():
                 self._handing.give(name, letter, self._core.state.settings.average)
 
@@ -247,7 +246,7 @@ class Shell:
     def _do(self, action: ev.Action) -> None:
         match action:
             case ev.Send(peers, message):
-                data = pack(message)
+                data = encode(message)
                 for name in names_of(peers, self._core.state.roster):
                     self.links.send(name, data)
             case ev.Train():
@@ -274,7 +273,7 @@ class Shell:
                 self._told(action)
 
     def _share(self, share: ev.Share) -> None:
-        state, averages, draws = self._core.state, self.settings.averages, self.settings.draws
+        state, averages = self._core.state, self.settings.averages
         before, now, members = state.model, share.attempt, share.members
         turn = now.round if before.round >= 0 else 0
 
@@ -301,7 +300,6 @@ class Shell:
             members=dict(zip(members, names_of(members, state.roster), strict=True)),
             recipe=averages.recipe(members.index(self.settings.number), len(members), turn),
             vector=self.updates[now.round],
-            draws=None if draws is None else lambda offset: draws(now.round, offset),
             patience=state.settings.average,
             grace=(SILENCE + GRACE + 1) * state.settings.heartbeat,
             ready=lambda: self.progress.ready,

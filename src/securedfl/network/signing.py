@@ -15,11 +15,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from securedfl.network.wire.keys import KeyFiles, read_certificate, read_key
+from securedfl.network.wire.keys import LONGEST_CERTIFICATE, KeyFiles, read_certificate, read_key
 from securedfl.storage import make_folder, write_bytes
 
 MOST_CERTIFICATES = 1024
-LONGEST_CERTIFICATE = 4096
 _PURPOSE = b"securedfl log 1\0"
 _HASH = ec.ECDSA(hashes.SHA256())
 

@@ -234,7 +234,6 @@ def test_bytes_that_are_no_message_are_none():
             for read in (decode, decode_record):
                 found = read(cut)
                 assert found is None or encode(found)
-    assert decode(encode(Gossip("run", version=1))) is None
 
 
 @pytest.fixture

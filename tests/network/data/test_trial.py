@@ -39,7 +39,6 @@ def lost(links):
         members={2: "p2", 5: "p5", 7: "p7"},
         recipe=Procedure(averaging("plain", 3, options={}).at(3), 1, 3, 10, "float32"),
         vector=np.zeros(10, np.float32),
-        draws=None,
         patience=1.0,
         grace=0.01,
         ready=lambda: (2, 5, 7),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -130,3 +131,28 @@ def test_a_stream_that_is_forgotten_before_it_is_opened_is_remembered_until_then
     with pytest.raises(PeerLostError, match="the receiver has stopped it"):
         first.send_array("p1", b"key", np.zeros(10, dtype=np.uint8))
     second.until(lambda: not second.links._forgotten, "end of the memory")
+
+
+def test_why_a_peer_is_missing_is_told_as_it_is_now(world):
+    """It did not fit once, was linked then, and stops now: nobody looks for a key that does not fit."""
+    strict = [world.member("p0"), replace(world.member("p1", ""), fingerprint="0" * 64)]
+    (first,) = [world.peer("p0", strict)]
+    second = world.peer("p1", world.roster(["p0", "p1"], silent=["p1"]))
+    second.until(lambda: second.links.reaches()["p0"].unfit, "refusal")
+    assert "hung up" in second.links.reaches()["p0"].reason
+    first.links.update(roster=world.roster(["p0", "p1"], silent=["p1"]))
+    second.linked("p0")
+    first.linked("p1")
+    second.links.close()
+    first.until(lambda: first.all_of(LinkDown), "lost link")
+    found = first.links.reaches()["p1"]
+    assert (found.linked, found.unfit) == (False, False)
+    assert "stopping" in found.reason
+
+
+def test_a_peer_whose_key_left_the_roster_does_not_fit(world):
+    first, second = world.start(2)
+    first.linked("p1")
+    first.links.update(roster=[world.member("p0"), replace(world.member("p1"), fingerprint="0" * 64)])
+    second.until(lambda: second.links.reaches()["p0"].unfit, "refusal")
+    first.until(lambda: first.links.reaches()["p1"].unfit, "refusal")

@@ -168,3 +168,15 @@ def test_a_proxy_that_refuses_is_named(world, proxy):
     reason = first.refused[0].reason
     assert "proxy refused with code 403" in reason
     assert "secret" not in reason
+
+
+def test_a_relay_that_stops_politely_refuses_nobody(world):
+    """Who waits there for a peer that is away must not be told that keys or versions do not fit."""
+    relay = world.relay("relay-a")
+    (first,) = [world.peer("p0", world.roster(["p0", "p1"], silent=["p0", "p1"]), relays=[relay])]
+    waiting = world.relays["relay-a"].relay._waiting
+    first.until(lambda: waiting, "wait at the relay")
+    world.relays["relay-a"].close()
+    first.until(lambda: any("the relay is stopping" in event.reason for event in first.refused), "reason")
+    assert not any(event.unfit for event in first.refused)
+    assert not first.links.reaches()["p1"].unfit

@@ -18,8 +18,9 @@ from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.checking.opening import WITHIN, Examined, opening
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import check_keys, pass_federation
+from securedfl.network.core.messages import encode
 from securedfl.network.journal import in_use, look_into
-from securedfl.network.letters import Hello, Ways, differences, pack, unpack
+from securedfl.network.letters import Hello, Ways, differences, unpack
 from securedfl.network.operator import Wish, want
 from securedfl.network.shell import CLOCK_SLACK
 from securedfl.network.wire.contact.look import look_at
@@ -157,9 +158,9 @@ def _meet(
             break
         if isinstance(event, LinkUp):
             ways[event.peer] = Reach(True, event.through)
-            links.send(event.peer, pack(Hello(shared, time.time())))
+            links.send(event.peer, encode(Hello(shared, time.time())))
             for name in ways:
-                links.send(name, pack(Ways.of(links.reaches())))
+                links.send(name, encode(Ways.of(links.reaches())))
         elif isinstance(event, ControlMessage) and isinstance(letter := unpack(event.data), Hello | Ways):
             if isinstance(letter, Hello):
                 # now: when the waiting ends, the clock that it tells is old

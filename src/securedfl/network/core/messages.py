@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from securedfl.network.core.entries import MOST_PEERS, Ask, Bytes, Entry, Number, Numbers, Since, Text, Try
 
 VERSION = 3
-"""Of messages and records; others are refused."""
+"""Of records; those of another version are refused. Messages have the version of the frames that they travel in."""
 MOST_ENTRIES = 64
 """Decided entries that travel in one message."""
 MOST_PROPOSALS = 4
@@ -125,7 +125,7 @@ class Decided(Struct, frozen=True, array_like=True, tag=True):
     votes: Votes
 
 
-class Gossip(Struct, frozen=True, array_like=True):
+class Gossip(Struct, frozen=True, array_like=True, tag=True):
     """What a peer knows and another may not: statuses, what is on the table, and entries that the other lacks."""
 
     run: Text
@@ -133,7 +133,6 @@ class Gossip(Struct, frozen=True, array_like=True):
     proposals: Annotated[tuple[Proposal, ...], Meta(max_length=MOST_PROPOSALS)] = ()
     votes: Votes = ()
     decided: Annotated[tuple[Decided, ...], Meta(max_length=MOST_ENTRIES)] = ()
-    version: Number = VERSION
 
 
 class Boot(Struct, frozen=True, array_like=True, tag=True):
@@ -242,9 +241,8 @@ def read(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T | None:
 
 
 def decode(data: bytes) -> Gossip | None:
-    """Return the message, or None if it is malformed or of another version."""
-    message = read(_gossip, data)
-    return message if message is not None and message.version == VERSION else None
+    """Return the message, or None if it is malformed."""
+    return read(_gossip, data)
 
 
 def decode_record(data: bytes) -> Record | None:

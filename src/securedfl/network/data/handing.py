@@ -13,9 +13,9 @@ from contextlib import suppress
 
 from securedfl.errors import PeerLostError
 from securedfl.network.core.events import Event, Fetch
-from securedfl.network.core.messages import Result
+from securedfl.network.core.messages import Result, encode
 from securedfl.network.data.results import Results
-from securedfl.network.letters import Want, pack
+from securedfl.network.letters import Want
 from securedfl.network.wire.links import Links
 
 log = logging.getLogger("securedfl.peer")
@@ -107,7 +107,7 @@ class Handing:
         # a key of its own, so that what is left of an earlier try is not mistaken for this one
         key = b"result " + secrets.token_bytes(16)
         self._links.accept(holder, key, inlet)
-        if self._links.send(holder, pack(Want(wanted.round, wanted.digest, key))):
+        if self._links.send(holder, encode(Want(wanted.round, wanted.digest, key))):
             inlet.wait(*patience, stopped)
         self._links.forget(holder, key)
         return inlet.data if inlet.complete else None

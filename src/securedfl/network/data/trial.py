@@ -26,7 +26,7 @@ from securedfl.network.data.memory import HEAP
 from securedfl.network.data.parcels import Position
 from securedfl.network.wire.links import Links
 from securedfl.network.wire.streams import Outgoing
-from securedfl.protocols.steps import Array, Draw
+from securedfl.protocols.steps import Array
 
 log = logging.getLogger("securedfl.peer")
 
@@ -41,8 +41,8 @@ class Work:
         Run, round and attempt; and the names of the members by number, in order.
     recipe
         What to run.
-    vector, draws
-        This peer's parameters, and where masks come from; None for cryptographic ones.
+    vector
+        This peer's parameters.
     patience, grace, ready
         Seconds without progress; seconds in which the core notices by itself who is lost; and who is ready now, so that
         its messages can be waited for.
@@ -54,7 +54,6 @@ class Work:
     members: Mapping[int, str]
     recipe: Procedure
     vector: Array
-    draws: Callable[[int], Draw] | None
     patience: float
     grace: float
     ready: Callable[[], Collection[int]]
@@ -96,7 +95,6 @@ class Trial(threading.Thread):
         self._job = LocalAttempt(
             work.recipe,
             work.vector,
-            draws=work.draws,
             patience=work.patience,
             excused=lambda missing: not any(numbers[k] in work.ready() for k in missing),
         )

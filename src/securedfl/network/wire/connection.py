@@ -11,7 +11,7 @@ from typing import Any
 from securedfl.errors import SecuredFLError
 from securedfl.network.wire import frames
 from securedfl.network.wire.exchange import Exchange
-from securedfl.network.wire.frames import PIECE, Kind
+from securedfl.network.wire.frames import MOST_WORDS, PIECE, Kind
 from securedfl.network.wire.identity import Tls
 from securedfl.network.wire.loop import Loop
 from securedfl.network.wire.values import FrameError, IdentityError, Inlet, Limits
@@ -111,7 +111,7 @@ class Connection:
             return
         if tell and self.secured:
             with suppress(SecuredFLError, OSError):
-                self.exchange.reply(Kind.CLOSE, 0, reason.encode()[:512])
+                self.exchange.reply(Kind.CLOSE, 0, bytes([self.unfit]) + reason.encode()[:MOST_WORDS])
                 self._write()
         self.closed = True
         self._loop.unwatch(self._sock)
@@ -223,8 +223,8 @@ class Connection:
     def on_frame(self, kind: Kind, payload: bytes) -> None:
         """Take a frame about the connection itself."""
         if kind is Kind.CLOSE:
-            self.unfit = True
-            self.close(f"the other side hung up: {frames.text(payload)}")
+            self.unfit = payload[:1] == bytes([True])
+            self.close(f"the other side hung up: {frames.text(payload[1:])}")
         elif kind is not Kind.PONG:
             self.handler.on_frame(self, kind, payload)
 

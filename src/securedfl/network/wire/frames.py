@@ -10,11 +10,13 @@ from enum import IntEnum
 
 from securedfl.network.wire.values import FrameError
 
-VERSION = 3
-"""Of frames, and of what an average sends in them: peers of another one could not average with this one."""
+VERSION = 4
+"""Of frames and of all that peers send in them: letters, gossip of the log, data. Others are told, and not linked."""
 MAX_CONTROL = 1 << 20
 MAX_HEAD = 512
 """Bytes that name a stream, or that describe a message of one."""
+MOST_WORDS = 512
+"""Bytes of a reason."""
 PIECE = 1 << 18
 """Bytes of a bulk message per frame: control messages wait for one piece at most."""
 WINDOW = 1 << 20
@@ -37,7 +39,7 @@ class Kind(IntEnum):
     LINK = 2
     """The peer whose name comes first has chosen this connection to be the link."""
     CLOSE = 3
-    """The other side hangs up; why."""
+    """The other side hangs up: whether it refuses this one, for its key, version or what it said; then why."""
     PING = 4
     PONG = 5
     JOIN = 6
@@ -63,7 +65,7 @@ class Kind(IntEnum):
 
 _LONGEST = {
     Kind.HELLO: 64,
-    Kind.CLOSE: 512,
+    Kind.CLOSE: 1 + MOST_WORDS,
     Kind.JOIN: 63,
     Kind.CONTROL: MAX_CONTROL,
     Kind.OPEN: MAX_HEAD,

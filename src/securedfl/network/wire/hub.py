@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from securedfl.errors import ConfigError
 from securedfl.network.wire import frames
-from securedfl.network.wire.connection import Connection
+from securedfl.network.wire.connection import Connection, Handler
 from securedfl.network.wire.contact.door import Door
-from securedfl.network.wire.contact.pursuit import Home, Pursuit
+from securedfl.network.wire.contact.pursuit import Pursuit
 from securedfl.network.wire.contact.relay import Relay
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, identify, require
@@ -32,6 +32,7 @@ from securedfl.network.wire.values import (
     Limits,
     LinkDown,
     LinkUp,
+    Reach,
     Refused,
 )
 
@@ -43,15 +44,15 @@ _ALREADY = "the two are linked already"
 _MOST_SAID, _MOST_FORGOTTEN = 256, 1024
 
 
-class Hub(Home):
+class Hub(Handler):
     """All connections of one peer. What is here is for the I/O thread; `Links` adds what others may call.
 
     Attributes
     ----------
     links
         The link of each linked peer.
-    reasons, unfit
-        Why others are not linked, and whose keys, version or settings that is about.
+    missing
+        Why others are not linked.
     connections
         All that are secured, or should soon be.
     """
@@ -77,8 +78,7 @@ class Hub(Home):
         self.loop, self._idle, self._tell = Loop(me), idle, on_event
         self.connections: set[Connection] = set()
         self.links: dict[str, Connection] = {}
-        self.reasons: dict[str, str] = {}
-        self.unfit: set[str] = set()
+        self.missing: dict[str, Reach] = {}
         self._candidates: dict[str, Connection] = {}
         self._pursuits: dict[str, Pursuit] = {}
         self._inlets: dict[tuple[str, bytes], Inlet] = {}
@@ -127,8 +127,8 @@ class Hub(Home):
             try:
                 identify(connection.certificate, self.roster)
             except IdentityError:
+                connection.unfit = True
                 connection.close("the roster has changed and this certificate is no longer in it", tell=True)
-                self.unfit.add(connection.peer)
 
     def _sweep(self) -> None:
         """Ping where nothing was said lately, and hang up where nothing was heard for long."""
@@ -191,8 +191,7 @@ class Hub(Home):
     def try_failed(self, peer: str, reason: str, *, unfit: bool) -> None:
         """Learn why a peer could not be linked this time."""
         if _ALREADY not in reason and peer not in self.links and peer in self.roster:
-            self.reasons[peer] = reason
-            (self.unfit.add if unfit else self.unfit.discard)(peer)
+            self.missing[peer] = Reach(False, None, reason, unfit)
             self._refused(peer, reason, unfit=unfit)
 
     # -- of connections ---------------------------------------------------------------------------------------
@@ -230,8 +229,6 @@ class Hub(Home):
             if target not in self.roster:
                 raise FrameError("the other peer is not in the roster")
             connection.greeted = True
-            if self.door is not None:
-                self.door.finished(connection)
             self._relay.join(connection, target)
         else:
             raise FrameError(f"a frame {kind.name} at the wrong time")
@@ -253,14 +250,12 @@ class Hub(Home):
         if connection.through is not None:
             reason = f"through {connection.through}: {reason}"
         self.connections.discard(connection)
-        if self.door is not None:
-            self.door.finished(connection)
         self._relay.closed(connection)
         if self._candidates.get(peer) is connection:
             del self._candidates[peer]
         if self.links.get(peer) is connection:
             del self.links[peer]
-            self.reasons[peer] = reason
+            self.missing[peer] = Reach(False, None, reason, connection.unfit)
             self._tell(LinkDown(peer, reason))
             if connection.through is not None and peer in self._pursuits:
                 self._pursuits[peer].put_off(connection.through)
@@ -324,11 +319,9 @@ class Hub(Home):
         old = self.links.get(peer)
         self.links[peer] = connection
         connection.exchange.linked = connection.settled = True
-        if self.door is not None:
-            self.door.finished(connection)
         if old is not None:
             old.close("another connection took its place")
-        self.reasons.pop(peer, None)
+        self.missing.pop(peer, None)
         self._said = {(who, why) for who, why in self._said if who != peer}
         if peer in self._pursuits:
             self._pursuits[peer].linked(connection.through)

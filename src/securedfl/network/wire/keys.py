@@ -20,11 +20,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from securedfl.errors import ConfigError
 from securedfl.network.core.entries import NAME
-from securedfl.storage import OWNER, cannot_write, write_bytes
+from securedfl.storage import OWNER, make_folder, write_bytes
 
 AUTHORITY_DAYS, PEER_DAYS = 3650, 365
 MOST_DAYS = 36500
 WARN_DAYS = 30
+LONGEST_CERTIFICATE = 4096
+"""Bytes; peers hand certificates on."""
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*")
 _USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 _CLOCK_SLACK = dt.timedelta(minutes=5)  # a certificate that is valid from now on would fail on a slow clock
@@ -81,8 +83,6 @@ class KeyFiles:
 
 def create_authority(folder: Path, *, days: int = AUTHORITY_DAYS) -> CertificateInfo:
     """Make the federation's authority (``ca.key``, ``ca.crt``) in a folder; an existing one is never replaced."""
-    _check_days(days)
-    _make_folder(folder)
     if (folder / "ca.key").exists():
         raise ConfigError(f"{folder} already holds an authority; a new one would lock out every peer")
     key = ec.generate_private_key(ec.SECP256R1())
@@ -94,6 +94,7 @@ def create_authority(folder: Path, *, days: int = AUTHORITY_DAYS) -> Certificate
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     certificate = builder.sign(key, hashes.SHA256())
+    make_folder(folder, private=not folder.exists())
     write_bytes(folder / "ca.key", _private(key), mode=OWNER)
     write_bytes(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
     return describe(folder / "ca.crt")
@@ -151,7 +152,7 @@ def request(folder: Path, name: str, hosts: Sequence[str] = (), *, renew: bool =
         .add_extension(_alternatives(name, hosts), critical=False)
         .sign(key, hashes.SHA256())
     )
-    _make_folder(folder)
+    make_folder(folder, private=not folder.exists())
     write_bytes(key_file, _private(key), mode=OWNER)
     write_bytes(csr_file, csr.public_bytes(serialization.Encoding.PEM))
     return csr_file
@@ -227,6 +228,7 @@ def check_issued(path: Path, authority: Path) -> CertificateInfo:
         certificate.verify_directly_issued_by(issuer)
     except Exception:
         raise ConfigError(f"{path} was not issued by the authority {authority}") from None
+    _check_length(certificate, path)
     return CertificateInfo.of(certificate)
 
 
@@ -238,7 +240,8 @@ def _builder(
     start: dt.datetime | None = None,
 ) -> x509.CertificateBuilder:
     begin = start or dt.datetime.now(dt.UTC) - _CLOCK_SLACK
-    _check_days(days)
+    if not days <= MOST_DAYS:
+        raise ConfigError(f"a certificate for {days:g} days is too long; use {MOST_DAYS} at most")
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -248,11 +251,6 @@ def _builder(
         .not_valid_before(begin)
         .not_valid_after(begin + dt.timedelta(days=days))
     )
-
-
-def _check_days(days: float) -> None:
-    if not days <= MOST_DAYS:
-        raise ConfigError(f"a certificate for {days:g} days is too long; use {MOST_DAYS} at most")
 
 
 def _key_usage(*, authority: bool) -> x509.KeyUsage:
@@ -267,14 +265,6 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder that is closed to others; one that is there already stays as it is."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(folder, error) from None
 
 
 def _new_key(path: Path, name: str, *, renew: bool) -> ec.EllipticCurvePrivateKey:
@@ -305,7 +295,13 @@ def _certify(
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
+    _check_length(certificate, f"the certificate of {name}")
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _check_length(certificate: x509.Certificate, what: object) -> None:
+    if len(certificate.public_bytes(serialization.Encoding.DER)) > LONGEST_CERTIFICATE:
+        raise ConfigError(f"{what} is too long for other peers to take; name fewer hosts (--host)")
 
 
 def _check_name(name: str) -> None:

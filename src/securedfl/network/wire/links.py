@@ -64,7 +64,7 @@ class Links(Hub):
         """Open a bulk stream to a peer, under a key of at most 512 bytes; `PeerLostError` if there is no link."""
         link = self.links.get(peer)
         if link is None:
-            raise PeerLostError(f"there is no link to {peer}: {self.reasons.get(peer, 'not yet')}")
+            raise PeerLostError(f"there is no link to {peer}: {self.reaches()[peer].reason}")
 
         def wake(stream: Outgoing) -> None:
             self.loop.call(self._send_stream, link, stream)
@@ -86,14 +86,12 @@ class Links(Hub):
 
     def reaches(self) -> dict[str, Reach]:
         """Return for every other peer whether it is linked, and how, or why not."""
-        found = {}
-        for peer in self.roster:
-            link = self.links.get(peer)
-            if link is not None:
-                found[peer] = Reach(True, link.through)
-            elif peer != self.me:
-                found[peer] = Reach(False, None, self.reasons.get(peer, "not yet"), peer in self.unfit)
-        return found
+        links, missing = dict(self.links), Reach(False, None, "not yet")
+        others = (peer for peer in self.roster if peer != self.me)
+        return {
+            peer: Reach(True, links[peer].through) if peer in links else self.missing.get(peer, missing)
+            for peer in others
+        }
 
     def update(self, *, roster: Sequence[Endpoint] | None = None, files: KeyFiles | None = None) -> None:
         """Take another roster or a renewed key while running; links that do not fit are dropped."""

@@ -37,7 +37,7 @@ class Door:
 
     def __init__(self, address: str, limits: Limits) -> None:
         self._limits = limits
-        self._unfinished: dict[Connection, str] = {}
+        self._opened: dict[Connection, str] = {}
         host, port = split_address(address)
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -63,12 +63,12 @@ class Door:
         loop.unwatch(self._sock)
         self._sock.close()
         self._spare.close()
-        for connection in list(self._unfinished):
+        for connection in self._unfinished():
             connection.close("this side is stopping")
 
-    def finished(self, connection: Connection) -> None:
-        """Learn that a connection is somebody's, or closed."""
-        self._unfinished.pop(connection, None)
+    def _unfinished(self) -> dict[Connection, str]:
+        """Return the connections that are neither somebody's nor closed, and where they come from."""
+        return {one: where for one, where in self._opened.items() if not (one.settled or one.closed)}
 
     def _accept(self, welcome: Callable[[socket.socket], Connection]) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -85,19 +85,20 @@ class Door:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._make_room(str(address[0]))
             connection = welcome(sock)
-            self._unfinished[connection] = str(address[0])
+            self._opened[connection] = str(address[0])
             connection.start()
 
     def _make_room(self, address: str) -> None:
         """Close the oldest unfinished connection of a busy address if there are too many."""
-        counts = Counter(self._unfinished.values())
+        self._opened = unfinished = self._unfinished()
+        counts = Counter(unfinished.values())
         if counts[address] >= self._limits.unfinished_per_address:
             busiest = address
-        elif len(self._unfinished) >= self._limits.unfinished:
+        elif len(unfinished) >= self._limits.unfinished:
             busiest = counts.most_common(1)[0][0]
         else:
             return
-        oldest = next(connection for connection, where in self._unfinished.items() if where == busiest)
+        oldest = next(connection for connection, where in unfinished.items() if where == busiest)
         oldest.close("too many connections that do not say who they are")
 
     def _turn_away(self) -> None:

@@ -171,7 +171,6 @@ class RelayServer(Handler):
             raise FrameError("this is a relay and no peer; list it under relays")
         # once: whoever asked twice would wait here for good, closed
         connection.greeted = True
-        self._door.finished(connection)
         self._refuse_former(connection)
         self.relay.join(connection, payload.decode("ascii", "replace"))
 
@@ -192,5 +191,4 @@ class RelayServer(Handler):
         """Forget a connection."""
         if not connection.peer:
             self.counters["refused: stranger"] += 1
-        self._door.finished(connection)
         self.relay.closed(connection)
