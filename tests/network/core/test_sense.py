@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Abandon, Begin, Done, End, Line, Remove, Settings, Without
-from securedfl.network.core.messages import NO_RESULT, Failure, Result, Status
+from securedfl.network.core.entries import Abandon, Begin, Commit, Done, End, Line, Remove, Settings, Without
+from securedfl.network.core.messages import NO_RESULT, Decided, Failure, Result, Status
 from securedfl.network.core.sense import Sense
 from securedfl.network.core.state import Rules, State
 from securedfl.network.core.views import TRIES, Views
@@ -251,6 +251,21 @@ def test_members_that_have_the_same_result_are_given_time():
         sense.views.now = 3.5
         assert sense.want() != Abandon(0, 0)
         assert sense.views.split() == 0.0
+
+
+def test_results_that_were_told_before_there_could_be_any_count_for_nothing_when_all_have_failed():
+    """Seed 10008818 of the world: the core ended with an error of Python."""
+    views = Views(0, replace(results(1, b"", b"", b"", b"").views.state, phase="begun"), lying=1, now=0.0)
+    for peer in range(4):
+        early = Result(0, 0, b"%d" % peer) if peer in (1, 2) else NO_RESULT
+        views.take(
+            Status(peer, f"folder {peer}", 1, 1, reaches=(0, 1, 2, 3), holds=early, failed=Failure(0, 0, peers=(3,)))
+        )
+    views.follow(Decided(3, Commit(0, 0), ()), replace(views.state, phase="committed", length=4))
+    assert views.odd() == (1, 2)
+    assert views.split() == 0.0
+    views.now = 3.0
+    assert Sense(Rules(can_lose=True, lying=1), views).want() is not None
 
 
 def test_a_wish_to_end_the_run_is_agreed_to_whatever_its_reason():

@@ -269,7 +269,8 @@ class Views:
         # who has failed comes to none by itself, and takes none of which nobody knows whether it is the right one
         failed = [peer for peer in left.difference(self._held) if self.status(peer).failed.which == self.state.now]
         few = len(held) + len(failed) < max(2, len(left) - max(1, self._lying))
-        return 0.0 if few or not self.odd() else self.now - max(held)
+        # all may have failed, and somebody may have told of a result before there could be one
+        return 0.0 if few or not held or not self.odd() else self.now - max(held)
 
     @property
     def whole(self) -> bool:
