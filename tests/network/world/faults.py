@@ -103,13 +103,14 @@ def _last_copy(world: World, site: Site) -> bool:
 def _spare(world: World, site: Site) -> bool:
     """Say whether a quorum of state folders is left; without one, only operators can help.
 
-    Also once a peer is removed that an operator wants to be: that may be decided before anybody misses the disk.
+    Those of liars do not count: they may have another one admitted, and never vote again. Also once a peer is removed
+    that an operator wants to be: that may be decided before anybody misses the disk.
     """
     state = world.state_before(len(world.checks.log))
     admitted = [peer for peer in state.roster if peer.incarnation]
     sites = [world.sites[peer.number] for peer in admitted]
     whole = [one for peer, one in zip(admitted, sites, strict=True) if peer.incarnation == one.disk.incarnation]
-    left = [one for one in whole if one is not site and not one.gone]
+    left = [one for one in whole if one is not site and not one.gone and not one.lies]
     wanted = {f.peer for f in world.schedule.faults if f.kind == "remove" and f.at <= world.now}
     going = wanted.intersection(peer.number for peer in admitted)
     stay = [one for one in left if one.number not in going]
