@@ -264,8 +264,6 @@ class Shell:
                 names = {peer.number: peer.name for peer in self._core.state.roster}
                 self._handing.fetch(action, names, self._core.state.settings.average)
             case ev.Apply(applied):
-                self.results.keep_from(applied.round)
-                self.computed = {result for result in self.computed if result.round >= applied.round}
                 self._applied = applied
             case ev.Wake(at):
                 self._wake = at
@@ -318,9 +316,14 @@ class Shell:
         asking = tuple(number for number in present if views.status(number).asks is not None)
         now = Progress(state, self._task, self._applied, ready, present, views.finished(), asking, since)
         if now != self.progress:
+            applied, before = now.applied, self.progress.applied
             with self.changed:
                 self.progress = now
                 self.changed.notify_all()
+            if applied != before:
+                # not sooner: whoever asks for the model looks for the one that this says
+                self.results.keep_from(applied.round)
+                self.computed = {result for result in self.computed if result.round >= applied.round}
         if state.roster != self._roster:
             self._roster = state.roster
             self._follow()

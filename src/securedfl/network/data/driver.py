@@ -18,7 +18,7 @@ from securedfl.errors import InvalidInputError, PeerLostError
 from securedfl.network.data.mailbox import Excused, Mailbox, StalledError
 from securedfl.network.data.memory import ROOMS
 from securedfl.network.data.parcels import Position, pack
-from securedfl.network.data.routes import Routes, find_routes, recoverable
+from securedfl.network.data.routes import Routes, recoverable, routes_of
 from securedfl.network.wire.streams import Outgoing
 from securedfl.protocols.masks import Mask
 from securedfl.protocols.randomness import secret_uniform
@@ -61,9 +61,7 @@ class Procedure:
         """Return the routes of every chunk; when members were lost after the commit, of what is left to do."""
         # there are at most two lengths of chunk
         lengths = [min(self.chunk, self.size - start) for start in self.starts]
-        found = {
-            length: find_routes(self.protocol, self.n, length, self.dtype, lost)[self.me] for length in set(lengths)
-        }
+        found = {length: routes_of(self.me, self.protocol, self.n, length, self.dtype, lost) for length in set(lengths)}
         if lost:
             done: Routes = ({},) * self.commit_step
             found = {length: done + routes[self.commit_step :] for length, routes in found.items()}

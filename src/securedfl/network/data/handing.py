@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from securedfl.errors import PeerLostError
 from securedfl.network.core.events import Event, Fetch
@@ -22,6 +23,17 @@ log = logging.getLogger("securedfl.peer")
 
 PAUSE = 1.0
 """Seconds until the holders of a result are asked again."""
+LONG = 8
+"""Times the patience for a piece that a holder has for the whole result at first, where others have it, too."""
+
+
+@dataclass
+class _Fetching:
+    """A result that is being fetched, from whom it may come by now, and whether that is over."""
+
+    wanted: Result
+    holders: tuple[str, ...]
+    stopped: threading.Event = field(default_factory=threading.Event)
 
 
 class Handing:
@@ -37,64 +49,84 @@ class Handing:
 
     def __init__(self, links: Links, results: Results, tell: Callable[[Event | BaseException], None]) -> None:
         self._links, self._results, self._tell = links, results, tell
-        self._giving: set[str] = set()
+        # whom this peer sends something, and what each of them asked for last
+        self._giving: dict[str, Want] = {}
         self._lock = threading.Lock()
-        self._stopped: threading.Event | None = None
+        self._fetching: _Fetching | None = None
 
     def give(self, peer: str, want: Want, patience: float) -> None:
-        """Send a peer what it wants, unless it is being sent something already."""
+        """Send a peer what it wants; if it is being sent something already, after that."""
         with self._lock:
-            if peer in self._giving:
-                return
-            self._giving.add(peer)
-        threading.Thread(target=self._give, args=(peer, want, patience), name=f"give-{peer}", daemon=True).start()
+            busy = peer in self._giving
+            self._giving[peer] = want
+        if not busy:
+            threading.Thread(target=self._give, args=(peer, want, patience), name=f"give-{peer}", daemon=True).start()
 
     def fetch(self, fetch: Fetch, names: Mapping[int, str], patience: float) -> None:
         """Get a result from its holders, however long it takes; instead of the one that was fetched before."""
+        holders = tuple(names[holder] for holder in fetch.holders if holder in names)
+        before = self._fetching
+        if before is not None and before.wanted == fetch.result and not before.stopped.is_set():
+            # what has come of it already is not given up
+            before.holders = holders
+            return
         self.stop()
-        self._stopped = threading.Event()
-        target, arguments = self._fetch, (fetch, dict(names), patience, self._stopped)
-        threading.Thread(target=target, args=arguments, name=f"fetch-{fetch.result.round}", daemon=True).start()
+        self._fetching = now = _Fetching(fetch.result, holders)
+        threading.Thread(
+            target=self._fetch, args=(now, patience), name=f"fetch-{fetch.result.round}", daemon=True
+        ).start()
 
     def stop(self) -> None:
         """Stop fetching."""
-        if self._stopped is not None:
-            self._stopped.set()
+        if self._fetching is not None:
+            self._fetching.stopped.set()
 
     def _give(self, peer: str, want: Want, patience: float) -> None:
         try:
-            with suppress(PeerLostError):
-                stream = self._links.open(peer, want.key)
-                try:
-                    for piece in self._results.pieces(want.round, want.digest):
-                        stream.put(b"", piece, patience)
-                    stream.finish(patience)
-                finally:
-                    if not stream.over:
-                        stream.cancel()
-        finally:
+            while True:
+                with suppress(PeerLostError):
+                    self._send(peer, want, patience)
+                with self._lock:
+                    before, want = want, self._giving[peer]
+                    if want == before:
+                        del self._giving[peer]
+                        return
+        except BaseException:
             with self._lock:
-                self._giving.discard(peer)
+                self._giving.pop(peer, None)
+            raise
 
-    def _fetch(self, fetch: Fetch, names: Mapping[int, str], patience: float, stopped: threading.Event) -> None:
-        wanted = fetch.result
+    def _send(self, peer: str, want: Want, patience: float) -> None:
+        stream = self._links.open(peer, want.key)
+        try:
+            for piece in self._results.pieces(want.round, want.digest):
+                stream.put(b"", piece, patience)
+            stream.finish(patience)
+        finally:
+            if not stream.over:
+                stream.cancel()
+
+    def _fetch(self, now: _Fetching, patience: float) -> None:
+        wanted, stopped = now.wanted, now.stopped
         try:
             for turn in itertools.count():
                 # one that sends a byte now and then must not keep from those that would send all of it
-                longest = patience * 2 ** min(turn, 20) if len(fetch.holders) > 1 else math.inf
-                for holder in fetch.holders:
+                slow = patience * LONG * 2 ** min(turn, 20)
+                for holder in now.holders:
                     if stopped.is_set():
                         return
-                    data = self._ask(names[holder], wanted, (patience, longest), stopped) if holder in names else None
+                    longest = slow if len(now.holders) > 1 else math.inf
+                    data = self._ask(holder, wanted, (patience, longest), stopped)
                     if data is None:
                         continue
                     found = self._results.store(wanted.round, wanted.attempt, self._results.vector_of(data))
                     if found == wanted:
-                        log.info("round %d: took the result from %s", wanted.round, names[holder])
+                        log.info("round %d: took the result from %s", wanted.round, holder)
+                        stopped.set()
                         self._tell(found)
                         return
                     self._results.drop(found)
-                    log.warning("round %d: %s sent another result than was agreed", wanted.round, names[holder])
+                    log.warning("round %d: %s sent another result than was agreed", wanted.round, holder)
                 stopped.wait(PAUSE)
         except Exception as error:  # whatever it is, nobody else would notice that nothing is fetched any more
             self._tell(error)

@@ -28,6 +28,14 @@ Routes = tuple[Mapping[int, Spec], ...]
 
 
 @lru_cache(maxsize=64)
+def routes_of(
+    me: int, protocol: PeerProtocol, n: int, length: int, dtype: str, lost: frozenset[int] = frozenset()
+) -> Routes:
+    """Return the routes of one peer. Kept, because rounds come back to the same protocol; those of all take room."""
+    return find_routes(protocol, n, length, dtype, lost)[me]
+
+
+@lru_cache(maxsize=2)
 def find_routes(
     protocol: PeerProtocol, n: int, length: int, dtype: str, lost: frozenset[int] = frozenset()
 ) -> tuple[Routes, ...]:
@@ -35,7 +43,7 @@ def find_routes(
 
     Protocols cut vectors into slices ``length * j // parts``. Where all parts divide a period P, the slices of
     ``q P + r`` grow by the same amount with every q >= 1, so that short vectors tell about long ones. Whether that
-    holds is checked; if not, the dry run has the full length. Kept, because rounds come back to the same protocol.
+    holds is checked; if not, the dry run has the full length.
     """
     whole = in_one_part(protocol, lost)
     period = n * math.lcm(*range(1, min(n, 6) + 1))
