@@ -1,10 +1,12 @@
 """Files that survive a crash: whole or not there, private from the beginning, lines without torn ends."""
 
 import errno
+import io
 import os
 import stat
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -177,3 +179,24 @@ def test_a_peers_folder_that_was_removed_is_not_a_full_disk(tmp_path):
         Lines(folder / "metrics.jsonl", AGAIN)
     with pytest.raises(RunFolderError, match=r"make the folder .*out first, then go on: .*--resume.*the peer again"):
         write_text(folder / "summary.json", "{}", RESUME)
+
+
+def test_arrays_may_have_any_name_and_none_is_lost_in_silence(tmp_path):
+    path = tmp_path / "arrays.npz"
+    arrays = {name: np.arange(k + 1) for k, name in enumerate(("file", "allow_pickle", "names", "a/b.weight"))}
+    write_arrays(path, arrays)
+    assert {name: len(array) for name, array in read_arrays(path).items()} == {k: len(v) for k, v in arrays.items()}
+    with np.load(path) as found:
+        assert set(found.files) == set(arrays)
+    whole = path.read_bytes()
+    # marked as encrypted
+    entry = whole.index(b"PK\x01\x02")
+    path.write_bytes(whole[: entry + 8] + b"\x01" + whole[entry + 9 :])
+    with pytest.raises(RunFolderError, match="damaged"):
+        read_arrays(path)
+    with zipfile.ZipFile(io.BytesIO(whole)) as file, zipfile.ZipFile(path, "w") as fewer:
+        fewer.comment = file.comment
+        for name in file.namelist()[1:]:
+            fewer.writestr(name, file.read(name))
+    with pytest.raises(RunFolderError, match="some of its arrays are missing"):
+        read_arrays(path)

@@ -11,7 +11,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,7 +29,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ANYBODY, OWNER = 0o666, 0o600
 """Who may read a file: whomever the user's umask allows, or nobody else, for keys and private parameters."""
 
-_DAMAGED = (OSError, EOFError, ValueError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+_DAMAGED = (OSError, EOFError, ValueError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What reading arrays raises if their file is missing, cut short or changed."""
 
 
@@ -81,8 +81,17 @@ def write_arrays(
     path: Path, arrays: Mapping[str, npt.NDArray[Any]], advice: str = ADVICE, *, mode: int = ANYBODY
 ) -> None:
     """Replace a file of named arrays (npz)."""
-    with replacing(path, advice, mode=mode) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+    # as numpy.savez does, which has words of its own that no array could be called by
+    with replacing(path, advice, mode=mode) as temporary, zipfile.ZipFile(temporary, "w") as file:
+        # a damaged file may have lost some
+        file.comment = _count(arrays)
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+
+
+def _count(arrays: Sized) -> bytes:
+    return b"%d arrays" % len(arrays)
 
 
 def read_arrays(path: Path) -> Arrays:
@@ -90,8 +99,12 @@ def read_arrays(path: Path) -> Arrays:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
+            count = stored.zip.comment
     except _DAMAGED as error:
         raise damaged(path, error, "delete it") from None
+    # one that numpy wrote has none
+    if count not in (b"", _count(arrays)):
+        raise damaged(path, "some of its arrays are missing", "delete it")
     # what does not begin as an array is returned as bytes
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise damaged(path, "it holds something else than arrays", "delete it")

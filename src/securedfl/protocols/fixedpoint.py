@@ -206,7 +206,10 @@ def _first(bad: Array) -> int:
 
 @lru_cache(maxsize=64)
 def _fraction_bits(range: float, half: int, bits: int, n: int) -> int:  # noqa: A002
-    f = 2 * bits
+    # so many more below a range of 1; 2**f must be a number, in float32 where numbers are scaled in that
+    f = min(2 * bits - min(0, math.frexp(range)[1]), 1000 if bits == 64 else 126)
+    if math.ldexp(range, f) < 1:
+        raise ConfigError(f"a range of {range:g} is too small for any steps; use a larger one")
     while f >= 0 and n * math.ceil(Fraction(range) * 2**f) > half:
         f -= 1
     if f < 0:

@@ -342,4 +342,6 @@ def averaging(
         raise ConfigError(f"design must be a Design, not {design!r:.80}; Design.load reads one from a file")
     elif design.n != peers:
         raise DesignError(f"the design is for {design.n} peers, but {peers} take part")
+    else:
+        design.verify()
     return row.on(design, seed=seed, **given)

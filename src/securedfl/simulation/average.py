@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -185,7 +186,9 @@ def _fitted(together: Averaging, vectors: list[Array], **driving: Any) -> tuple[
 
 def _fitting(vectors: Iterable[npt.NDArray[Any]]) -> float:
     """Return the power of two that bounds all values; only who holds all vectors can tell."""
-    return float(2.0 ** np.ceil(np.log2(max(float(np.abs(vector).max()) for vector in vectors))))
+    # exactly: a logarithm is rounded
+    part, exponent = math.frexp(max(float(np.abs(vector).max()) for vector in vectors))
+    return math.ldexp(1.0, exponent - (part == 0.5))
 
 
 def _one_per_peer(inputs: Any) -> list[Container]:

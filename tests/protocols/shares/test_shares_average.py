@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import securedfl
 from securedfl.designs import Design, best
 from securedfl.designs.algorithm2 import randomized
-from securedfl.errors import ConfigError, InvalidInputError, PrivacyError
+from securedfl.errors import ConfigError, DesignError, InvalidInputError, PrivacyError
 from securedfl.protocols import InsecureSeededDraw
 from securedfl.protocols.fixedpoint import FixedPoint
 from securedfl.protocols.shares.resilient import resilient
@@ -212,3 +212,17 @@ def test_the_largest_values_of_all_peers_do_not_wrap():
     for value in (8.0, -8.0):
         found = securedfl.average([np.full(5, value, np.float32)] * 255, protocol="shares", group_size=3)
         assert (found == value).all()
+
+
+@pytest.mark.parametrize("protocol", ["shares", "resilient"])
+def test_a_design_in_which_two_meet_twice_is_refused(protocol):
+    """The second share for a peer would take the place of the first."""
+    twice = Design([[0, 0, 1, 1], [0, 0, 1, 1]])
+    with pytest.raises(DesignError, match="peers 0 and 1 meet twice"):
+        securedfl.average([np.full(3, float(k)) for k in range(4)], protocol=protocol, design=twice, strength=2)
+
+
+@pytest.mark.parametrize("largest", [4096.0, np.nextafter(4096.0, np.inf), 8191.9, 1e9])
+def test_whatever_is_too_large_for_the_usual_range_fits_a_wider_one(largest):
+    mean = securedfl.average([np.array([largest, -1.0])] * 3)
+    np.testing.assert_allclose(mean, [largest, -1.0], rtol=1e-9)

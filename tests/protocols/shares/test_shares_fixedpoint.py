@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from securedfl.errors import InvalidInputError
-from securedfl.protocols import FixedPoint, Mask, UnencodableError
+from securedfl.errors import ConfigError, InvalidInputError
+from securedfl.protocols import FieldPoint, FixedPoint, Mask, UnencodableError
 from securedfl.protocols.masks import mask, values
 from securedfl.protocols.randomness import InsecureSeededDraw, keystream, secret_uniform
 
@@ -91,3 +91,18 @@ def test_the_whole_ring_is_drawn():
         assert drawn.dtype == dtype
         assert drawn.max() > 0.9 * np.iinfo(dtype).max
         assert np.bitwise_and.reduce(drawn) == 0
+
+
+@pytest.mark.parametrize("codec", [FixedPoint, FieldPoint])
+@pytest.mark.parametrize(("bits", "limit"), [(16, 1e-10), (16, 1e-8), (16, 1e-30), (32, 1e-20), (64, 1e-30), (64, 1.0)])
+def test_small_ranges_have_all_the_steps_that_their_bits_allow(codec, bits, limit):
+    """Numbers of a small range became zero, without a word."""
+    chosen = codec(bits=bits, range=limit)
+    w = np.full(3, limit, dtype=np.float64 if bits == 64 else np.float32)
+    w = np.minimum(w, w.dtype.type(0.999 * limit))
+    step = chosen.step(w, 9)
+    assert 9 * limit / step > chosen.modulus(bits) / 8
+    nine = sum(chosen._signed(chosen.encode(w, 9)).astype(object)[0] for _ in range(9))
+    assert abs(nine * step / 9 - float(w[0])) <= step / 2
+    with pytest.raises(ConfigError, match="too small for any steps"):
+        codec(bits=bits, range=5e-324).step(w, 9)
