@@ -17,7 +17,7 @@ from securedfl.federation.budget.protection import protect
 from securedfl.federation.budget.task import SiteChance
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.gate import save_account
-from securedfl.federation.methods import averaging_of, choose_design
+from securedfl.federation.methods import averaging_of, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.federation.run_folder.metrics import Row
 from securedfl.federation.train import resume
@@ -189,9 +189,9 @@ def test_the_sentence_tells_of_the_rounds_that_an_operator_asked_for(tmp_path):
     plan = make_plan(config, averaging_of(config, "secured", design), size=100, dtype="float32", records=None)
     rows = [Row(method="secured", round=round) for round in range(4)]
 
-    def promised(rounds, rows=rows):
+    def promised(rounds, rows=rows, roster=None):
         longer = config.model_copy(update={"rounds": rounds})
-        save_account(tmp_path, longer, design, rows, plans={"secured": plan})
+        save_account(tmp_path, longer, design, rows, plans={"secured": plan}, roster=roster)
         return json.loads((tmp_path / "certificate.json").read_text())["differential_privacy"]
 
     assert promised(5)["epsilon_at_the_end"] == plan.planned
@@ -203,6 +203,9 @@ def test_the_sentence_tells_of_the_rounds_that_an_operator_asked_for(tmp_path):
     # who was missing is missing in the noise, too
     fewer = [*rows[:3], Row(method="secured", round=3, tried=(Tried(0, 0, tuple(range(7)), True),))]
     assert promised(20, fewer)["epsilon_at_the_end"] == plan.epsilon({9: 19, 7: 1}) > told["epsilon_at_the_end"]
+    # so is who has left; noise of those that came is not counted on
+    assert promised(20, roster=8)["epsilon_at_the_end"] == plan.epsilon({9: 3, 8: 17}) > told["epsilon_at_the_end"]
+    assert promised(20, roster=12)["epsilon_at_the_end"] == told["epsilon_at_the_end"]
     done = promised(3)
     assert done["epsilon_at_the_end"] == done["epsilon"]
     assert "everybody" not in done["sentence"]
@@ -292,3 +295,33 @@ def test_a_canary_is_found_without_noise_and_not_with_it():
     assert private.plan.planned < 1.2
     assert without.advantage(25) > 0.9
     assert abs(private.advantage(25) - 0.5) < 0.2
+
+
+def test_noise_that_would_be_rounded_away_is_refused():
+    """Numbers travel in steps; noise on a finer grid would not be in the total for which it was counted."""
+    wish = {"unit": "record", "clip": 1e-3, "delta": 1e-5, "epsilon": 4.0, "sampling": 0.4}
+    values = {"peers": 9, "rounds": 20, "methods": ("secured",), "protocol": "shares", "optimizer": "sgd", "bits": 16}
+
+    def brought(rate):
+        config = TrainConfig.resolve({**values, "learning_rate": rate, "privacy": wish})
+        design = choose_design(config)
+        plan = make_plan(config, averaging_of(config, "secured", design), size=2000, dtype="float32", records=1617)
+        return bringing(config, "secured", design, "float32", plan)(1), plan
+
+    fine, plan = brought(1.0)
+    assert fine.step <= plan.grid
+    for rate in (1e-4, 1e-6):
+        with pytest.raises(ConfigError, match=r"coarser than those of the noise.*use more bits"):
+            brought(rate)
+
+
+def test_a_number_without_a_bound_is_json(tmp_path):
+    wish = {"unit": "site", "clip": 1.0, "delta": 1e-3, "noise_multiplier": 0.8}
+    config = TrainConfig.resolve({"peers": 9, "protocol": "shares", "rounds": 40, "privacy": wish})
+    design = choose_design(config)
+    plan = make_plan(config, averaging_of(config, "secured", design), size=100, dtype="float32", records=None)
+    rows = [Row(method="secured", round=round) for round in range(200)]
+    save_account(tmp_path, config, design, rows, plans={"secured": plan})
+    text = (tmp_path / "ledger.json").read_text()
+    assert "Infinity" not in text
+    assert json.loads(text)["differential_privacy"]["epsilon_by_round"]["199"] is None

@@ -19,6 +19,7 @@ from securedfl.network.core.events import Command
 from securedfl.parameters import Schema
 from tests.network import toy
 from tests.network.peer_processes import await_text, ends, in_threads
+from tests.network.test_operator import command
 from tests.network.test_peers import check_equal
 
 PRIVACY = {"unit": "site", "clip": 1.0, "delta": 1e-3, "noise_multiplier": 2.0, "epsilon": 5.0, "over": "stop"}
@@ -42,6 +43,12 @@ def test_a_crash_draws_no_new_noise_and_the_budget_stops_all_alike(federation):
     plan = site.planned(Schema.of(toy.make({"name": "p0", "size": 60})[0])).plan
     processes = made.start_all({1: ("committed", 2)})
     assert processes[1].end() == -signal.SIGKILL, processes[1].errors
+    # also the folder of a peer that was killed says what was spent
+    killed = json.loads((made.folder / "out-p1" / "certificate.json").read_text())["differential_privacy"]
+    assert killed["epsilon"] == made.rows(1)[-1]["epsilon"] == plan.epsilon({4: 1})
+    # sums of the round may have been seen: it is not cut off, to be begun again with other updates
+    cut = command(made, "extend", "p0.toml", "--rounds", "1")
+    assert (cut.returncode, "round 2 has begun" in cut.stderr) == (4, True), cut.stderr
     with np.load(made.folder / "out-p1" / "update.npz") as file:
         kept = file["vector"]
     # whole grid steps, with more in them than a clipped difference can be

@@ -102,3 +102,18 @@ def test_epsilon_stands_beside_accuracy(make_run: MakeRun) -> None:
     assert [row[at] for row in table.rows] == ["–", "–", "3.25"]
     assert comparison.key_figures(run)["epsilon spent by SecureD-FL"] == "3.25"
     assert "after round 6, with epsilon 3.25: the same as FedAvg" in comparison.result(run)
+
+
+def test_an_epsilon_without_a_bound_is_told_as_such(make_run: MakeRun) -> None:
+    """Not as the last one that was finite."""
+    folder = make_run()
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["epsilon"] = 44.8 if row["method"] == "secured" and row["round"] < 6 else None
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = read_run(folder)
+    assert run.methods[-1].rounds[-1].epsilon is None
+    table = comparison.results_table(run)
+    assert table.rows[-1][table.columns.index("Epsilon")] == "no bound"
+    assert comparison.key_figures(run)["epsilon spent by SecureD-FL"] == "no bound"
+    assert "after round 6, with no bound on epsilon: the same as FedAvg" in comparison.result(run)

@@ -59,6 +59,9 @@ def show(config: Annotated[Path, typer.Argument(metavar="PEER.toml", help=OWN)],
 def add(config: PeerFile, certificate: Certificate, address: Address = "", wait: Wait = 60.0) -> None:
     """Let a new site in. It takes part from the next attempt on, once its peer runs.
 
+    With `absence = "blocks"`, the default of larger federations, that is when a whole block of new sites is there: the
+    first total with fewer of them would tell their updates.
+
     Its federation.toml is that of the others, with its own entry at the end, marked `added = true`, which is printed.
 
     **Example**
@@ -77,6 +80,11 @@ def add(config: PeerFile, certificate: Certificate, address: Address = "", wait:
         "that ever belonged to the run. The others may add it, too:\n"
     )
     typer.echo(roster_entry(info.name, address, info.fingerprint, added=True))
+    if least := standing(config).block:
+        typer.echo(
+            f"Peers come and go in blocks here: it takes part once {least} new sites are there, so that no total tells "
+            'less than the sum of them (absence = "blocks").'
+        )
 
 
 @roster.command()

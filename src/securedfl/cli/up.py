@@ -100,7 +100,7 @@ class LiveTable(Observer):
 
 def table(peers: Sequence[LocalPeer], rounds: int) -> Table:
     """Return the live table: peer, round, phase, bytes in and out, epsilon if it is spent, last seen."""
-    spends = any(row.epsilon is not None for peer in peers for row in peer.rows.values())
+    spends = any(row.epsilon is not None for peer in peers for row in list(peer.rows.values()))
     columns = ["Peer", "Round", "Phase", "In", "Out", *(["Epsilon"] if spends else []), "Last seen"]
     result = Table(*columns, box=None, pad_edge=False)
     for peer in peers:

@@ -63,7 +63,7 @@ class Bringing:
     plan: Plan | None = None
 
     def __post_init__(self) -> None:
-        if self.weighted and self._step * WEIGHT_STEPS > self.unit:
+        if self.weighted and self.step * WEIGHT_STEPS > self.unit:
             raise ConfigError(
                 f"{self._bits} bits are too few for the weights of {self.averaging.n} peers; use more bits"
             )
@@ -107,7 +107,7 @@ class Bringing:
             vector *= vector.dtype.type(weight)
         left = None
         if limit is not None and base is not None and self._bits == RANDOMLY_ROUNDED:
-            vector, left = _rounded(vector, residual, limit, self._step, draw)
+            vector, left = _rounded(vector, residual, limit, self.step, draw)
         return Brought(weigh(vector, weight, self.unit) if self.weighted else vector, left, clipped)
 
     def check(self, vector: Array) -> None:
@@ -119,7 +119,7 @@ class Bringing:
     def model(self, mean: Array, base: Array | None) -> Array:
         """Return what all peers hold after the average: the model moved by the mean difference."""
         if self.weighted:
-            mean = remove_weight(mean, self.unit, self._step)
+            mean = remove_weight(mean, self.unit, self.step)
         return mean if base is None else base + mean
 
     @property
@@ -144,7 +144,8 @@ class Bringing:
         return 0 if codec is None else codec.width(np.empty(0, dtype=self.dtype))
 
     @property
-    def _step(self) -> float:
+    def step(self) -> float:
+        """The step in which numbers travel; 0 where there is none."""
         codec = self.averaging.codec
         return 0.0 if codec is None else codec.step(np.empty(0, dtype=self.dtype), self.averaging.n)
 

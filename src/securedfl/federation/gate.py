@@ -20,7 +20,7 @@ from securedfl.privacy.absence import Absence, Drawn, smallest_block
 from securedfl.privacy.account import Account
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.budget.words import PrivacyPromise, useless
+from securedfl.privacy.budget.words import PrivacyPromise, finite, useless
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import refusal
@@ -141,6 +141,7 @@ def save_account(
     rows: Iterable[Row],
     absence: Absence | None = None,
     plans: Plans | None = None,
+    roster: int | None = None,
 ) -> tuple[RunCertificate, ...]:
     """Write certificate.json, exposure.svg and ledger.json of what a run has done so far; return what is certified.
 
@@ -154,6 +155,8 @@ def save_account(
         Its metrics: one per method and round. What real peers ``tried`` for a round is added up.
     absence, plans
         As for `pass_gate`.
+    roster
+        How many peers there are by now; by default as many as ``config`` says.
     """
     done, accounts, promises = list(rows), dict[str, Account](), dict[str, PrivacyPromise]()
     for method in private(config):
@@ -161,7 +164,8 @@ def save_account(
         own = [row for row in done if row.method == method]
         attempts = [attempt for row in own for attempt in _attempts(row, config.peers)]
         if plan := (plans or {}).get(method):
-            promises[method] = _promised(plan, attempts, config, examined=certificate.exhaustive)
+            here = config.peers if roster is None else roster
+            promises[method] = _promised(plan, attempts, config, here, examined=certificate.exhaustive)
         some = None if config.members == config.peers else config.peers
         ledger = Ledger(Audit(averaging_of(config, method, design)), peers=some).add(*attempts)
         accounts[method] = replace(
@@ -182,16 +186,18 @@ def save_account(
     return certificates
 
 
-def _promised(plan: Plan, attempts: Iterable[Attempt], config: TrainConfig, *, examined: bool) -> PrivacyPromise:
+def _promised(
+    plan: Plan, attempts: Iterable[Attempt], config: TrainConfig, roster: int, *, examined: bool
+) -> PrivacyPromise:
     """Return what differential privacy promises after the attempts that were opened."""
     opened: dict[int, list[tuple[int, ...]]] = {}
     for attempt in attempts:
         if attempt.opened:
             opened.setdefault(attempt.round, []).append(attempt.members or tuple(range(config.peers)))
     by_round = epsilon_by_round(plan, opened)
-    now, end = max(by_round.values(), default=0.0), at_the_end(plan, opened, config.rounds)
+    now, end = max(by_round.values(), default=0.0), at_the_end(plan, opened, config.rounds, roster)
     promise = PrivacyPromise.of(plan, now, end, examined=examined)
-    return replace(promise, epsilon_by_round={str(round): epsilon for round, epsilon in by_round.items()})
+    return replace(promise, epsilon_by_round={str(round): finite(epsilon) for round, epsilon in by_round.items()})
 
 
 def _attempts(row: Row, n: int) -> list[Attempt]:

@@ -219,6 +219,13 @@ def test_rounds_can_be_added_and_an_end_is_an_end():
     assert refusal(short, Begin(1, 0, ALL), RULES)
     assert not refusal(reduce(short, Settings(rounds=2), RULES), Begin(1, 0, ALL), RULES)
     assert refusal(short, Settings(rounds=0), RULES)
+    # whoever takes up again a round that has begun may have its updates no more
+    plain = after(Settings(rounds=9))
+    assert not refusal(plain, Settings(rounds=0), RULES)
+    for begun in ((Begin(0, 0, ALL),), (Begin(0, 0, ALL), Commit(0, 0)), (Begin(0, 0, ALL), Abandon(0, 0))):
+        state = after(Settings(rounds=9), *begun)
+        assert "round 0 has begun" in refusal(state, Settings(rounds=0), RULES)
+        assert not refusal(state, Settings(rounds=1), RULES)
     ended = after(End("enough"))
     assert refusal(ended, Begin(0, 0, ALL), RULES)
     assert refusal(ended, Settings(rounds=9), RULES)

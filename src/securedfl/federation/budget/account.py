@@ -35,15 +35,22 @@ def epsilon_by_round(plan: Plan, opened: Opened) -> dict[int, float]:
     if not plan.in_average:
         # a site goes on from steps that were never opened, so that all rounds count in which it may have trained
         return {round: plan.epsilon({plan.peers: round}) for round in rounds}
-    return {round: plan.epsilon(spent({r: opened[r] for r in rounds if r <= round})) for round in rounds}
+    counted, found = Counter[int](), dict[int, float]()
+    for round in rounds:
+        counted.update(spent({round: opened[round]}))
+        found[round] = plan.epsilon(counted)
+    return found
 
 
-def at_the_end(plan: Plan, opened: Opened, rounds: int) -> float:
-    """Return epsilon after so many rounds, if everybody takes part in those that are left; at most the budget."""
+def at_the_end(plan: Plan, opened: Opened, rounds: int, peers: int) -> float:
+    """Return epsilon after so many rounds, if all peers that there are now take part in those that are left.
+
+    At most the budget.
+    """
     done = max((round for round in opened if opened[round]), default=0)
     if plan.in_average:
         counted = Counter(spent(opened))
-        counted[plan.peers] += max(0, rounds - done)
+        counted[min(plan.peers, peers)] += max(0, rounds - done)
     else:
         counted = Counter({plan.peers: max(rounds, done)})
     found = plan.epsilon(+counted)

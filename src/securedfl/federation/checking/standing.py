@@ -35,6 +35,7 @@ class Standing:
     """Where a run stands: its name, the round that runs or was the last, the last one of all, the phase, the members.
 
     ``phase`` is what peers do in the round, or ``not begun``, ``done`` or ``ended``; ``reason`` says why it ended.
+    ``block`` is how many peers come and go together, 0 if each may alone.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Standing:
     phase: str
     reason: str
     members: tuple[Member, ...]
+    block: int = 0
 
     @property
     def told(self) -> str:
@@ -69,4 +71,5 @@ def standing(path: Path) -> Standing:
             Member(line.number, line.name, line.address, line.key.hex(), line.number not in began)
             for line in now.roster
         ),
+        block=federation.missing.block if federation.missing.policy == "blocks" else 0,
     )

@@ -12,7 +12,7 @@ from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError, SecuredFLError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import check_own_training
-from securedfl.federation.peers.leaving import leave_account
+from securedfl.federation.peers.leaving import Books, leave_account
 from securedfl.federation.peers.membership import Membership, membership
 from securedfl.federation.peers.site import Site
 from securedfl.federation.peers.update import AGAIN, forget_update
@@ -47,6 +47,7 @@ class Seat:
         self.last: Averaged | None = None
         self.home: Any = None
         self._metrics: Lines | None = None
+        self._books: Books | None = None
         self._since = 0.0
 
     @property
@@ -78,6 +79,8 @@ class Seat:
             self._member = member = self._stack.enter_context(joined)
             self._metrics = Lines(site.config.out / METRICS, AGAIN)
             self._stack.callback(self._metrics.close)
+            self._books = Books(member)
+            self._books.keep()
             self._stack.callback(leave_account, member)
             self._since = time.monotonic()
             self.home = None if member.kept is None else member.kept.state
@@ -98,7 +101,7 @@ class Seat:
     def average(self, vector: Array, weight: float, home: Named) -> None:
         """Average with the others; `base` is the outcome then."""
         assert self._member is not None  # noqa: S101 - for the type checker
-        assert self._metrics is not None  # noqa: S101
+        assert self._metrics is not None and self._books is not None  # noqa: S101, PT018
         trained = time.monotonic() - self._since
         update = self._member.bring(self.round, weight, lambda: (vector, home, None))
         if update is not None:
@@ -106,6 +109,7 @@ class Seat:
         self.last = self._member.average(self.round)
         self.round = self.last.round + 1
         self._metrics.append(to_line(self._member.row(self.last, trained)))
+        self._books.look()
         self._since = time.monotonic()
 
     def leave(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -115,7 +119,7 @@ class Seat:
             with suppress(RunEndedError):
                 peer.linger(0.0)
                 if peer.progress.done and not peer.progress.state.ended:
-                    forget_update(self._member.site.config.out)
+                    forget_update(self._member.site.config.out, peer.progress.state.round)
         self._left = True
         self._stack.__exit__(kind, error, trace)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +21,11 @@ from securedfl.federation.run_folder.files import DESIGN
 from securedfl.federation.run_folder.metrics import PeerRow, Row, read_rows
 from securedfl.federation.run_folder.model import MODEL, About, save_model
 from securedfl.federation.run_folder.summary import Data, Samples, Summary, write_data, write_summary
+from securedfl.privacy.run_certificate import RunCertificate
 from securedfl.storage import replacing, write_arrays
+
+PART = 20
+"""How many times as long as it took to write the account it is left alone."""
 
 log = logging.getLogger("securedfl.peer")
 
@@ -36,18 +41,44 @@ def leave_model(member: Membership, learner: Learner) -> None:
             save_model(out / MODEL, whole, About.of(method=SECURED, round=round, recipe=learner.recipe))
 
 
-def leave_account(member: Membership, learner: Learner | None = None) -> None:
-    """Leave certificate, ledger of all attempts that the log tells of, and summary.
+class Books:
+    """Keeps the account of a running peer, so that also one that is killed leaves what was spent.
 
-    Without a learner nothing is known of the site's data.
+    With differential privacy after every round; else as often as takes no more than a small part of the time, and at
+    once if settings or roster have changed.
     """
+
+    def __init__(self, member: Membership, learner: Learner | None = None) -> None:
+        self._member, self._learner = member, learner
+        self._next, self._seen = 0.0, member.peer.progress.state
+
+    def keep(self) -> tuple[RunCertificate, ...]:
+        """Write the account; return what is certified."""
+        self._seen = self._member.peer.progress.state
+        return keep_account(self._member, self._learner)
+
+    def look(self) -> None:
+        """Write the account if it is time."""
+        now, seen, began = self._member.peer.progress.state, self._seen, time.monotonic()
+        spends, changed = self._member.site.plan is not None, (now.settings, now.roster) != (seen.settings, seen.roster)
+        if spends or changed or began >= self._next:
+            self.keep()
+            self._next = time.monotonic() + PART * (time.monotonic() - began)
+
+
+def leave_account(member: Membership, learner: Learner | None = None) -> None:
+    """Leave the account at the end; what keeps it from that must not hide why the run ended."""
     try:
-        _leave_account(member, learner)
-    except SecuredFLError as error:  # must not hide why the run ended
+        keep_account(member, learner)
+    except SecuredFLError as error:
         log.warning("cannot write what the run gave: %s", error)
 
 
-def _leave_account(member: Membership, learner: Learner | None) -> None:
+def keep_account(member: Membership, learner: Learner | None = None) -> tuple[RunCertificate, ...]:
+    """Write certificate, ledger of all attempts that the log tells of, and summary; return what is certified.
+
+    Without a learner nothing is known of the site's data.
+    """
     site, state, attempts = member.site, member.peer.progress.state, member.peer.attempts
     config, design, out = site.federation.training, site.federation.design, site.config.out
     most = 1 + max((peer for tried in attempts.values() for one in tried for peer in one.members), default=0)
@@ -58,7 +89,7 @@ def _leave_account(member: Membership, learner: Learner | None) -> None:
     rows = [Row(method=SECURED, round=round, tried=tried) for round, tried in attempts.items()]
     # an operator may have changed the last round
     now = config.model_copy(update={"rounds": state.settings.rounds - 1})
-    certificates = save_account(out, now, design, rows, site.federation.missing, site.plans)
+    certificates = save_account(out, now, design, rows, site.federation.missing, site.plans, roster=len(state.roster))
     last = next(reversed(read_rows(out, PeerRow)), None)
     samples = Samples()
     if learner is not None:
@@ -78,6 +109,7 @@ def _leave_account(member: Membership, learner: Learner | None) -> None:
         roster={str(number): name for number, name in member.peer.names.items()},
     )
     write_summary(out, summary)
+    return certificates
 
 
 def settings_of(config: TrainConfig, given: Collection[str]) -> dict[str, Any]:

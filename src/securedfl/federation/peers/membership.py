@@ -80,7 +80,7 @@ class Membership:
         """
         progress = self.peer.progress
         check_budget(self.site.plan, progress.state)
-        if self.kept is None or self.kept.round != round:
+        if self.kept is None or self.kept.round != round or not self.kept.vector.size:
             self.kept = None
             if progress.todo is not None and progress.todo.again and progress.todo.round == round:
                 log.error("the stored update of round %d is gone; nothing else can take its place", round)
@@ -111,8 +111,9 @@ class Membership:
         """Average what was brought to a round, or go on without it if it is lost; `base` is the outcome then."""
         brought = self.kept
         outcome = self.peer.forget(round) if brought is None else self.peer.average(brought.vector, round)
-        # not before: after an error in there the same is brought again
-        self.kept = None
+        # not before: after an error in there, or if the run was cut short before this round, the same is brought again
+        if outcome.round >= round:
+            self.kept = None
         # the model, without its optimiser
         outcome = replace(outcome, vector=self._optimizer.model(outcome.vector))
         self.base = outcome.vector if outcome.vector.size else None

@@ -22,7 +22,7 @@ from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.events import AllDone, Certified, Ended, Failed, Ignored, Phase, Resumed, Staying, Tell
 from securedfl.federation.peers.learner import Learner, make_learner
-from securedfl.federation.peers.leaving import leave_account, leave_model
+from securedfl.federation.peers.leaving import Books, leave_account, leave_model
 from securedfl.federation.peers.membership import Membership, membership
 from securedfl.federation.peers.site import CHECK_OUT, Site
 from securedfl.federation.peers.telemetry import logging_to, status_of
@@ -67,19 +67,18 @@ def run_peer(path: Path, tell: Tell) -> Path:
         learner = make_learner(site.federation, config, path.resolve().parent)
         schema, buffers = learner.trainer.schema, learner.trainer.buffers
         site = site.chosen_by(learner.common, learner.coding).planned(schema, learner.samples.train)
-        tell(Certified(told(site.certificates)))
         member = stack.enter_context(membership(site, schema, buffers, tell))
         stack.enter_context(every_second(lambda: tell(status_of(member.peer))))
         metrics = Lines(out / METRICS, AGAIN)
-        # now, too: the folder of a peer that is killed gives a report of what it reached
-        leave_account(member, learner)
+        books = Books(member, learner)
+        tell(Certified(told(books.keep())))
         stack.callback(leave_account, member, learner)
         stack.callback(metrics.close)
-        _take_part(member, learner, metrics, tell)
+        _take_part(member, learner, metrics, books, tell)
     return out
 
 
-def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell) -> None:
+def _take_part(member: Membership, learner: Learner, metrics: Lines, books: Books, tell: Tell) -> None:
     """Train and average until all rounds are done and the others have the last model, or an operator ends the run."""
     peer = member.peer
     try:
@@ -90,12 +89,13 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, tell: Tell)
                 row = real.row(outcome)
                 metrics.append(to_line(row))
                 tell(row)
+                books.look()
                 real.done = row.round
             leave_model(member, learner)
             _stay(peer, tell, unless=lambda now: now.todo is not None)
             if peer.progress.todo is None:
                 if peer.progress.done:
-                    forget_update(member.site.config.out)
+                    forget_update(member.site.config.out, peer.progress.state.round)
                 if member.site.me in peer.progress.asking:
                     tell(Ignored(UNDECIDED))
                 return

@@ -82,13 +82,13 @@ def load_update(out: Path) -> StoredUpdate | None:
     return StoredUpdate(round, vector, state, None if np.isnan(loss) else loss, residual, clipped)
 
 
-def forget_update(out: Path) -> None:
-    """Take away what was averaged, when a run is done and no attempt can want it again.
+def forget_update(out: Path, round: int) -> None:
+    """Take away what was averaged before a round, when a run is done and no attempt can want it again.
 
     The optimiser's state and what stays at home are kept, for a run that is extended.
     """
     kept = find_update(out)
-    if kept is None or not kept.vector.size:
+    if kept is None or not kept.vector.size or kept.round >= round:
         return
     if _holds_something(kept.state):
         save_update(out, StoredUpdate(kept.round, np.empty(0, dtype=kept.vector.dtype), kept.state, kept.loss))

@@ -244,8 +244,12 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
             fits = round == state.round and state.phase == "idle" and not state.over
             return "" if fits else "the round does not wait for an attempt"
         case en.Settings():
-            done = f"{state.round} rounds are done already" if entry.rounds < state.round else ""
-            return done or ("it is so already" if entry == state.settings else "")
+            if entry.rounds < state.round:
+                return f"{state.round} rounds are done already"
+            if entry.rounds == state.round < state.settings.rounds and (state.attempt or state.phase != "idle"):
+                # it could be taken up again later, when nobody has its updates any more
+                return f"round {state.round} has begun, so that it is the last one at the earliest"
+            return "it is so already" if entry == state.settings else ""
         case en.End(reason):
             return "" if reason else "an end has a reason"
         case en.Add(peer):

@@ -98,7 +98,7 @@ class PrivacyPromise:
         "absent does not depend on its data"
     )
     sentence: str = ""
-    epsilon_by_round: Mapping[str, float] = field(default_factory=dict)
+    epsilon_by_round: Mapping[str, float | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan, now: float = 0.0, end: float | None = None, *, examined: bool = True) -> PrivacyPromise:
@@ -106,8 +106,8 @@ class PrivacyPromise:
         return cls(
             unit=plan.unit,
             noise=plan.noise,
-            epsilon=_finite(now),
-            epsilon_at_the_end=_finite(plan.planned if end is None else max(end, now)),
+            epsilon=finite(now),
+            epsilon_at_the_end=finite(plan.planned if end is None else max(end, now)),
             budget=plan.limit,
             delta=plan.delta,
             clip=plan.clip,
@@ -129,5 +129,6 @@ class PrivacyPromise:
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """Return a number as JSON can hold it; None for one that is not finite."""
     return value if math.isfinite(value) else None

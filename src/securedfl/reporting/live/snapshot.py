@@ -149,7 +149,9 @@ def snapshot(content: Content, now: float) -> Snapshot:
     curves = {label(name): _curve(rows, name) for name in ordered(row.method for row in rows)}
     lives = content.lives.values()
     method = next((label(live.method) for live in lives if live.method), next(reversed(curves), ""))
-    epsilons = [row.epsilon for row in rows if row.epsilon is not None]
+    spenders = {row.method for row in rows if row.epsilon is not None}
+    # a number that is not finite has no place in a table of metrics
+    epsilons = [math.inf if row.epsilon is None else row.epsilon for row in rows if row.method in spenders]
     return Snapshot(
         name=content.name,
         kind=content.kind,

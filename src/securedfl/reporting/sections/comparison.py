@@ -23,6 +23,9 @@ from securedfl.reporting.sections.accuracy import (
 )
 from securedfl.reporting.units import NONE, data_size, duration, percent, points, scientific
 
+UNBOUNDED = "no bound"
+"""What is said of an epsilon that is not finite."""
+
 
 def result(run: Run) -> str:
     """Return the run's result in a sentence or two: after the last round, on the most telling test data."""
@@ -33,10 +36,11 @@ def result(run: Run) -> str:
         return f"No round has finished yet, so there is no result: {run.peers} peers, {run.rounds} rounds planned."
     lead, view, value = found
     where = f"{run.peers} peers" + (f" on {run.dataset}" if run.dataset else "")
-    between, spent = interval(value, view), lead.series("epsilon")[1]
+    between, spent = interval(value, view), epsilon_of(lead)
     told = f"With {where}, {lead.label} {'ended' if run.finished else 'stands'} at {percent(value)} "
     told += (f"(95 % interval {between}) " if between else "") + f"{view.where} after round {lead.rounds_done}"
-    told += f", with epsilon {spent[-1]:.3g}" if spent else ""
+    if spent:
+        told += f", with {'no bound on epsilon' if spent == UNBOUNDED else f'epsilon {spent}'}"
     for at, rival in enumerate(_rivals(run, lead, view)):
         other = reached(run, rival, view)
         compared = f"{points(value - other)} {'above' if value > other else 'below'} {rival.label}"
@@ -61,8 +65,8 @@ def key_figures(run: Run) -> dict[str, str]:
     if found := best(run, lead, view):
         own = "" if found.view == view else f", {found.view.where}"
         figures[f"best round: {found.round}, chosen afterwards{own}"] = percent(found.accuracy)
-    if spent := [row.epsilon for row in lead.rounds if row.epsilon is not None]:
-        figures[f"epsilon spent by {lead.label}"] = f"{spent[-1]:.3g}"
+    if spent := epsilon_of(lead):
+        figures[f"epsilon spent by {lead.label}"] = spent
     for rival in _rivals(run, lead, view):
         between_two = 100 * (value - reached(run, rival, view))
         sign = "±" if abs(between_two) < 5e-3 else "+" if between_two > 0 else "−"
@@ -87,7 +91,7 @@ def results_table(run: Run) -> Table:
     if shown:
         columns["Best round"] = [_best(best(run, m, shown[0]), shown[0]) for m in methods]
     if any(row.epsilon is not None for m in methods for row in m.rounds):
-        columns["Epsilon"] = [_last(m.series("epsilon")[1]) for m in methods]
+        columns["Epsilon"] = [epsilon_of(m) or NONE for m in methods]
     columns |= {
         "Mean squared error": [scientific(m.mean_error) for m in methods],
         "Sent per peer and round": [data_size(m.bytes_per_peer_per_round) for m in methods],
@@ -114,8 +118,13 @@ def _best(found: Best | None, view: Tested) -> str:
     return f"{percent(found.accuracy)} (round {found.round}{where})"
 
 
-def _last(values: list[float]) -> str:
-    return f"{values[-1]:.3g}" if values else NONE
+def epsilon_of(method: MethodResult) -> str:
+    """Return what a method has spent, in words; empty where nothing is."""
+    # a number that is not finite has no place in a table of metrics
+    if all(row.epsilon is None for row in method.rounds):
+        return ""
+    last = method.rounds[-1].epsilon
+    return UNBOUNDED if last is None or not math.isfinite(last) else f"{last:.3g}"
 
 
 def peers_table(run: Run) -> Table | None:
