@@ -15,6 +15,8 @@ from securedfl.arrays import is_tensor
 from securedfl.errors import ConfigError
 from securedfl.parameters import Array
 
+TEXT = "text"
+"""Under which the line of JSON stands where a state is kept as arrays alone."""
 _SCALARS = (bool, int, float, str, type(None))
 
 

@@ -17,6 +17,7 @@ from securedfl.federation.task import make_task
 from securedfl.federation.train import train
 from securedfl.learning.data.dealing import hold_back
 from securedfl.learning.data.folder import is_path, read_folder
+from securedfl.learning.data.images import decode_one
 from securedfl.learning.data.tables import reading
 
 
@@ -337,3 +338,22 @@ def test_a_table_is_described_without_pictures(data):
     assert found.stdout.splitlines()[-1].startswith(("a: ", "b: "))
     refused = CliRunner().invoke(app, ["data", "info", str(data), "--label=kind", "--svg", str(data / "a.svg")])
     assert "have no picture; leave --svg away" in refused.stderr
+
+
+def test_images_of_16_bits_keep_their_shades_and_numbers_without_a_range_are_refused():
+    """Medical images have 16 bits; all that was above 255 became white."""
+    shades = np.array([[0, 100, 300, 1000, 30000, 65535]], dtype=np.uint16)
+
+    def saved(array, kind):
+        held = io.BytesIO()
+        Image.fromarray(array).save(held, kind)
+        return held.getvalue
+
+    assert decode_one("scan.png", saved(shades, "PNG")).tolist() == [[0, 0, 1, 3, 117, 255]]
+    assert decode_one("scan.tif", saved(shades, "TIFF")).tolist() == [[0, 0, 1, 3, 117, 255]]
+    assert decode_one("scan.png", saved(shades, "PNG"), mode="RGB").shape == (1, 6, 3)
+    for array in (shades.astype(np.float32) / 65535, shades.astype(np.int32)):
+        with pytest.raises(
+            InvalidInputError, match=r"scan.tif: .* no shades of a known range"
+        ):
+            decode_one("scan.tif", saved(array, "TIFF"))

@@ -130,8 +130,9 @@ class App:
 
 def _length(data: Any) -> int:
     """Return how many samples data has: the rows of arrays that stand together, or its own length; 1 if it has none."""
-    parts = list(data.values()) if isinstance(data, Mapping) else data if isinstance(data, tuple | list) else ()
-    rows = {len(part) if getattr(part, "shape", ()) else None for part in parts}
+    # a list is one of samples
+    parts = list(data.values()) if isinstance(data, Mapping) else data if isinstance(data, tuple) else ()
+    rows: set[int | None] = {int(part.shape[0]) if getattr(part, "shape", ()) else None for part in parts}
     if len(parts) > 1 and len(rows) == 1 and (found := rows.pop()) is not None:
         return found
     return len(data) if hasattr(data, "__len__") else 1

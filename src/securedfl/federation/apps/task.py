@@ -18,9 +18,8 @@ from securedfl.federation.config import TrainConfig
 from securedfl.learning.seeds import torch_seed
 from securedfl.learning.training.task import Score, State, Task, check_trained
 from securedfl.parameters import Array, Schema
-from securedfl.states import pack, unpack
+from securedfl.states import TEXT, pack, unpack
 
-TEXT = "text"
 """The name of what a state says besides arrays."""
 
 
@@ -76,6 +75,8 @@ class SimulatedApps(AppTrainer):
         """Write the model's own first parameters; the app is made anew, so that nothing is left of another method."""
         self._make(peer)
         super().initialise(peer, row)
+        # what comes next may change it: training, or a score of other parameters
+        self._fresh.discard(peer)
 
     def update(self, peer: int, round: int, row: Array) -> float | None:
         """Let the app train, in place on the peer's flat row."""
@@ -98,7 +99,9 @@ class SimulatedApps(AppTrainer):
     def state(self, peer: int) -> State:
         """Return what the peer keeps as arrays alone, for checkpoints and other processes."""
         text, arrays = pack(super().state(peer))
-        return {TEXT: np.frombuffer(text.encode(), dtype=np.uint8), **arrays}
+        # copies: it may be written while the next round is trained
+        copies = {name: np.array(value) for name, value in arrays.items()}
+        return {TEXT: np.frombuffer(text.encode(), dtype=np.uint8), **copies}
 
     def restore(self, peer: int, state: State) -> None:
         """Go on with what `state` gave, with an app that is made anew."""

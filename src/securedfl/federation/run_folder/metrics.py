@@ -109,7 +109,7 @@ class Row:
             peer_loss=tuple(math.nan if score is None else score.loss / score.count for score in each),
             common_accuracy=sum(score.correct for score in common) / common_count if common_count else None,
             common_loss=sum(score.loss for score in common) / common_count if common_count else None,
-            train_loss=float(np.average(means, weights=samples)) if losses else None,
+            train_loss=float(np.average(means, weights=samples if any(samples) else None)) if losses else None,
         )
 
     @classmethod

@@ -18,11 +18,13 @@ import msgspec
 import numpy as np
 
 from securedfl.arrays import is_tensor
+from securedfl.containers import Container
 from securedfl.errors import ConfigError, RunFolderError, needing, unknown, whole_number
 from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.files import CONFIG, FEDERATION, RESUME, is_trial, read_config
 from securedfl.learning.training.task import HOME, Recipe
 from securedfl.parameters import Array, Named
+from securedfl.states import TEXT, unpack
 from securedfl.storage import damaged, path_of, replacing
 
 if TYPE_CHECKING:
@@ -212,9 +214,16 @@ def _of_peer(
         raise ConfigError("give a model of your own to fill, as in load(run, peer=0, model=mine)")
     row = point.parameters[min(peer, len(point.parameters) - 1)]
     made = _built(about, path) if model is None and about is not None else copy.deepcopy(model)
-    flat = FlatModel(made, integers=config.integers, local=config.local)
-    flat.read(row, {n.removeprefix(HOME): v for n, v in point.states[peer].items() if n.startswith(HOME)})
-    found = {name: value.detach().clone() for name, value in flat.module.state_dict().items()}
+    state = dict(point.states[peer])
+    if TEXT in state:
+        # of an app, whose parameters stand in another order
+        container, text = Container.of(made), bytes(state.pop(TEXT)).decode()
+        container.put(container.schema(integers=config.integers, local=config.local), row)
+        container.replace(unpack(text, state)["home"])
+    else:
+        flat = FlatModel(made, integers=config.integers, local=config.local)
+        flat.read(row, {n.removeprefix(HOME): v for n, v in state.items() if n.startswith(HOME)})
+    found = {name: value.detach().clone() for name, value in made.state_dict().items()}
     return found, about or About(method=point.method, round=point.round)
 
 

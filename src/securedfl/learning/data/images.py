@@ -11,7 +11,7 @@ import numpy as np
 from securedfl.errors import InvalidInputError, needing
 from securedfl.parameters import Array
 
-GREY = ("1", "L", "I;16")
+GREY = ("1", "L")
 """Modes of images that have one channel."""
 
 
@@ -58,6 +58,11 @@ def decode_one(
         from PIL import Image
     try:
         with Image.open(io.BytesIO(read())) as image:
+            if image.mode.startswith("I;16"):
+                # the upper half of each number: Pillow would cut all that is above 255
+                return np.asarray(Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert(mode or "L"))
+            if image.mode in ("I", "F"):
+                raise ValueError(f"its numbers, of mode {image.mode}, are no shades of a known range")
             return np.asarray(image.convert(mode or ("L" if image.mode in GREY else "RGB")))
     except Exception as error:  # damaged bytes can fail in any way inside a decoder
         reason = re.sub(r" <_io.*>$", "", str(error)) or type(error).__name__
