@@ -126,8 +126,8 @@ def test_wrong_keys_and_other_settings_are_refused_at_the_start(federation):
     made.write_peer(2, made.files[2], coding="mild, none")
     processes = [made.start(0), made.start(1), made.start(2)]
     for name, other, here in (("p0", 5, 10), ("p1", 10, 5)):
-        told = await_text(made.folder / f"out-{name}" / "peer.log", "has other settings")
-        assert f"window is {other} there and {here} here" in told
+        words = f"has other settings: window is {other} there and {here} here"
+        await_text(made.folder / f"out-{name}" / "peer.log", words)
     # they can never begin, so none of them waits
     assert ends(processes) == [4] * 3, [process.errors for process in processes]
     assert "mend that, then start all sites again" in last_line(processes[2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from securedfl.network.core.entries import Ask, Begin, Commit, End, Entry, Line, Move, Remove, Settings
+from securedfl.network.core.entries import Ask, Begin, Commit, End, Entry, Line, Move, Settings
 from securedfl.network.core.events import Tell
 from securedfl.network.core.messages import Status
 from securedfl.network.core.sense import Sense
@@ -39,13 +39,6 @@ def test_that_nobody_is_waited_for_any_more_is_no_news_once_an_attempt_has_begun
     telling.now = []
     telling.look(sense, None)
     assert [tell for tell in telling.now if tell.what == "waiting"] == ([Tell("waiting")] if news else [])
-
-
-def test_the_same_wish_is_answered_as_often_as_it_is_asked() -> None:
-    telling, (_, sense) = Telling(), looking()
-    for ask in (Remove(9), Remove(9), None, Remove(9)):
-        telling.look(sense, ask)
-    assert [tell.detail for tell in telling.now if tell.what == "unable"] == ["no such peer"] * 2
 
 
 def test_a_liar_that_wants_something_else_each_time_fills_no_logs() -> None:

@@ -33,6 +33,8 @@ class PeerSettings:
         What the federation's files say, by name; peers compare it when they meet.
     listen, relays, proxy
         As for `Links`.
+    renewed
+        Whether its key was renewed since the run began, so that the log's first state names another one.
     check
         Looked at while an average is waited for, whenever the log goes on: raises why that cannot be.
     """
@@ -48,6 +50,7 @@ class PeerSettings:
     listen: str | None = None
     relays: Sequence[Endpoint] = ()
     proxy: str | None = None
+    renewed: bool = False
     check: Callable[[State], None] = lambda _state: None
 
 

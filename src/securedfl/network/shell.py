@@ -93,8 +93,8 @@ class Shell:
                 f"{settings.files.certificate} has the fingerprint {self._keyring.own.hex()}, but the roster expects "
                 f"{mine.key.hex()}; use the right key, or `securedfl roster renew`"
             )
-            if not self._core.state.length:
-                raise ConfigError(text)
+            if not self._core.state.length and not settings.renewed:
+                raise ConfigError(f"{text}; if it was renewed, and this disk is new, set renewed = true in peer.toml")
             log.warning("%s", text)
         self.changed = threading.Condition()
         self.failure: BaseException | None = self._removed()

@@ -329,6 +329,46 @@ def test_a_peer_whose_key_was_renewed_is_silent_until_it_has_the_new_one():
     assert all(core.state == one.state for core in three.cores)
 
 
+def test_a_peer_that_does_not_know_yet_that_its_key_was_renewed_catches_up():
+    """Others learn from its status how long its log is; they know the new key."""
+    three = Three()
+    three.happen(1, ev.Command(Renew(0, b"new key")))
+    late = core(0, [Boot("run", "folder 0", 1)])
+    late._signer.own = b"new key"
+    late.step(ev.Link(1), 0.0)
+    sent = [action.message for action in late.step(ev.Tick(), 1.0) if isinstance(action, ev.Send)]
+    assert [status.signature for message in sent for status in message.statuses] == [b"signed by new key"]
+    three.cores[1]._supply.lengths.pop(0, None)
+    answers = three.cores[1].step(ev.Received(0, sent[0]), 1.0)
+    for answer in (action.message for action in answers if isinstance(action, ev.Send)):
+        late.step(ev.Received(1, answer), 1.0)
+    assert late.state == three.cores[1].state
+
+
+def test_the_same_impossible_wish_is_answered_each_time_it_is_asked():
+    three = Three()
+    one = three.cores[0]
+    for now in (0.0, 0.1, 0.2):
+        one.step(ev.Command(Remove(9)), now)
+        one.step(ev.Command(None), now)
+    one.step(ev.Command(Remove(9)), 0.3)
+    told = [action.detail for action in one.step(ev.Tick(), 5.0) if isinstance(action, ev.Tell)]
+    assert told.count("no such peer") == 1
+    for now in (5.1, 5.2):
+        one.step(ev.Command(None), now)
+        one.step(ev.Command(Remove(9)), now)
+    told = [action.detail for action in one.step(ev.Tick(), 9.0) if isinstance(action, ev.Tell)]
+    assert told.count("no such peer") == 1
+
+
+def test_fewer_rounds_than_have_begun_are_refused_at_once():
+    three = Three()
+    assert three.cores[0].state.phase == "begun"
+    three.cores[0].step(ev.Command(Settings(rounds=0)), 0.1)
+    told = [action.detail for action in three.cores[0].step(ev.Tick(), 5.0) if isinstance(action, ev.Tell)]
+    assert "round 0 has begun, so that it is the last one at the earliest" in told
+
+
 def test_a_result_that_comes_late_hides_no_newer_one():
     """It was fetched for a round that is void by now."""
     one = core(0)

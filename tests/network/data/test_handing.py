@@ -100,7 +100,7 @@ def test_more_holders_and_slow_lines_do_not_make_a_result_be_fetched_twice(tmp_p
     links, told = Steady(vector.tobytes(), 0.1), queue.SimpleQueue()
     handing = Handing(links, Results(tmp_path / "mine", 1000, "float32"), told.put)
     try:
-        for holders in ((1,), (1, 2), (1, 2, 3), (2, 3)):
+        for holders in ((1,), (1, 2), (1, 2, 3), (2, 1)):
             handing.fetch(Fetch(wanted, holders), {1: "p1", 2: "p2", 3: "p3"}, patience=0.5)
         assert told.get(timeout=30) == wanted
         assert links.asked == ["p1"]
@@ -144,3 +144,21 @@ def test_who_asks_again_is_given_the_last_that_it_asked_for(tmp_path):
         links.free.release()
         time.sleep(0.01)
     assert not handing._giving
+
+
+def test_a_holder_that_is_gone_is_not_waited_for(tmp_path):
+    """It died before it sent anything, and the core names others."""
+    vector = np.arange(1000, dtype=np.float32)
+    wanted = Results(tmp_path / "theirs", 1000, "float32").store(0, 0, vector)
+    links, told = Steady(vector.tobytes(), 0.0), queue.SimpleQueue()
+    send = links.send
+    links.send = lambda peer, data: peer == "p1" or send(peer, data)
+    handing = Handing(links, Results(tmp_path / "mine", 1000, "float32"), told.put)
+    try:
+        handing.fetch(Fetch(wanted, (1,)), {1: "p1", 2: "p2"}, patience=600.0)
+        time.sleep(0.1)
+        handing.fetch(Fetch(wanted, (2,)), {1: "p1", 2: "p2"}, patience=600.0)
+        assert told.get(timeout=30) == wanted
+    finally:
+        handing.stop()
+        links.over.set()

@@ -39,16 +39,24 @@ class Disk:
 class Keys:
     """Signs with the key that a site has now, and checks everybody's.
 
-    A renewed key is taken after the step that decides so, as the shell does.
+    A renewed key is on its disk when that is decided. The process takes it when it starts, whether or not its log knows
+    of that, and after the step that tells it so, as the shell does.
     """
 
     def __init__(self, world: World, number: int) -> None:
-        self._world, self._own = world, world.peer(number).key
+        self._world, self._number = world, number
+        self._own = self._newest()
 
-    def use(self, key: bytes) -> bool:
-        """Sign with a key from now on; return whether it is another one."""
-        before, self._own = self._own, key
-        return before != key
+    def _newest(self) -> bytes:
+        line = self._world.state_before(len(self._world.checks.log)).peer(self._number)
+        return line.key if line else self._world.peer(self._number).key
+
+    def follow(self, key: bytes) -> bool:
+        """Take the newest key if the log names another one than this process has; return whether that is one."""
+        before = self._own
+        if key != before:
+            self._own = self._newest()
+        return before != self._own
 
     def owns(self, key: bytes) -> bool:
         return key == self._own

@@ -102,7 +102,6 @@ class Site:
             incarnation=disk.incarnation,
             now=self.clock,
         )
-        self._use_key(self.core)
         if self.process % 2:
             disk.rewrite(self.core.log)
         self.process += 1
@@ -157,7 +156,7 @@ class Site:
 
     def _use_key(self, core: Core) -> None:
         mine = core.state.peer(self.number)
-        if mine is not None and self._keys.use(mine.key):
+        if mine is not None and self._keys.follow(mine.key):
             self._soon(ev.Tick())
 
     def later(self, process: int, event: ev.Event) -> None:

@@ -46,11 +46,12 @@ def different_results_stay(patch):
 
 
 def new_folder_votes(patch):
-    patch.setattr(Proofs, "may_vote", property(lambda proofs: proofs._mine is not None and proofs.may_sign))
+    patch.setattr(Proofs, "may_vote", property(lambda proofs: proofs._mine is not None and not proofs.outdated))
 
 
 def old_key_votes(patch):
-    patch.setattr(Proofs, "may_sign", True)
+    admitted = property(lambda proofs: bool(proofs._mine) and proofs._mine.incarnation in ("", proofs._incarnation))
+    patch.setattr(Proofs, "may_vote", admitted)
 
 
 def new_folder_shares(patch):

@@ -80,7 +80,6 @@ class Seat:
             self._metrics = Lines(site.config.out / METRICS, AGAIN)
             self._stack.callback(self._metrics.close)
             self._books = Books(member)
-            self._books.keep()
             self._stack.callback(leave_account, member)
             self._since = time.monotonic()
             self.home = None if member.kept is None else member.kept.state
@@ -94,6 +93,7 @@ class Seat:
                 self._member = None
                 self._stack.close()
                 raise
+            self._books.keep()
         elif _described(model, self._member.site) != self._schema:
             raise InvalidInputError("the model has other parameters than in the average before")
         return self._schema

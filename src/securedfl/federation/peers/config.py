@@ -276,6 +276,7 @@ class PeerConfig(StrictSettings):
     key: Path | None = None
     certificate: Path | None = None
     authority: Path | None = None
+    renewed: bool = Field(False, description="Whether the key was renewed since the run began; for a new disk.")
     proxy: str | None = Field(None, description="http://HOST:PORT of a CONNECT proxy; by default HTTPS_PROXY.")
     data_dir: Path | None = None
     device: Device = Field("cpu", description="Where a known data set's model trains: cpu, cuda, cuda:1, mps.")

@@ -189,6 +189,7 @@ def membership(
         listen=config.listens_at(federation),
         relays=federation.relay_roster,
         proxy=config.proxy,
+        renewed=config.renewed,
         # a peer that leaves for good may take the noise along without which the round is too dear
         check=lambda state: check_budget(site.plan, state),
     )

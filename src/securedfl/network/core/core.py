@@ -128,6 +128,8 @@ class Core:
             case ev.Link(peer, False):
                 self._links.pop(peer, None)
             case _:
+                if isinstance(event, ev.Command):
+                    self._telling.asked()
                 self.conduct.take(event)
 
     def _receive(self, sender: int, message: Gossip) -> None:
@@ -269,7 +271,7 @@ class Core:
 
     def _gossip(self, everything: bool) -> Gossip:
         statuses: tuple[Status, ...] = ()
-        if (everything or self._news) and self.proofs.may_sign:
+        if (everything or self._news) and not self.proofs.outdated:
             said = self.conduct.status
             self.conduct.status = self.proofs.signed(replace(said, sequence=said.sequence + 1))
             self.views.take(self.conduct.status)

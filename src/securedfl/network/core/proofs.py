@@ -48,15 +48,19 @@ class Proofs:
         self._before = digest(state)
 
     @property
-    def may_sign(self) -> bool:
-        """Whether this peer has the key that the roster names, so that others believe what it signs."""
-        return self._mine is None or self._signer.owns(self._mine.key)
+    def outdated(self) -> bool:
+        """Whether this peer still has a key that was renewed, so that others refuse what it signs.
+
+        One that the log here does not name yet may be named by the logs of others.
+        """
+        return any(line.number == self.me and self._signer.owns(line.key) for line in self._state.retired)
 
     @property
     def may_vote(self) -> bool:
-        """Whether this peer votes: it may sign, and its state folder is admitted, or none is yet."""
+        """Whether this peer votes: with the key of the roster, from a state folder that is admitted, if any is yet."""
         mine = self._mine
-        return mine is not None and (mine.incarnation == self._incarnation or not self.index) and self.may_sign
+        admitted = mine is not None and (mine.incarnation == self._incarnation or not self.index)
+        return mine is not None and admitted and self._signer.owns(mine.key)
 
     def allows(self, entry: Entry) -> bool:
         """Say whether the log allows an entry; the first one must also name this peer's state folder."""

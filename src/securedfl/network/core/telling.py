@@ -6,7 +6,7 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Ask, Begin, Entry
+from securedfl.network.core.entries import Ask, Begin, Entry, Settings
 from securedfl.network.core.events import Tell
 from securedfl.network.core.sense import Sense
 from securedfl.network.core.state import needed, refusal, voters
@@ -35,6 +35,10 @@ class Telling:
         if isinstance(entry, Begin):
             self._said.pop("waiting", None)
 
+    def asked(self) -> None:
+        """Take note that the operator wants something, or nothing any more: each wish has an answer of its own."""
+        self._said.pop("unable", None)
+
     def look(self, sense: Sense, ask: Ask | None) -> None:
         """Say who is lost or back, who is apart, what is waited for, and why what was asked for is not possible."""
         views, state = sense.views, sense.views.state
@@ -58,10 +62,9 @@ class Telling:
         if state.length and len(voters(state)) - len(absent) < enough:
             why, missing = f"{enough} of {len(voters(state))} peers must be there to decide anything", absent
         (self.say if why else self._change)("waiting", Tell("waiting", missing, why))
-        # that an attempt is running passes
-        reason = "" if ask is None else refusal(replace(state, phase="idle"), ask, sense.rules)
-        if ask is None:
-            self._said.pop("unable", None)
+        # that an attempt is running passes; what it keeps settings from is final
+        when = state if isinstance(ask, Settings) else replace(state, phase="idle")
+        reason = "" if ask is None else refusal(when, ask, sense.rules)
         if reason:
             self.say("unable", Tell("unable", detail=reason, entry=ask))
 

@@ -29,11 +29,12 @@ LONG = 8
 
 @dataclass
 class _Fetching:
-    """A result that is being fetched, from whom it may come by now, and whether that is over."""
+    """A result that is being fetched: from whom it may come by now, whether that is over, and who is asked now."""
 
     wanted: Result
     holders: tuple[str, ...]
     stopped: threading.Event = field(default_factory=threading.Event)
+    asked: tuple[str, _Pieces | None] = ("", None)
 
 
 class Handing:
@@ -67,8 +68,11 @@ class Handing:
         holders = tuple(names[holder] for holder in fetch.holders if holder in names)
         before = self._fetching
         if before is not None and before.wanted == fetch.result and not before.stopped.is_set():
-            # what has come of it already is not given up
+            # what has come of it already is not given up, unless its holder is gone
             before.holders = holders
+            asked, inlet = before.asked
+            if asked not in holders and inlet is not None:
+                inlet.ended("")
             return
         self.stop()
         self._fetching = now = _Fetching(fetch.result, holders)
@@ -116,7 +120,7 @@ class Handing:
                     if stopped.is_set():
                         return
                     longest = slow if len(now.holders) > 1 else math.inf
-                    data = self._ask(holder, wanted, (patience, longest), stopped)
+                    data = self._ask(holder, now, (patience, longest))
                     if data is None:
                         continue
                     found = self._results.store(wanted.round, wanted.attempt, self._results.vector_of(data))
@@ -131,16 +135,15 @@ class Handing:
         except Exception as error:  # whatever it is, nobody else would notice that nothing is fetched any more
             self._tell(error)
 
-    def _ask(
-        self, holder: str, wanted: Result, patience: tuple[float, float], stopped: threading.Event
-    ) -> memoryview | None:
+    def _ask(self, holder: str, now: _Fetching, patience: tuple[float, float]) -> memoryview | None:
         """Return the bytes that a holder sends; None if they do not come. Patience is for a piece, and for all."""
-        inlet = _Pieces(self._results.nbytes)
+        inlet, wanted = _Pieces(self._results.nbytes), now.wanted
+        now.asked = (holder, inlet)
         # a key of its own, so that what is left of an earlier try is not mistaken for this one
         key = b"result " + secrets.token_bytes(16)
         self._links.accept(holder, key, inlet)
         if self._links.send(holder, encode(Want(wanted.round, wanted.digest, key))):
-            inlet.wait(*patience, stopped)
+            inlet.wait(*patience, now.stopped)
         self._links.forget(holder, key)
         return inlet.data if inlet.complete else None
 
