@@ -353,7 +353,5 @@ def test_images_of_16_bits_keep_their_shades_and_numbers_without_a_range_are_ref
     assert decode_one("scan.tif", saved(shades, "TIFF")).tolist() == [[0, 0, 1, 3, 117, 255]]
     assert decode_one("scan.png", saved(shades, "PNG"), mode="RGB").shape == (1, 6, 3)
     for array in (shades.astype(np.float32) / 65535, shades.astype(np.int32)):
-        with pytest.raises(
-            InvalidInputError, match=r"scan.tif: .* no shades of a known range"
-        ):
+        with pytest.raises(InvalidInputError, match=r"scan.tif: .* no shades of a known range"):
             decode_one("scan.tif", saved(array, "TIFF"))
