@@ -52,3 +52,15 @@ def test_a_site_that_was_added_and_does_not_say_so_is_told():
     # others differ in more than that, or in something else
     assert hint not in Strangers(theirs, name="p0").hear("p3", mine, 0.0)
     assert hint not in Strangers(mine, name="p3").hear("p0", {**theirs, "p3.fingerprint": "4"}, 0.0)
+
+
+def test_a_log_that_begins_otherwise_ends_a_peer_unless_only_liars_have_it():
+    """Its disk is new, and somebody has changed federation.toml meanwhile."""
+    for lying, senders, ends in ((0, 1, True), (1, 1, False), (1, 2, True)):
+        strangers = Strangers({"run": "a"}, lying=lying, name="p0")
+        for k in range(senders):
+            strangers.refuse(f"p{k + 1}", 5.0)
+        # a certificate may still be on its way
+        assert not strangers.trouble(5.0 + PATIENCE, begun=False)
+        assert ("as it was when the run began" in strangers.trouble(6.0 + PATIENCE, begun=False)) == ends
+        assert not strangers.trouble(6.0 + PATIENCE, begun=True)

@@ -15,7 +15,7 @@ from itertools import product, takewhile
 from securedfl.errors import ConfigError, InvalidInputError, PeerLostError
 from securedfl.network.arrivals import Arrivals
 from securedfl.network.core import events as ev
-from securedfl.network.core.core import Core
+from securedfl.network.core.core import UNPROVEN, Core
 from securedfl.network.core.entries import Entry
 from securedfl.network.core.messages import NO_RESULT, Gossip, Result, encode
 from securedfl.network.core.views import GRACE, SILENCE
@@ -175,8 +175,7 @@ class Shell:
             case wire.LinkUp(name, through):
                 log.info("%s is linked%s", name, f" through {through}" if through else "")
                 self._met.discard(name)
-                hello = Hello(dict(self.settings.shared), time.time())
-                self.links.send(name, encode(hello))
+                self.links.send(name, encode(Hello(dict(self.settings.shared), time.time())))
                 self.links.send(name, encode(Ways.of(self.links.reaches())))
                 for cards in Cards.of(self._keyring.certificates):
                     self.links.send(name, encode(cards))
@@ -209,12 +208,13 @@ class Shell:
 
     def _told(self, tell: ev.Tell) -> None:
         """Log and tell; answer the operator if it is about the wish."""
-        # also of peers that have just left
-        roster = (*self._roster, *self._core.state.roster)
+        roster = (*self._roster, *self._core.state.roster)  # also of peers that have just left
         text = in_words(tell, roster)
         bad = tell.what in ("lost", "refused", "unable", "odd", "unfit") or (tell.what == "apart" and tell.peers)
         log.log(logging.WARNING if bad else logging.INFO, "%s", text)
-        self._tell(tell, names_of(tell.peers, roster))
+        self._tell(tell, names := names_of(tell.peers, roster))
+        if tell.what == "refused" and tell.detail == UNPROVEN:
+            self._strangers.refuse(names[0], time.monotonic())
         if self._desk.answered(tell, text) and tell.what == "unable":
             self.events.put(ev.Command(None))
 

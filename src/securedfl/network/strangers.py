@@ -27,6 +27,11 @@ class Strangers:
         self._mine, self._lying, self._name = dict(mine), lying, name
         self._found: dict[str, str] = {}
         self._until = 0.0
+        self._unread: dict[str, float] = {}
+
+    def refuse(self, name: str, now: float) -> None:
+        """Take note that the beginning of another peer's log does not fit what this peer's files say."""
+        self._unread.setdefault(name, now)
 
     def hear(self, name: str, theirs: dict[str, str], now: float) -> str:
         """Take note of what another peer tells; return what differs, in words, or an empty string."""
@@ -48,6 +53,11 @@ class Strangers:
 
         Once a run has begun it goes on: then it is the other peer that cannot take part.
         """
+        if not begun and len(self._unread) > self._lying and now > min(self._unread.values()) + PATIENCE:
+            return (
+                f"the log of {', '.join(sorted(self._unread))} begins otherwise than this site's federation.toml says; "
+                "use the file as it was when the run began, with the same rounds, deadlines, addresses and fingerprints"
+            )
         if begun or len(self._found) <= self._lying or now < self._until:
             return ""
         return "; ".join(sorted(self._found.values())) + "; mend that, then start all sites again"

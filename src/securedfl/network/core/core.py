@@ -33,6 +33,8 @@ from securedfl.network.core.views import Supply, Views
 MOST_EARLY = 8
 """Messages about the next index that are kept for each sender."""
 NEVER = -1e12
+UNPROVEN = "an entry without its votes"
+"""Why an entry is refused; of the first one also if this peer's files say another beginning."""
 
 
 class Core:
@@ -141,7 +143,7 @@ class Core:
         if message.decided:
             following = [decided for decided in message.decided if decided.index >= self.state.length]
             if not self._take_entries(following, self._decide):
-                return self._refuse(sender, "an entry without its votes")
+                return self._refuse(sender, UNPROVEN)
         for status in message.statuses:
             if status.peer == sender:
                 self._supply.lengths[sender] = status.length
