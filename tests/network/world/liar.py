@@ -57,6 +57,10 @@ class Liar:
             # it had another folder admitted in the place of its own, which never counts again
             site.stop("stops, and comes with an empty folder")
             site.disk = site.new_disk()
+            site.start()
+        if site.world.now < HEALED + 20:
+            # what it said before may still have another one admitted
+            site.world.at(site.world.now + 5, self.heal)
 
     def spoiled(self, part: Part, sent: Mapping[int, Any], now: tuple[int, int]) -> Mapping[int, Any]:
         """Return what it sends to each in an attempt: the data that it should, nothing, or other sums to each."""
