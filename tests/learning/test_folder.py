@@ -355,3 +355,13 @@ def test_images_of_16_bits_keep_their_shades_and_numbers_without_a_range_are_ref
     for array in (shades.astype(np.float32) / 65535, shades.astype(np.int32)):
         with pytest.raises(InvalidInputError, match=r"scan.tif: .* no shades of a known range"):
             decode_one("scan.tif", saved(array, "TIFF"))
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [(np.int64, (60, 5)), (np.uint16, (60, 1, 8, 8))])
+def test_whole_numbers_that_no_model_takes_are_told(tmp_path, dtype, shape):
+    x = np.random.default_rng(0).integers(0, 200, shape).astype(dtype)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", (x.reshape(60, -1)[:, 0] > 100).astype(int))
+    config = TrainConfig.resolve({"dataset": str(tmp_path), "peers": 3, "rounds": 1, "out": str(tmp_path / "run")})
+    with pytest.raises(ConfigError, match=r"whole numbers, and model = .* save them as float32"):
+        train(config)

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from securedfl.arrays import to_numpy
+from securedfl.errors import ConfigError
 from securedfl.learning.devices import find_device, seeded
 from securedfl.learning.models.flat import FlatModel, canonical
-from securedfl.learning.models.registry import builder
+from securedfl.learning.models.registry import MODELS, builder
 from securedfl.learning.optimizers import make_optimizer
 from securedfl.learning.seeds import torch_seed
 from securedfl.learning.slices import PeerData, Slices
@@ -104,6 +105,11 @@ class LocalTrainer:
         if found is None:
             d = self._data[peer]
             arrays = (d.train_x, d.train_y, d.test_x, d.test_y)
+            if d.train_x.dtype.kind in "iu" and self.options.model in MODELS.keys() - {"gru"}:
+                raise ConfigError(
+                    f"the samples are whole numbers, and model = {self.options.model!r} needs others; save them as "
+                    "float32, images also as uint8"
+                )
             found = tuple(canonical(array).to(self._device) for array in arrays)
             if self._keeps and not (isinstance(self._data, Slices) and self._data.on_disk):
                 self._held[peer] = found
