@@ -365,3 +365,10 @@ def test_whole_numbers_that_no_model_takes_are_told(tmp_path, dtype, shape):
     config = TrainConfig.resolve({"dataset": str(tmp_path), "peers": 3, "rounds": 1, "out": str(tmp_path / "run")})
     with pytest.raises(ConfigError, match=r"whole numbers, and model = .* save them as float32"):
         train(config)
+
+
+def test_decimal_commas_are_found_where_the_first_row_has_none(tmp_path):
+    rows = [f"{value};{k};{'ill' if k % 2 else 'well'}" for k, value in enumerate(["37", "36,5", "38,1", "39"] * 5)]
+    (tmp_path / "table.csv").write_text("\n".join(["temp;age;label", *rows]))
+    found = read_folder(tmp_path / "table.csv")
+    assert found.x.shape[1] == 2

@@ -63,10 +63,11 @@ def _read_csv(path: Path) -> pyarrow.Table:
     if packing:
         _check_unpacked(path)
     with gzip.open(path, "rb") if packing else path.open("rb") as file:
-        names, first = (file.readline(1 << 20).decode("utf-8-sig", "replace") for _ in range(2))
+        names, some = (read(1 << 20).decode("utf-8-sig", "replace") for read in (file.readline, file.read))
     signs = "\t" if kind.startswith(".tsv") else ",;\t|"
     separator = next((sign for sign in signs if sign in names), signs[0])
-    comma = separator == ";" and re.search(r"(^|;)-?\d+,\d+(;|\s*$)", first) is not None
+    # not in the first row alone: whole numbers have none
+    comma = separator == ";" and re.search(r"(^|;)-?\d+,\d+(;|\s*$)", some, re.MULTILINE) is not None
 
     def read(**more: Any) -> pyarrow.Table:
         return pyarrow.csv.read_csv(
