@@ -119,3 +119,18 @@ def test_losses_of_peers_without_samples_have_a_mean(tmp_path):
         return App(model={"w": np.zeros(2)}, data={}, update=lambda *_: 0.5)
 
     securedfl.train(make, peers=3, rounds=1, methods="fedavg", out=tmp_path / "run")
+
+
+def test_a_run_that_was_killed_before_it_left_its_model_leaves_it_when_it_is_resumed(tmp_path):
+    out, again = tmp_path / "run", tmp_path / "again"
+    securedfl.train(model="linear", peers=3, rounds=1, methods="local,fedavg", out=out)
+    whole = securedfl.load(out, "fedavg").state_dict()
+    before = (out / "metrics.jsonl").read_text()
+    for file in ("model.safetensors", "summary.json"):
+        (out / file).unlink()
+    out.rename(again)
+    assert securedfl.resume(again).finished
+    assert (again / "metrics.jsonl").read_text() == before
+    found = securedfl.load(again, "fedavg").state_dict()
+    assert all(torch.equal(whole[name], found[name]) for name in whole)
+    assert securedfl.resume(again).samples.test

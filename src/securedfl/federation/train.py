@@ -20,7 +20,7 @@ from securedfl.federation.run_folder.files import CODING, read_config
 from securedfl.federation.run_folder.folder import RunFolder
 from securedfl.federation.run_folder.live import Simulation, beating
 from securedfl.federation.run_folder.summary import Summary
-from securedfl.federation.simulated.method import train_method
+from securedfl.federation.simulated.method import lacks_model, train_method
 from securedfl.federation.simulated.peers import rows_needed
 from securedfl.federation.task import chosen_by, task_of
 from securedfl.learning.devices import find_device
@@ -173,6 +173,7 @@ def _run(folder: RunFolder, task: Task, plans: Plans, observer: Observer) -> Sum
         done = folder.resume_points()
         observer.folder = folder.path
         left = sum(config.rounds - (done[m].round if m in done else 0) for m in config.methods)
+        left = left or sum(lacks_model(folder, method) for method in config.methods)
         counts = Counts.of(folder)
         try:
             if left:

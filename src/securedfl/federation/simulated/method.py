@@ -43,7 +43,7 @@ def train_method(
     """Train a method from its beginning, or from the checkpoint that it was stopped at; leave its model."""
     config = folder.config
     after, rounds = None if point is None else point.round, last_round(plan, config.rounds)
-    if after == rounds:
+    if after == rounds and not lacks_model(folder, method):
         return
     aggregation = None
     if protocol_of(config, method) is not None:
@@ -85,6 +85,13 @@ def train_method(
     if aggregation is not None:
         counts.stay(_leave_model(folder, task, team, method, rounds))
     observer.method_finished(method)
+
+
+def lacks_model(folder: RunFolder, method: str) -> bool:
+    """Tell whether a method has left no model: a run may be killed between its last checkpoint and that."""
+    config = folder.config
+    path = model_file(folder.path, method, main_method(config.methods))
+    return protocol_of(config, method) is not None and not path.exists()
 
 
 def _checkpoint(
