@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -302,17 +303,14 @@ def test_noise_that_would_be_rounded_away_is_refused():
     wish = {"unit": "record", "clip": 1e-3, "delta": 1e-5, "epsilon": 4.0, "sampling": 0.4}
     values = {"peers": 9, "rounds": 20, "methods": ("secured",), "protocol": "shares", "optimizer": "sgd", "bits": 16}
 
-    def brought(rate):
+    for rate in (1.0, 1e-4, 1e-6):
         config = TrainConfig.resolve({**values, "learning_rate": rate, "privacy": wish})
         design = choose_design(config)
         plan = make_plan(config, averaging_of(config, "secured", design), size=2000, dtype="float32", records=1617)
-        return bringing(config, "secured", design, "float32", plan)(1), plan
-
-    fine, plan = brought(1.0)
-    assert fine.step <= plan.grid
-    for rate in (1e-4, 1e-6):
+        fine = bringing(config, "secured", design, "float32", plan)(1).step
+        assert fine <= plan.grid
         with pytest.raises(ConfigError, match=r"coarser than those of the noise.*use more bits"):
-            brought(rate)
+            bringing(config, "secured", design, "float32", replace(plan, noise_multiplier=0.0, grid=fine / 2**40))
 
 
 def test_a_number_without_a_bound_is_json(tmp_path):

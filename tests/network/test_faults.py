@@ -96,7 +96,9 @@ def test_crash_and_return_with_grouped(federation):
 
 def test_grouped_waits_for_a_lost_peer_and_goes_on_when_it_returns(federation):
     """No deadline ends the run: the others say whom they wait for, for as long as it takes."""
-    made = federation(4, protocol="grouped", group_size=2, allow_exposure=True)
+    # the last round is longer than a heartbeat, at which peers look who is there
+    data = {0: {"slow_round": 3, "slow_seconds": 2}}
+    made = federation(4, protocol="grouped", group_size=2, allow_exposure=True, data=data)
     processes = made.start_all({1: ("half-way through sending", 2)})
     assert processes[1].end() == -signal.SIGKILL
     for k in (0, 2, 3):

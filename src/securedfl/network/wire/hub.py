@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from securedfl.errors import ConfigError
 from securedfl.network.wire import frames
-from securedfl.network.wire.connection import Connection, Handler
+from securedfl.network.wire.connection import Connection
 from securedfl.network.wire.contact.door import Door
-from securedfl.network.wire.contact.pursuit import Pursuit
+from securedfl.network.wire.contact.pursuit import Home, Pursuit
 from securedfl.network.wire.contact.relay import Relay
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, identify, require
@@ -44,7 +44,7 @@ _ALREADY = "the two are linked already"
 _MOST_SAID, _MOST_FORGOTTEN = 256, 1024
 
 
-class Hub(Handler):
+class Hub(Home):
     """All connections of one peer. What is here is for the I/O thread; `Links` adds what others may call.
 
     Attributes

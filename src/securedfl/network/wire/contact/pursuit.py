@@ -6,18 +6,16 @@ import asyncio
 import hashlib
 import random
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 
 from securedfl.errors import ConfigError, SecuredFLError
 from securedfl.network.wire.connection import Connection, Handler
 from securedfl.network.wire.contact.dial import dial
 from securedfl.network.wire.frames import Kind
-from securedfl.network.wire.identity import require
-from securedfl.network.wire.values import Endpoint, FrameError, IdentityError
-
-if TYPE_CHECKING:
-    from securedfl.network.wire.hub import Hub
+from securedfl.network.wire.identity import Identity, require
+from securedfl.network.wire.loop import Loop
+from securedfl.network.wire.values import Endpoint, FrameError, IdentityError, Limits
 
 FIRST_PAUSE, LONGEST_PAUSE, RELAYED_PAUSE = 0.2, 5.0, 60.0
 """Seconds between tries: they double, with jitter; a peer that is linked through a relay is dialled now and then."""
@@ -28,6 +26,24 @@ TURNS_BEFORE_RELAYS = 4
 RELAYS_AT_ONCE = 3
 RELAY_WAIT = 20.0
 """Seconds to wait at a relay before another one is tried instead, and that it has to wait then if there are others."""
+
+
+class Home(Handler):
+    """What pursuits know of the peer that they are of, and where a connection to another peer goes on."""
+
+    me: str
+    loop: Loop
+    identity: Identity
+    limits: Limits
+    proxy: str | None
+    roster: Mapping[str, Endpoint]
+    relays: Mapping[str, Endpoint]
+    connections: set[Connection]
+    links: dict[str, Connection]
+
+    @abstractmethod
+    def try_failed(self, peer: str, reason: str, *, unfit: bool) -> None:
+        """Learn why a peer was not reached, or that it, or what it was reached with, does not fit."""
 
 
 class Pursuit(Handler):
@@ -41,7 +57,7 @@ class Pursuit(Handler):
         Whom to link.
     """
 
-    def __init__(self, home: Hub, peer: str) -> None:
+    def __init__(self, home: Home, peer: str) -> None:
         self._home, self._peer = home, peer
         self._tries: dict[str, asyncio.Task[None] | Connection] = {}
         self._put_off: dict[str, float] = {}
