@@ -310,7 +310,7 @@ def test_noise_that_would_be_rounded_away_is_refused():
         fine = bringing(config, "secured", design, "float32", plan)(1).step
         assert fine <= plan.grid
         with pytest.raises(ConfigError, match=r"coarser than those of the noise.*use more bits"):
-            bringing(config, "secured", design, "float32", replace(plan, noise_multiplier=0.0, grid=fine / 2**40))
+            bringing(config, "secured", design, "float32", replace(plan, grid=fine / 2))
 
 
 def test_a_number_without_a_bound_is_json(tmp_path):
