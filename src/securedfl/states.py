@@ -16,7 +16,7 @@ from securedfl.errors import ConfigError
 from securedfl.parameters import Array
 
 TEXT = "text"
-"""Under which the line of JSON stands where a state is kept as arrays alone."""
+"""Under which the line of JSON stands in what `to_arrays` gives."""
 _SCALARS = (bool, int, float, str, type(None))
 
 
@@ -74,3 +74,15 @@ def unpack(text: str, arrays: Mapping[str, Array]) -> Any:
         raise ValueError(f"a {kind!r} in a state")
 
     return value(json.loads(text))
+
+
+def to_arrays(state: Any) -> dict[str, Array]:
+    """Return a state as arrays alone, copies of what is in use."""
+    text, arrays = pack(state)
+    copies = {name: np.array(value) for name, value in arrays.items()}
+    return {TEXT: np.frombuffer(text.encode(), dtype=np.uint8), **copies}
+
+
+def from_arrays(arrays: Mapping[str, Array]) -> Any:
+    """Return the state that `to_arrays` was given."""
+    return unpack(arrays[TEXT].tobytes().decode(), {name: value for name, value in arrays.items() if name != TEXT})

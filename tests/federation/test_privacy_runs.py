@@ -182,12 +182,18 @@ def test_real_peers_cannot_change_for_how_many_rounds_noise_was_settled():
     assert made(2, privacy=SITE).hash != made(20, privacy=SITE).hash
 
 
-def test_the_sentence_tells_of_the_rounds_that_an_operator_asked_for(tmp_path):
-    """Without a budget nothing stops a longer run, so what it spends at its end is what must be said."""
-    wish = {"unit": "site", "clip": 1.0, "delta": 1e-3, "noise_multiplier": 3.0}
-    config = TrainConfig.resolve({"peers": 9, "protocol": "shares", "rounds": 5, "privacy": wish})
+def noisy_sites(multiplier, rounds):
+    """Return settings, design and plan of nine sites with so much noise."""
+    wish = {"unit": "site", "clip": 1.0, "delta": 1e-3, "noise_multiplier": multiplier}
+    config = TrainConfig.resolve({"peers": 9, "protocol": "shares", "rounds": rounds, "privacy": wish})
     design = choose_design(config)
     plan = make_plan(config, averaging_of(config, "secured", design), size=100, dtype="float32", records=None)
+    return config, design, plan
+
+
+def test_the_sentence_tells_of_the_rounds_that_an_operator_asked_for(tmp_path):
+    """Without a budget nothing stops a longer run, so what it spends at its end is what must be said."""
+    config, design, plan = noisy_sites(3.0, rounds=5)
     rows = [Row(method="secured", round=round) for round in range(4)]
 
     def promised(rounds, rows=rows, roster=None):
@@ -314,10 +320,7 @@ def test_noise_that_would_be_rounded_away_is_refused():
 
 
 def test_a_number_without_a_bound_is_json(tmp_path):
-    wish = {"unit": "site", "clip": 1.0, "delta": 1e-3, "noise_multiplier": 0.8}
-    config = TrainConfig.resolve({"peers": 9, "protocol": "shares", "rounds": 40, "privacy": wish})
-    design = choose_design(config)
-    plan = make_plan(config, averaging_of(config, "secured", design), size=100, dtype="float32", records=None)
+    config, design, plan = noisy_sites(0.8, rounds=40)
     rows = [Row(method="secured", round=round) for round in range(200)]
     save_account(tmp_path, config, design, rows, plans={"secured": plan})
     text = (tmp_path / "ledger.json").read_text()

@@ -74,16 +74,17 @@ def add(config: PeerFile, certificate: Certificate, address: Address = "", wait:
 
     info = _issued(config, certificate)
     typer.echo(wanted(config, Wish("add", name=info.name, address=address, fingerprint=info.fingerprint), wait))
-    number = next(member.number for member in standing(config).members if member.name == info.name)
+    now = standing(config)
+    number = next(member.number for member in now.members if member.name == info.name)
     typer.echo(
         f"It has number {number}, so entry {number + 1} of [[peers]] in its federation.toml, after those of all sites "
         "that ever belonged to the run. The others may add it, too:\n"
     )
     typer.echo(roster_entry(info.name, address, info.fingerprint, added=True))
-    if least := standing(config).block:
+    if now.block:
         typer.echo(
-            f"Peers come and go in blocks here: it takes part once {least} new sites are there, so that no total tells "
-            'less than the sum of them (absence = "blocks").'
+            f"Peers come and go in blocks here: it takes part once {now.block} new sites are there, so that no "
+            'total tells less than the sum of them (absence = "blocks").'
         )
 
 

@@ -15,12 +15,12 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import SECURED, averaging_of, choose_design, drawing, private
 from securedfl.federation.methods import method as find_method
 from securedfl.federation.run_folder.files import CERTIFICATE, EXPOSURE, LEDGER, one_or_all
-from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.metrics import Row, finite
 from securedfl.privacy.absence import Absence, Drawn, smallest_block
 from securedfl.privacy.account import Account
 from securedfl.privacy.audit import Audit
 from securedfl.privacy.budget.plan import Plan
-from securedfl.privacy.budget.words import PrivacyPromise, finite, useless
+from securedfl.privacy.budget.words import PrivacyPromise, useless
 from securedfl.privacy.certificate import Certificate, readable_json
 from securedfl.privacy.drawing import exposure_svg
 from securedfl.privacy.gate import refusal

@@ -189,12 +189,12 @@ def bringing(
         )
 
     # what cannot be brought in later rounds is an error now, before any work is lost
-    if plan is not None and plan.in_average and of_round(1).step > plan.grid:
+    usual = of_round(1)
+    if usual.plan is not None and usual.step > usual.plan.grid:
         raise ConfigError(
             "the steps in which numbers travel are coarser than those of the noise, which would be rounded away; use "
             "more bits, a larger clip or a larger learning rate"
         )
-    of_round(1)
     return of_round
 
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 
 _SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-NONE = "–"
+NONE, UNBOUNDED = "–", "no bound"
 
 
 def percent(value: float, digits: int = 2) -> str:
     """Return a fraction as a percentage: 0.9753 is "97.53 %"."""
     return f"{100 * value:.{digits}f} %" if math.isfinite(value) else NONE
+
+
+def bounded(epsilon: float | None) -> str:
+    """Return an epsilon; one that is not finite, which tables of metrics leave out, has no bound."""
+    return UNBOUNDED if epsilon is None or not math.isfinite(epsilon) else f"{epsilon:.3g}"
 
 
 def points(difference: float) -> str:

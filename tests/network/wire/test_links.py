@@ -156,3 +156,7 @@ def test_a_peer_whose_key_left_the_roster_does_not_fit(world):
     first.links.update(roster=[world.member("p0"), replace(world.member("p1"), fingerprint="0" * 64)])
     second.until(lambda: second.links.reaches()["p0"].unfit, "refusal")
     first.until(lambda: first.links.reaches()["p1"].unfit, "refusal")
+    first.links.update(roster=[world.member("p0")])
+    first.until(lambda: not first.links.reaches(), "shorter roster")
+    with pytest.raises(PeerLostError, match="there is no link to p1"):
+        first.links.open("p1", b"key")

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-import numpy as np
-
 from securedfl.errors import ConfigError
 from securedfl.federation.apps.app import EntryPoint, seeded
 from securedfl.federation.apps.settings import peer_settings, start_seed
@@ -18,9 +16,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.learning.seeds import torch_seed
 from securedfl.learning.training.task import Score, State, Task, check_trained
 from securedfl.parameters import Array, Schema
-from securedfl.states import TEXT, pack, unpack
-
-"""The name of what a state says besides arrays."""
+from securedfl.states import from_arrays, to_arrays
 
 
 class SimulatedApps(AppTrainer):
@@ -98,17 +94,14 @@ class SimulatedApps(AppTrainer):
 
     def state(self, peer: int) -> State:
         """Return what the peer keeps as arrays alone, for checkpoints and other processes."""
-        text, arrays = pack(super().state(peer))
         # copies: it may be written while the next round is trained
-        copies = {name: np.array(value) for name, value in arrays.items()}
-        return {TEXT: np.frombuffer(text.encode(), dtype=np.uint8), **copies}
+        return to_arrays(super().state(peer))
 
     def restore(self, peer: int, state: State) -> None:
         """Go on with what `state` gave, with an app that is made anew."""
-        arrays = {name: value for name, value in state.items() if name != TEXT}
         self._make(peer)
         self._fresh.discard(peer)
-        super().restore(peer, unpack(state[TEXT].tobytes().decode(), arrays))
+        super().restore(peer, from_arrays(state))
 
 
 @dataclass(frozen=True)

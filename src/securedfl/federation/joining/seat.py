@@ -101,7 +101,8 @@ class Seat:
     def average(self, vector: Array, weight: float, home: Named) -> None:
         """Average with the others; `base` is the outcome then."""
         assert self._member is not None  # noqa: S101 - for the type checker
-        assert self._metrics is not None and self._books is not None  # noqa: S101, PT018
+        assert self._metrics is not None  # noqa: S101
+        assert self._books is not None  # noqa: S101
         trained = time.monotonic() - self._since
         update = self._member.bring(self.round, weight, lambda: (vector, home, None))
         if update is not None:

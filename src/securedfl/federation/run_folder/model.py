@@ -24,7 +24,7 @@ from securedfl.federation.run_folder import checkpoint as checkpoints
 from securedfl.federation.run_folder.files import CONFIG, FEDERATION, RESUME, is_trial, read_config
 from securedfl.learning.training.task import HOME, Recipe
 from securedfl.parameters import Array, Named
-from securedfl.states import TEXT, unpack
+from securedfl.states import TEXT, from_arrays
 from securedfl.storage import damaged, path_of, replacing
 
 if TYPE_CHECKING:
@@ -214,12 +214,12 @@ def _of_peer(
         raise ConfigError("give a model of your own to fill, as in load(run, peer=0, model=mine)")
     row = point.parameters[min(peer, len(point.parameters) - 1)]
     made = _built(about, path) if model is None and about is not None else copy.deepcopy(model)
-    state = dict(point.states[peer])
+    state = point.states[peer]
     if TEXT in state:
         # of an app, whose parameters stand in another order
-        container, text = Container.of(made), bytes(state.pop(TEXT)).decode()
+        container = Container.of(made)
         container.put(container.schema(integers=config.integers, local=config.local), row)
-        container.replace(unpack(text, state)["home"])
+        container.replace(from_arrays(state)["home"])
     else:
         flat = FlatModel(made, integers=config.integers, local=config.local)
         flat.read(row, {n.removeprefix(HOME): v for n, v in state.items() if n.startswith(HOME)})

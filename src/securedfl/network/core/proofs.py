@@ -59,8 +59,9 @@ class Proofs:
     def may_vote(self) -> bool:
         """Whether this peer votes: with the key of the roster, from a state folder that is admitted, if any is yet."""
         mine = self._mine
-        admitted = mine is not None and (mine.incarnation == self._incarnation or not self.index)
-        return mine is not None and admitted and self._signer.owns(mine.key)
+        if mine is None or not self._signer.owns(mine.key):
+            return False
+        return mine.incarnation == self._incarnation or not self.index
 
     def allows(self, entry: Entry) -> bool:
         """Say whether the log allows an entry; the first one must also name this peer's state folder."""

@@ -16,6 +16,8 @@ from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.streams import Outgoing
 from securedfl.network.wire.values import Endpoint, Inlet, Reach
 
+_NOT_YET = Reach(False, None, "not yet")
+
 
 class Links(Hub):
     """The links of one peer. All methods may be called from any thread.
@@ -64,7 +66,7 @@ class Links(Hub):
         """Open a bulk stream to a peer, under a key of at most 512 bytes; `PeerLostError` if there is no link."""
         link = self.links.get(peer)
         if link is None:
-            raise PeerLostError(f"there is no link to {peer}: {self.reaches()[peer].reason}")
+            raise PeerLostError(f"there is no link to {peer}: {self.missing.get(peer, _NOT_YET).reason}")
 
         def wake(stream: Outgoing) -> None:
             self.loop.call(self._send_stream, link, stream)
@@ -86,10 +88,9 @@ class Links(Hub):
 
     def reaches(self) -> dict[str, Reach]:
         """Return for every other peer whether it is linked, and how, or why not."""
-        links, missing = dict(self.links), Reach(False, None, "not yet")
-        others = (peer for peer in self.roster if peer != self.me)
+        links, others = dict(self.links), (peer for peer in self.roster if peer != self.me)
         return {
-            peer: Reach(True, links[peer].through) if peer in links else self.missing.get(peer, missing)
+            peer: Reach(True, links[peer].through) if peer in links else self.missing.get(peer, _NOT_YET)
             for peer in others
         }
 

@@ -106,8 +106,8 @@ class PrivacyPromise:
         return cls(
             unit=plan.unit,
             noise=plan.noise,
-            epsilon=finite(now),
-            epsilon_at_the_end=finite(plan.planned if end is None else max(end, now)),
+            epsilon=_finite(now),
+            epsilon_at_the_end=_finite(plan.planned if end is None else max(end, now)),
             budget=plan.limit,
             delta=plan.delta,
             clip=plan.clip,
@@ -129,6 +129,5 @@ class PrivacyPromise:
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
 
-def finite(value: float) -> float | None:
-    """Return a number as JSON can hold it; None for one that is not finite."""
+def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None

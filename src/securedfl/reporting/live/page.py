@@ -10,9 +10,8 @@ from securedfl.federation.methods import METHODS, label
 from securedfl.reporting.live.snapshot import ENDED, PeerNow, Snapshot
 from securedfl.reporting.methods import looks, themed
 from securedfl.reporting.page import rendered
-from securedfl.reporting.sections.comparison import UNBOUNDED
 from securedfl.reporting.sections.drawing import ACCENT, BAD, LINE, SOFT, WIDTH, picture, text
-from securedfl.reporting.units import data_size, percent
+from securedfl.reporting.units import bounded, data_size, percent
 from securedfl.svg import ticks
 
 LINES_UP_TO = 16
@@ -79,7 +78,7 @@ def _tiles(now: Snapshot) -> dict[str, str]:
     if now.accuracy is not None:
         told[f"test accuracy{f', {now.method}' * bool(now.method)}"] = percent(now.accuracy)
     if now.epsilon is not None:
-        told["epsilon spent"] = f"{now.epsilon:.3g}" if math.isfinite(now.epsilon) else UNBOUNDED
+        told["epsilon spent"] = bounded(now.epsilon)
     here = sum(peer.here for peer in now.peers)
     if now.kind == "simulation":
         whose = "members" if now.members else "peers"

@@ -21,10 +21,7 @@ from securedfl.reporting.sections.accuracy import (
     views,
     with_interval,
 )
-from securedfl.reporting.units import NONE, data_size, duration, percent, points, scientific
-
-UNBOUNDED = "no bound"
-"""What is said of an epsilon that is not finite."""
+from securedfl.reporting.units import NONE, UNBOUNDED, bounded, data_size, duration, percent, points, scientific
 
 
 def result(run: Run) -> str:
@@ -120,11 +117,9 @@ def _best(found: Best | None, view: Tested) -> str:
 
 def epsilon_of(method: MethodResult) -> str:
     """Return what a method has spent, in words; empty where nothing is."""
-    # a number that is not finite has no place in a table of metrics
     if all(row.epsilon is None for row in method.rounds):
         return ""
-    last = method.rounds[-1].epsilon
-    return UNBOUNDED if last is None or not math.isfinite(last) else f"{last:.3g}"
+    return bounded(method.rounds[-1].epsilon)
 
 
 def peers_table(run: Run) -> Table | None:
