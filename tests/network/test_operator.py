@@ -32,7 +32,7 @@ from securedfl.network.progress import endpoints_of
 from securedfl.network.wire import keys as certificates
 from tests.federation.test_rows import PEER_ROW
 from tests.network import toy
-from tests.network.peer_processes import free_ports
+from tests.network.peer_processes import await_text, free_ports
 from tests.network.test_peers import check_equal
 
 
@@ -264,7 +264,12 @@ def test_the_roster_changes(federation):
     fifth = made.start(4)
     fifth.wait_for(event="round")
     renewed = certificates.issue(made.keys, "p1", ["127.0.0.1"], renew=True)
+    # its log cannot tell it that: by then others refuse the key that it has in use
+    processes[1].popen.send_signal(signal.SIGSTOP)
+    for k in (0, 2, 3):
+        await_text(made.folder / f"out-p{k}" / "peer.log", "the link to p1 is lost")
     changed = command(made, "roster", "renew", "p2.toml", "--certificate", str(renewed.certificate))
+    processes[1].popen.send_signal(signal.SIGCONT)
     assert changed.returncode == 0, changed.stderr
     nobody = command(made, "roster", "move", "p0.toml", "p2", "--address", "c2.example.org:0")
     assert "port 0, which others cannot dial" in nobody.stderr

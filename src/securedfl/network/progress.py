@@ -106,6 +106,20 @@ def removed(settings: PeerSettings, state: State) -> bool:
     return known and state.peer(settings.number) is None
 
 
+def check_key(settings: PeerSettings, state: State, own: bytes) -> str:
+    """Return what is wrong with a peer's key; a log that is not here yet may name another one, if its owner says so."""
+    mine = state.peer(settings.number)
+    if mine is None or mine.key == own:
+        return ""
+    text = (
+        f"{settings.files.certificate} has the fingerprint {own.hex()}, but the roster expects {mine.key.hex()}; "
+        "use the right key, or `securedfl roster renew`"
+    )
+    if not state.length and not settings.renewed:
+        raise ConfigError(f"{text}; if it was renewed, and this disk is new, set renewed = true in peer.toml")
+    return text
+
+
 def endpoints_of(roster: Sequence[Line], settings: PeerSettings) -> list[Endpoint]:
     """Return the roster as links take it; a peer that is not in it yet adds itself."""
     found = {settings.name: Endpoint(settings.name)}

@@ -27,7 +27,7 @@ from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
 from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, unpack
 from securedfl.network.operator import Desk
-from securedfl.network.progress import PeerSettings, Progress, endpoints_of, heard, removed
+from securedfl.network.progress import PeerSettings, Progress, check_key, endpoints_of, heard, removed
 from securedfl.network.signing import Keyring
 from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
@@ -87,15 +87,8 @@ class Shell:
             incarnation=self._journal.incarnation,
             now=time.monotonic(),
         )
-        mine = self._core.state.peer(settings.number)
-        if mine is not None and mine.key != self._keyring.own:
-            text = (
-                f"{settings.files.certificate} has the fingerprint {self._keyring.own.hex()}, but the roster expects "
-                f"{mine.key.hex()}; use the right key, or `securedfl roster renew`"
-            )
-            if not self._core.state.length and not settings.renewed:
-                raise ConfigError(f"{text}; if it was renewed, and this disk is new, set renewed = true in peer.toml")
-            log.warning("%s", text)
+        if other_key := check_key(settings, self._core.state, self._keyring.own):
+            log.warning("%s", other_key)
         self.changed = threading.Condition()
         self.failure: BaseException | None = self._removed()
         self.progress = Progress(self._core.state, present=(settings.number,))
@@ -177,8 +170,7 @@ class Shell:
                 self._met.discard(name)
                 self.links.send(name, encode(Hello(dict(self.settings.shared), time.time())))
                 self.links.send(name, encode(Ways.of(self.links.reaches())))
-                for cards in Cards.of(self._keyring.certificates):
-                    self.links.send(name, encode(cards))
+                self._hand_cards([name])
                 return [ev.Link(number) for number in self._numbers(name)]
             case wire.LinkDown(name, reason):
                 log.warning("the link to %s is lost: %s", name, reason)
@@ -230,8 +222,7 @@ class Shell:
                     log.warning("the clock of %s differs by %.0f s; set both by NTP", name, abs(clock - time.time()))
             case Cards(certificates):
                 if self._keyring.learn(certificates):
-                    for cards, other in product(Cards.of(self._keyring.certificates), list(self.links.links)):
-                        self.links.send(other, encode(cards))
+                    self._hand_cards(list(self.links.links))
             case Want():
                 self._handing.give(name, letter, self._core.state.settings.average)
 
@@ -336,15 +327,21 @@ class Shell:
         elif mine is not None and mine.key != self._keyring.own:
             # its files hold the renewed key by now, if it was renewed at this site
             self._keyring.use(settings.files)
-            # it may vote again
+            # it may vote again, and those that are linked with that key already can check what it signs
             self.events.put(ev.Tick())
+            self._hand_cards(list(self.links.links))
             self.links.update(files=settings.files)
         self.links.update(roster=endpoints_of(self._roster, settings))
 
+    def _hand_cards(self, names: Sequence[str]) -> None:
+        """Hand others the certificates that are known here."""
+        for cards, name in product(Cards.of(self._keyring.certificates), names):
+            self.links.send(name, encode(cards))
+
     def _removed(self) -> RunEndedError | None:
         """Return the end of a peer that the log has removed, now or before it was started again."""
-        gone = removed(self.settings, self._core.state)
-        return RunEndedError(f"{self.settings.name} was removed from the roster") if gone else None
+        end = RunEndedError(f"{self.settings.name} was removed from the roster")
+        return end if removed(self.settings, self._core.state) else None
 
     def _numbers(self, name: str) -> list[int]:
         return [peer.number for peer in self._core.state.roster if peer.name == name]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from securedfl.errors import ConfigError, PeerLostError
-from securedfl.network.wire import frames
+from securedfl.network.wire import frames, hub
 from securedfl.network.wire import keys as certificates
 from securedfl.network.wire.frames import HEADER_BYTES, Kind, frame
 from securedfl.network.wire.identity import Identity
@@ -304,3 +304,24 @@ def test_a_renewed_key_is_taken_while_running(world, tmp_path):
     first.until(lambda: len(first.all_of(LinkUp)) == 2, "new link")
     assert first.links.send("p1", b"new")
     second.heard("p0", b"new")
+
+
+def test_a_peer_that_missed_that_its_key_was_renewed_is_linked_with_the_key_in_its_files(world, tmp_path, monkeypatch):
+    """The log says so, but comes over links; and whoever renewed too early is linked with the key before."""
+    monkeypatch.setattr(hub, "KEY_TURN", 0.5)
+    folder = world.keys["p0"].authority.parent
+    for path in folder.glob("*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+        (tmp_path / path.name).chmod(0o600)
+    own = certificates.KeyFiles(tmp_path / "p1.key", tmp_path / "p1.crt", tmp_path / "ca.crt")
+    before = world.roster(["p0", "p1"])
+    first = world.peer("p0", before)
+    second = world.peer("p1", before, files=own)
+    first.linked("p1")
+    certificates.issue(tmp_path, "p1", renew=True)
+    world.keys = {**world.keys, "p1": own}
+    first.links.update(roster=world.roster(["p0", "p1"]))
+    first.until(lambda: len(first.all_of(LinkUp)) == 2, "link with the renewed key")
+    first.links.update(roster=before)
+    first.until(lambda: len(first.all_of(LinkUp)) == 3, "link with the key before")
+    second.until(lambda: second.links.reaches()["p0"].linked, "link")

@@ -38,6 +38,8 @@ from securedfl.network.wire.values import (
 
 PROBE = 3.0
 """Seconds that a link has to answer before another connection takes its place."""
+KEY_TURN = 10.0
+"""Seconds for which a peer that is refused shows one key, while its files hold another."""
 LINKS_AT_ONCE, LINK_PAUSE = 8, 5.0
 """How often a peer may be linked at once, and the seconds after which it may once more."""
 _ALREADY = "the two are linked already"
@@ -74,6 +76,7 @@ class Hub(Home):
         if me not in self.roster:
             raise ConfigError(f"{me!r} is not in the roster; it lists {', '.join(self.roster)}")
         self.identity, self.limits = Identity(files, me), limits or Limits()
+        self._former, self._switched = self.identity, -KEY_TURN
         self.door = Door(listen, self.limits) if listen else None
         self.loop, self._idle, self._tell = Loop(me), idle, on_event
         self.connections: set[Connection] = set()
@@ -118,7 +121,8 @@ class Hub(Home):
 
     def _update(self, roster: Sequence[Endpoint] | None, identity: Identity | None) -> None:
         """Take another roster or key; drop the links that do not fit."""
-        self.identity = identity or self.identity
+        if identity is not None:
+            self.identity = self._former = identity
         if roster is None:
             return
         self.roster = by_name(roster)
@@ -193,6 +197,14 @@ class Hub(Home):
         if _ALREADY not in reason and peer not in self.links and peer in self.roster:
             self.missing[peer] = Reach(False, None, reason, unfit)
             self._refused(peer, reason, unfit=unfit)
+            if unfit:
+                self._show_other_key()
+
+    def _show_other_key(self) -> None:
+        """Show the key that the files hold now, or again the one before: others may know first that it was renewed."""
+        now = time.monotonic()
+        if now - self._switched >= KEY_TURN:
+            self._switched, self._former, self.identity = now, self.identity, self.identity.renewed() or self._former
 
     # -- of connections ---------------------------------------------------------------------------------------
 
@@ -270,6 +282,8 @@ class Hub(Home):
             else:
                 self.loop.counters["refused: stranger"] += 1
                 self._refused("", reason)
+                if connection.unfit and peer:
+                    self._show_other_key()
 
     # -- which connection is the link -------------------------------------------------------------------------
 

@@ -30,9 +30,10 @@ class Identity:
     """
 
     def __init__(self, files: KeyFiles, name: str | None = None) -> None:
-        found = check_pair(files).name
-        if name not in (None, found):
-            raise ConfigError(f"{files.certificate} is the certificate of {found!r} and not of {name!r}")
+        self._files, self._name, found = files, name, check_pair(files)
+        if name not in (None, found.name):
+            raise ConfigError(f"{files.certificate} is the certificate of {found.name!r} and not of {name!r}")
+        self._fingerprint = found.fingerprint
         self._server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         for context in (self._server, self._client):
@@ -44,6 +45,14 @@ class Identity:
                 raise ConfigError(f"cannot use the key files: {error}") from None
         self._server.verify_mode = ssl.CERT_REQUIRED
         self._server.num_tickets = 0
+
+    def renewed(self) -> Identity | None:
+        """Return what the files hold now, if that is another key, and whole."""
+        try:
+            found = Identity(self._files, self._name)
+        except ConfigError:
+            return None
+        return None if found._fingerprint == self._fingerprint else found
 
     def accepting(self) -> Tls:
         """Return the TLS of the side that was dialled; it demands a certificate of the federation."""
