@@ -117,7 +117,7 @@ def test_who_asks_a_relay_twice_is_sent_away_and_not_kept(world):
     relay = world.relay("relay-a")
     member = ByHand(relay.port, world.keys["p1"], "relay-a")
     for _ in range(2):
-        member.send(Kind.JOIN, 0, b"p0")
+        member.send(Kind.JOIN, 0, bytes(32))
     assert member.until(Kind.CLOSE)
     # it is told before it is forgotten
     until = time.monotonic() + 20

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 from types import SimpleNamespace
 
 import pytest
 
 from securedfl.network.wire import keys as certificates
-from securedfl.network.wire.contact import relay as relaying
 from securedfl.network.wire.contact.pursuit import RELAYS_AT_ONCE, Pursuit
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.values import LinkDown, LinkUp
@@ -89,34 +87,21 @@ def test_the_holder_of_a_former_certificate_takes_nobodys_place_at_a_relay(world
     for name in ("ca.key", "ca.crt"):
         (tmp_path / name).write_bytes((world.keys["p0"].authority.parent / name).read_bytes())
         (tmp_path / name).chmod(0o600)
-    former = certificates.issue(tmp_path, "p0", start=dt.datetime.now(dt.UTC) - dt.timedelta(days=1))
+    former = certificates.issue(tmp_path, "p0")
     relay = world.relay("relay-a")
-    waiting = world.relays["relay-a"].relay._waiting
+    server = world.relays["relay-a"].relay
+    server._most = 2
 
     def ask(files, target):
         member = ByHand(relay.port, files, "relay-a")
-        member.send(Kind.JOIN, 0, target)
+        member.send(Kind.JOIN, 0, bytes.fromhex(world.member(target).fingerprint))
         member.send(Kind.PING)
-        return member, member.read()
+        assert member.read()[0] is Kind.PONG
+        return member
 
-    # nobody knows yet that there is a newer one
-    late = ByHand(relay.port, former, "relay-a")
-    early, answer = ask(former, b"p2")
-    assert answer[0] is Kind.PONG
-    _, answer = ask(world.keys["p0"], b"p1")
-    assert answer[0] is Kind.PONG
-    assert b"newer certificate" in early.until(Kind.CLOSE)[2]
-    late.send(Kind.JOIN, 0, b"p1")
-    assert b"newer certificate" in late.until(Kind.CLOSE)[2]
-    assert list(waiting) == [("p0", "p1")]
-
-
-def test_a_relay_remembers_a_limited_number_of_names(world, monkeypatch):
-    monkeypatch.setattr(relaying, "MOST_NAMES", 2)
-    relay = world.relay("relay-a")
-    for name in ("p0", "p1", "p2", "p3"):
-        member = ByHand(relay.port, world.keys[name], "relay-a")
-        member.send(Kind.JOIN, 0, b"p8")
-        member.send(Kind.PING)
-        assert member.until(Kind.PONG)
-    assert list(world.relays["relay-a"]._newest) == ["p2", "p3"]
+    # as many as it may have; the one in whose place it waits has as many of its own
+    waiting = [ask(former, target) for target in ("p1", "p2")]
+    first, second = world.start(2, silent=("p0", "p1"), relays=[relay])
+    first.linked("p1", through="relay-a")
+    second.linked("p0", through="relay-a")
+    assert (server.pairs, len(server._waiting), len(waiting)) == (1, 2, 2)

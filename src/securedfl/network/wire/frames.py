@@ -10,7 +10,7 @@ from enum import IntEnum
 
 from securedfl.network.wire.values import FrameError
 
-VERSION = 4
+VERSION = 5
 """Of frames and of all that peers send in them: letters, gossip of the log, data. Others are told, and not linked."""
 MAX_CONTROL = 1 << 20
 MAX_HEAD = 512
@@ -43,7 +43,7 @@ class Kind(IntEnum):
     PING = 4
     PONG = 5
     JOIN = 6
-    """The first frame to a relay: with whom to be joined."""
+    """The first frame to a relay: with whom to be joined, by the fingerprint of its certificate."""
     JOINED = 7
     """The relay's answer; what follows is no longer its business."""
     CONTROL = 8
@@ -66,7 +66,7 @@ class Kind(IntEnum):
 _LONGEST = {
     Kind.HELLO: 64,
     Kind.CLOSE: 1 + MOST_WORDS,
-    Kind.JOIN: 63,
+    Kind.JOIN: 32,
     Kind.CONTROL: MAX_CONTROL,
     Kind.OPEN: MAX_HEAD,
     Kind.MESSAGE: MAX_HEAD + _MESSAGE.size,

@@ -237,11 +237,10 @@ class Hub(Home):
             self._count_link(connection.peer)
             self._link(connection)
         elif kind is Kind.JOIN and inbound and not connection.greeted:
-            target = payload.decode("ascii", "replace")
-            if target not in self.roster:
+            if payload.hex() not in (other.fingerprint for other in self.roster.values()):
                 raise FrameError("the other peer is not in the roster")
             connection.greeted = True
-            self._relay.join(connection, target)
+            self._relay.join(connection, payload)
         else:
             raise FrameError(f"a frame {kind.name} at the wrong time")
 

@@ -146,7 +146,7 @@ def identify(certificate: bytes, roster: Mapping[str, Endpoint]) -> str:
 
 def require(certificate: bytes, endpoint: Endpoint) -> None:
     """Raise `IdentityError` unless a certificate (DER) has the name and the fingerprint of an endpoint."""
-    name, fingerprint = name_of(certificate), hashlib.sha256(certificate).hexdigest()
+    name, fingerprint = name_of(certificate), fingerprint_of(certificate).hex()
     if name != endpoint.name:
         raise IdentityError(f"{endpoint.address} should be {endpoint.name} but is {name!r}")
     if fingerprint != endpoint.fingerprint:
@@ -158,12 +158,12 @@ def require(certificate: bytes, endpoint: Endpoint) -> None:
 
 def name_of(certificate: bytes) -> str:
     """Return the name in a certificate (DER)."""
-    return info_of(certificate).name
-
-
-def info_of(certificate: bytes) -> CertificateInfo:
-    """Return what a certificate (DER) says."""
     try:
-        return CertificateInfo.of(x509.load_der_x509_certificate(certificate))
+        return CertificateInfo.of(x509.load_der_x509_certificate(certificate)).name
     except ValueError:
         raise IdentityError("no readable certificate") from None
+
+
+def fingerprint_of(certificate: bytes) -> bytes:
+    """Return the fingerprint of a certificate (DER)."""
+    return hashlib.sha256(certificate).digest()

@@ -171,7 +171,7 @@ class Pursuit(Handler):
             raise IdentityError(f"{connection.peer} is not a relay any more")
         require(connection.certificate, relay)
         connection.settled = True
-        connection.reply(Kind.JOIN, self._peer.encode())
+        connection.reply(Kind.JOIN, bytes.fromhex(self._home.roster[self._peer].fingerprint))
 
     def on_frame(self, connection: Connection, kind: Kind, _payload: bytes) -> None:
         """Go on with the peer itself, once the relay has joined the two."""

@@ -1,13 +1,13 @@
 """The relay: joins two peers that cannot reach each other, and sees nothing but the bytes of their own TLS.
 
-Both dial it, prove who they are, and name each other; names come from certificates, so that nobody can be joined in
-somebody else's place. Then TLS with the relay ends and the two speak TLS with each other on the same sockets.
+Both dial it, prove who they are, and name each other by their certificates, so that nobody is joined in somebody
+else's place, not with a former certificate either. Then TLS with the relay ends and the two speak TLS with each other
+on the same sockets.
 """
 
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import socket
 import time
 from collections import Counter
@@ -16,16 +16,13 @@ from securedfl.network.wire.connection import Connection, Handler
 from securedfl.network.wire.contact.carry import Carrier
 from securedfl.network.wire.contact.door import Door
 from securedfl.network.wire.frames import Kind
-from securedfl.network.wire.identity import Identity, info_of, name_of
+from securedfl.network.wire.identity import Identity, fingerprint_of, name_of
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.loop import Loop
-from securedfl.network.wire.values import FrameError, IdentityError, Limits
+from securedfl.network.wire.values import FrameError, Limits
 
 SILENCE = 120.0
 """Seconds without a byte after which a relay hangs up; links speak more often than that."""
-MOST_NAMES = 4096
-"""Of how many names a relay remembers the newest certificate."""
-_FORMER = "a newer certificate of this name was shown here"
 
 
 class Relay:
@@ -34,28 +31,28 @@ class Relay:
     Parameters
     ----------
     joined
-        How many connections one peer may have here, waiting or joined.
+        How many connections one certificate may have here, waiting or joined.
     """
 
     def __init__(self, loop: Loop, joined: int) -> None:
         self._loop, self._most = loop, joined
-        self._waiting: dict[tuple[str, str], Connection] = {}
-        self._pairs: dict[asyncio.Task[None], tuple[str, str]] = {}
+        self._waiting: dict[tuple[bytes, bytes], Connection] = {}
+        self._pairs: dict[asyncio.Task[None], tuple[bytes, bytes]] = {}
         self._carrier = Carrier(loop)
 
-    def join(self, connection: Connection, target: str) -> None:
-        """Let a connection wait for another peer, or join it with that peer if it waits already."""
-        name = connection.peer
-        earlier = self._waiting.pop((name, target), None)
+    def join(self, connection: Connection, target: bytes) -> None:
+        """Let a connection wait for the peer with a fingerprint, or join it with that peer if it waits already."""
+        own = fingerprint_of(connection.certificate)
+        earlier = self._waiting.pop((own, target), None)
         if earlier is not None:
             earlier.close("it asked again")
-        used = Counter(one for names in self._pairs.values() for one in names)
+        used = Counter(one for pair in self._pairs.values() for one in pair)
         used.update(one for one, _ in self._waiting)
-        if used[name] >= self._most:
+        if used[own] >= self._most:
             raise FrameError("too many connections through this relay")
-        other = self._waiting.pop((target, name), None)
+        other = self._waiting.pop((target, own), None)
         if other is None:
-            self._waiting[name, target] = connection
+            self._waiting[own, target] = connection
             connection.settled = True
             return
         for end in (other, connection):
@@ -71,19 +68,14 @@ class Relay:
             second.close()
             return
         pair = self._loop.create_task(self._join(first, second))
-        self._pairs[pair] = (name, target)
+        self._pairs[pair] = (own, target)
         pair.add_done_callback(self._pairs.pop)
 
     def closed(self, connection: Connection) -> None:
         """Learn that a connection that waited is gone."""
-        for names, other in list(self._waiting.items()):
+        for pair, other in list(self._waiting.items()):
             if other is connection:
-                del self._waiting[names]
-
-    def dismiss(self, name: str, reason: str) -> None:
-        """Hang up on those that wait under a name."""
-        for connection in [one for (who, _), one in self._waiting.items() if who == name]:
-            connection.close(reason, tell=True)
+                del self._waiting[pair]
 
     def sweep(self) -> None:
         """Hang up on those that wait and from whom nothing has been heard for long."""
@@ -126,7 +118,6 @@ class RelayServer(Handler):
     """A relay on a host of its own: ``securedfl relay``.
 
     Whoever has a certificate of the federation's authority may use it. It knows no roster: the ends check each other.
-    Of each name it takes the newest certificate that it has seen, so that a former one takes nobody's place.
 
     Parameters
     ----------
@@ -144,7 +135,6 @@ class RelayServer(Handler):
         self._loop = Loop("relay")
         self.counters = self._loop.counters
         self.relay = Relay(self._loop, self._limits.joined)
-        self._newest: dict[str, dt.datetime] = {}
         self._loop.call(self._door.open, self._loop, self._welcome)
         self._loop.call(self._sweep)
 
@@ -171,21 +161,7 @@ class RelayServer(Handler):
             raise FrameError("this is a relay and no peer; list it under relays")
         # once: whoever asked twice would wait here for good, closed
         connection.greeted = True
-        self._refuse_former(connection)
-        self.relay.join(connection, payload.decode("ascii", "replace"))
-
-    def _refuse_former(self, connection: Connection) -> None:
-        """Refuse a certificate if a newer one of its name was seen; hang up on those that wait with a former one."""
-        info = info_of(connection.certificate)
-        newest = self._newest.pop(info.name, info.not_before)
-        # the names that were not seen for longest are forgotten first
-        self._newest[info.name] = max(newest, info.not_before)
-        if len(self._newest) > MOST_NAMES:
-            del self._newest[next(iter(self._newest))]
-        if info.not_before < newest:
-            raise IdentityError(_FORMER)
-        if info.not_before > newest:
-            self.relay.dismiss(info.name, _FORMER)
+        self.relay.join(connection, payload)
 
     def on_closed(self, connection: Connection, _reason: str) -> None:
         """Forget a connection."""
