@@ -36,7 +36,7 @@ class Way:
             sock.setblocking(False)
 
     def move(self, silence=30.0):
-        return asyncio.run_coroutine_threadsafe(self.carrier.move(self.source, self.target, silence), self.loop)
+        return asyncio.run_coroutine_threadsafe(self.carrier.join(self.source, self.target, silence), self.loop)
 
     def read(self, count, pause=0.0, at_once=1 << 16):
         data = b""
@@ -65,7 +65,7 @@ def refused(*_given, **_how):
 @pytest.mark.parametrize("lack", ["", "splice", "pipe", "pipes"])
 def test_all_bytes_arrive_and_nothing_is_left_open(way, monkeypatch, lack):
     if lack == "pipes":
-        monkeypatch.setattr(carry, "_MOST_PIPES", 0)
+        monkeypatch.setattr(carry, "_MOST_PIPES", 1)
     elif lack:
         monkeypatch.setattr(carry.os, lack, refused)
     before = len(os.listdir("/proc/self/fd"))
@@ -76,7 +76,8 @@ def test_all_bytes_arrive_and_nothing_is_left_open(way, monkeypatch, lack):
     thread.join(30)
     moving.result(30)
     assert way.carrier.bytes == len(BYTES)
-    assert len(os.listdir("/proc/self/fd")) == before
+    # the two sockets in between
+    assert len(os.listdir("/proc/self/fd")) == before - 2
 
 
 def test_urgent_data_does_not_keep_the_thread_busy_and_others_get_past_it(way, monkeypatch):
@@ -102,11 +103,34 @@ def test_who_reads_slowly_is_not_cut_off_as_long_as_it_reads(way):
     thread = threading.Thread(target=way.sender.sendall, args=(BYTES[:600_000],))
     thread.start()
     # longer than the silence in all, and never so long without a byte
-    assert way.read(600_000, pause=0.05, at_once=15_000) == BYTES[:600_000]
+    data = b""
+    while len(data) < 600_000:
+        data += way.read(15_000, pause=0.05, at_once=15_000)
+        way.reader.sendall(b"!")
+    assert data == BYTES[:600_000]
     thread.join(30)
     moving.result(30)
 
 
-def test_silence_ends_it(way):
+@pytest.mark.parametrize("pipes", [1, 2])
+def test_silence_ends_it(way, monkeypatch, pipes):
+    monkeypatch.setattr(carry, "_MOST_PIPES", pipes)
     way.move(silence=0.2).result(30)
     assert way.carrier.bytes == 0
+    assert not way.reader.recv(1), "both ends are closed"
+
+
+@pytest.mark.parametrize("pipes", [1, 2])
+def test_who_gives_up_waits_for_nobody(way, monkeypatch, pipes):
+    """Threads that wait for bytes end with the pair, and what is lent comes back."""
+    monkeypatch.setattr(carry, "_MOST_PIPES", pipes)
+    before = len(os.listdir("/proc/self/fd"))
+    moving = way.move(silence=3600.0)
+    way.sender.sendall(b"so far")
+    assert way.read(6) == b"so far"
+    moving.cancel()
+    assert not way.reader.recv(1)
+    until = time.monotonic() + 30
+    while len(os.listdir("/proc/self/fd")) > before - 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert (len(os.listdir("/proc/self/fd")), way.carrier._lent) == (before - 2, 0)

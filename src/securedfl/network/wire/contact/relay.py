@@ -67,7 +67,7 @@ class Relay:
             first.close()
             second.close()
             return
-        pair = self._loop.create_task(self._join(first, second))
+        pair = self._loop.create_task(self._carrier.join(first, second, SILENCE))
         self._pairs[pair] = (own, target)
         pair.add_done_callback(self._pairs.pop)
 
@@ -87,6 +87,7 @@ class Relay:
         """Hang up on everybody."""
         for pair in self._pairs:
             pair.cancel()
+        self._carrier.close()
         for connection in list(self._waiting.values()):
             connection.close("the relay is stopping", tell=True)
 
@@ -99,19 +100,6 @@ class Relay:
     def bytes(self) -> int:
         """How many bytes they were sent."""
         return self._carrier.bytes
-
-    async def _join(self, first: socket.socket, second: socket.socket) -> None:
-        """Send each of two sockets what the other one says, until one of them ends."""
-        move, create_task = self._carrier.move, self._loop.create_task
-        with first, second:
-            ways = [create_task(move(*way, SILENCE)) for way in ((first, second), (second, first))]
-            try:
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for way in ways:
-                    way.cancel()
-                # they look at the sockets until they have ended
-                await asyncio.wait(ways)
 
 
 class RelayServer(Handler):
