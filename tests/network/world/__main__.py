@@ -93,7 +93,8 @@ def _add(counts: Counter[str], outcome: Outcome) -> None:
     counts.update(outcome.counts)
     counts[f"protocol {outcome.schedule.protocol}"] += 1
     counts[f"{outcome.schedule.peers} peers"] += 1
-    counts["schedules with a liar"] += bool(outcome.schedule.liars)
+    counts["schedules with one liar"] += outcome.schedule.lying == 1
+    counts["schedules with two liars"] += outcome.schedule.lying == 2
 
 
 def _keep(path: Path | None, kept: dict[str, Any]) -> None:

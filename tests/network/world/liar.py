@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,16 +133,21 @@ class Liar:
             case _:
                 return message
 
-    def _signed(self, item: Vote | Proposal | Status) -> bytes:
+    def _signed(self, item: Vote | Proposal) -> bytes:
         core = self._site.core
         assert core is not None
-        peer = core.state.peer(self._site.number)
-        incarnation = self._site.disk.incarnation if isinstance(item, Status) or peer is None else peer.incarnation
-        key = peer.key if peer else self._site.world.peer(self._site.number).key
-        return self._site.world.sign(key, signed_part(core.state.run, incarnation, item))
+        line = core.state.peer(item.peer)
+        incarnation = line.incarnation if line else self._site.disk.incarnation
+        return self._site.world.sign(self._key(item.peer), signed_part(core.state.run, incarnation, item))
 
     def _sign_vote(self, vote: Vote) -> Vote:
+        """Return a vote of this liar, or of another one: they have each other's keys."""
         return replace(vote, signature=self._signed(vote))
+
+    def _key(self, number: int) -> bytes:
+        core, world = self._site.core, self._site.world
+        line = core.state.peer(number) if core else None
+        return line.key if line else world.peer(number).key
 
     def _other_vote(self, vote: Vote) -> Vote:
         if vote.peer != self._site.number:
@@ -155,13 +161,17 @@ class Liar:
         return core.proofs.value(self._rng.choice(proposals).entry if proposals else self._entry())
 
     def _votes_for_anything(self) -> tuple[Vote, ...]:
-        """Votes of both kinds, for what is proposed and for nothing, in this ballot and far ahead."""
+        """Votes of all liars of both kinds, for what is proposed and for nothing, in this ballot and far ahead."""
         core = self._site.core
         assert core is not None
         ballot = core.consensus.ballot + self._rng.choice((0, 0, 1, self._rng.randrange(2, 100)))
         value = self._rng.choice((b"", self._value()))
-        votes = (Vote(self._site.number, core.state.length, ballot, kind, value) for kind in (PREVOTE, PRECOMMIT))
-        return tuple(self._sign_vote(vote) for vote in votes)
+        return self._all_vote(core.state.length, ballot, (PREVOTE, PRECOMMIT), value)
+
+    def _all_vote(self, index: int, ballot: int, kinds: Iterable[int], value: bytes) -> tuple[Vote, ...]:
+        """Votes of all liars for one value."""
+        places = product(self._site.world.schedule.liars, kinds)
+        return tuple(self._sign_vote(Vote(liar, index, ballot, kind, value)) for liar, kind in places)
 
     def _entry(self) -> Entry:
         core = self._site.core
@@ -185,18 +195,20 @@ class Liar:
         )
 
     def _forged(self) -> tuple[Decided, ...]:
-        """An entry with too few votes: its own, and signatures that are not the others'; or with none, before one."""
+        """An entry with too few votes: the liars', and signatures that are nobody's; or with none, before one."""
         core = self._site.core
         assert core is not None
         entry = self._entry()
         value, index = core.proofs.value(entry), core.state.length
-        own = self._sign_vote(Vote(self._site.number, index, 0, PRECOMMIT, value))
-        others = tuple(Vote(peer, index, 0, PRECOMMIT, value, own.signature) for peer in core.consensus.voters)
-        votes = self._rng.choice([(own,), (own,) * len(others), others, ()])
+        voters = core.consensus.voters
+        own = self._all_vote(index, 0, (PRECOMMIT,), value)
+        liars = self._site.world.schedule.liars
+        honest = tuple(Vote(peer, index, 0, PRECOMMIT, value, own[0].signature) for peer in voters if peer not in liars)
+        votes = self._rng.choice([own, own * len(voters), (*own, *honest), ()])
         if votes:
             return (Decided(index, entry, votes),)
-        after = self._sign_vote(Vote(self._site.number, index + 1, 0, PRECOMMIT, value))
-        return Decided(index, entry, ()), Decided(index + 1, self._entry(), (after,) * len(others))
+        after = self._all_vote(index + 1, 0, (PRECOMMIT,), value)
+        return Decided(index, entry, ()), Decided(index + 1, self._entry(), after * len(voters))
 
     def _bare(self) -> tuple[Decided, ...]:
         """True entries with as few votes as prove them, so that whoever takes them can prove less to others."""
@@ -213,8 +225,8 @@ class Liar:
         made = Proposal(self._site.number, core.state.length, ballot, self._entry())
         if polka:
             valid = max(0, ballot - 1)
-            vote = Vote(self._site.number, core.state.length, valid, PREVOTE, core.proofs.value(made.entry))
-            made = replace(made, valid=valid, polka=(self._sign_vote(vote),) * core.consensus.quorum)
+            votes = self._all_vote(core.state.length, valid, (PREVOTE,), core.proofs.value(made.entry))
+            made = replace(made, valid=valid, polka=votes * core.consensus.quorum)
         return replace(made, signature=self._signed(made))
 
     def _turn(self) -> int:
@@ -256,10 +268,7 @@ class Liar:
     def _signed_as(self, status: Status) -> bytes:
         core = self._site.core
         assert core is not None
-        peer = core.state.peer(self._site.number)
-        key = peer.key if peer else self._site.world.peer(self._site.number).key
-        unsigned = replace(status, signature=b"")
-        return self._site.world.sign(key, signed_part(core.state.run, status.incarnation, unsigned))
+        return self._site.world.sign(self._key(status.peer), signed_part(core.state.run, status.incarnation, status))
 
     def _wish(self, status: Status) -> Status:
         if status.peer != self._site.number:

@@ -120,7 +120,8 @@ class Schedule:
         return (n + self.lying) // 2 + 1
 
     def __str__(self) -> str:
-        who = f", of which {', '.join(map(str, self.liars))} lies" if self.liars else ""
+        lie = "lies" if self.lying == 1 else "lie"
+        who = f", of which {', '.join(map(str, self.liars))} {lie}" if self.liars else ""
         weather = f"{self.drop:.1%} lost, {self.duplicate:.1%} twice, {self.delay * 1000:.0f} ms, skew {self.skew:.0%}"
         head = f"seed {self.seed}: {self.peers} peers{who}; {self.protocol}, {self.rounds} rounds; messages: {weather}"
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
@@ -156,7 +157,12 @@ def draw(seed: int) -> Schedule:
     # last, so that what is drawn above stays what it was
     more = tuple(_killed(rng, peers) for _ in range(rng.random() < 0.15))
     more += tuple(_spoiled(Random(f"spoiled {seed}"), liar) for liar in liars)
-    return replace(schedule, prompt=rng.random() < 0.5, faults=(*schedule.faults, *more))
+    prompt = rng.random() < 0.5
+    apart = Random(f"second liar {seed}")
+    if liars and peers >= 7 and apart.random() < 0.5:
+        second = apart.choice([peer for peer in range(peers) if peer not in liars])
+        liars, more = (*liars, second), (*more, _spoiled(apart, second))
+    return replace(schedule, liars=liars, prompt=prompt, faults=(*schedule.faults, *more))
 
 
 def _spoiled(rng: Random, liar: int) -> Fault:

@@ -30,6 +30,7 @@ def test_a_seed_replays_bit_for_bit():
 def test_every_kind_of_fault_is_drawn():
     drawn = {fault.kind for seed in range(SCHEDULES) for fault in draw(seed).faults}
     assert drawn == set(KINDS)
+    assert {draw(seed).lying for seed in range(SCHEDULES)} == {0, 1, 2}
 
 
 @pytest.mark.parametrize("protocol", ["shares", "resilient"])
