@@ -93,6 +93,7 @@ def _add(counts: Counter[str], outcome: Outcome) -> None:
     counts.update(outcome.counts)
     counts[f"protocol {outcome.schedule.protocol}"] += 1
     counts[f"{outcome.schedule.peers} peers"] += 1
+    counts[f"absence {outcome.schedule.absence}"] += 1
     counts["schedules with one liar"] += outcome.schedule.lying == 1
     counts["schedules with two liars"] += outcome.schedule.lying == 2
 

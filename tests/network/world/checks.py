@@ -11,6 +11,7 @@ from securedfl.network.core.core import Core
 from securedfl.network.core.entries import Begin, Commit, Done, Entry
 from securedfl.network.core.messages import Decided, Gossip, Vote, signed_part
 from securedfl.protocols.steps import Array
+from tests.network.world.data import WINDOW
 
 if TYPE_CHECKING:
     from tests.network.world.world import Site, World
@@ -45,6 +46,7 @@ class Checks:
         self.shared: dict[tuple[int, int], set[int]] = {}
         self.opened: dict[Identity, tuple[int, ...]] = {}
         self.models: dict[int, bytes] = {}
+        self.totals: list[tuple[int, tuple[int, ...]]] = []
         # attempts in which a liar sent other sums
         self.spoiled: set[tuple[int, int]] = set()
         self.averages = 0
@@ -69,7 +71,8 @@ class Checks:
             match decided.entry:
                 case Begin(round, attempt, members):
                     self.members[round, attempt] = members
-                case Commit():
+                case Commit(round, attempt):
+                    self._totals(round, self.members[round, attempt])
                     self.world.committed()
                 case Done(round, _, digest):
                     if self.models.setdefault(round, digest) != digest:
@@ -77,6 +80,21 @@ class Checks:
         for index in range(known, len(self.log)):
             # votes that are gone already are proven by those that follow
             self._proven(next((one for one in core.log[index:] if one.votes), core.log[index]))
+
+    def _totals(self, round: int, members: tuple[int, ...]) -> None:
+        """Where peers are left out in blocks: from totals of the window no peer can compute another one's update."""
+        schedule = self.world.schedule
+        self.totals.append((round, members))
+        if schedule.absence != "blocks" or any(fault.kind in ("add", "remove") for fault in schedule.faults):
+            return
+        known = np.array([[k in row for k in range(schedule.peers)] for at, row in self.totals if at >= round - WINDOW])
+        everybody = np.eye(schedule.peers)
+        for me in range(schedule.peers):
+            mine = np.vstack([known, everybody[me]])
+            rank = np.linalg.matrix_rank(mine)
+            told = [k for k in range(schedule.peers) if np.linalg.matrix_rank(np.vstack([mine, everybody[k]])) == rank]
+            if told != [me]:
+                self.fail("told apart", f"peer {me} can compute the updates of {told} from totals up to round {round}")
 
     def _proven(self, decided: Decided) -> None:
         """Enough different peers voted; counted here with numbers of its own."""

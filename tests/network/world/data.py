@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 
 from securedfl.errors import PeerLostError
+from securedfl.federation.peers.rules import Attendance
 from securedfl.network.core.state import Rules, State
+from securedfl.privacy.absence import Absence, fewest_members
 from securedfl.protocols.protocol import Averaging, averaging
 from securedfl.protocols.randomness import InsecureSeededDraw
 from securedfl.protocols.steps import Array, Held, Inbox, Outbox, Steps, whole
+from tests.network.world.schedule import Schedule
 
 SIZE = 7
 """Parameters of a model."""
+WINDOW = 2
+"""Over how many rounds totals are taken together: so few that it passes within a run."""
 
 
 @cache
@@ -73,14 +78,26 @@ def recoverable(protocol: str, n: int, round: int, lost: frozenset[int]) -> bool
     return n - len(lost) >= 2
 
 
-def rules_for(protocol: str, lying: int) -> Rules:
-    """Return the rules of a protocol."""
+def rules_for(schedule: Schedule) -> Rules:
+    """Return the rules of a federation, in which one peer may be curious."""
+    protocol, n = schedule.protocol, schedule.peers
+    can_lose = made(protocol, 5).protocol.can_lose
+    missing = Absence.chosen(schedule.absence, peers=n, collusion=1, can_lose=can_lose, window=WINDOW)
+    attendance = Attendance(missing, fewest_members(n, 1))
 
     def can_finish(state: State, lost: tuple[int, ...]) -> bool:
         places = frozenset(state.members.index(peer) for peer in lost)
         return recoverable(protocol, len(state.members), state.round, places)
 
-    return Rules(lying=lying, can_lose=made(protocol, 5).protocol.can_lose, recoverable=can_finish)
+    return Rules(
+        lying=schedule.lying,
+        can_lose=can_lose,
+        least=attendance.least,
+        window=WINDOW,
+        pick=attendance.pick,
+        allows=attendance.allows,
+        recoverable=can_finish,
+    )
 
 
 class Part:

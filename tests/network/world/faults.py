@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from securedfl.network.core import events as ev
-from securedfl.network.core.entries import Add, Ask, Move, Remove, Renew
+from securedfl.network.core.entries import Add, Ask, End, Move, Remove, Renew
 from tests.network.world.schedule import HEALED, Fault
 from tests.network.world.site import Site
 from tests.network.world.world import World
@@ -125,6 +125,9 @@ def _begun(world: World, site: Site) -> bool:
 
 def _dispensable(world: World, site: Site) -> bool:
     """Say whether the others can finish without a peer, whatever changes and whatever liars do."""
+    if world.schedule.absence != "go on":
+        # others may have to wait for it
+        return False
     changes = any(fault.kind in ("add", "remove", "disk lost") for fault in world.schedule.faults)
     n = world.schedule.peers
     enough = n >= 4 and n - 1 - world.schedule.lying >= world.schedule.quorum(n)
@@ -196,6 +199,8 @@ def _ask(world: World, fault: Fault) -> Ask | None:
             return Add(world.peer(number))
         case "remove":
             return Remove(fault.peer)
+        case "end":
+            return End("the trial is over")
         case "move":
             return Move(fault.peer, f"elsewhere{fault.peer}:2")
         case _:

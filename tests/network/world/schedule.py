@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from securedfl.privacy.absence import Policy
+
 PROTOCOLS = ("resilient", "shares", "resilient", "shares", "grouped", "plain", "classic")
 HEALED = 25.0
 """Virtual seconds after which no fault begins, and all that are there end."""
@@ -66,6 +68,7 @@ KINDS = {
     "remove": 1,
     "move": 1,
     "renew": 1,
+    "end": 0,
     "killed after a commit": 0,
     "other sums": 0,
     "withheld": 0,
@@ -89,6 +92,9 @@ class Schedule:
         Of messages: how many are lost, how many come twice, and the usual delay in seconds.
     skew
         How much clocks differ in speed.
+    absence
+        What the federation does when peers are missing, if the protocol can do without some: go on without them, or
+        without them and their blocks, or wait.
     encoded
         Whether every message and record goes through its bytes.
     prompt
@@ -106,6 +112,7 @@ class Schedule:
     duplicate: float = 0.0
     delay: float = 0.02
     skew: float = 0.0
+    absence: Policy = "go on"
     encoded: bool = False
     prompt: bool = False
     faults: tuple[Fault, ...] = field(default=())
@@ -123,7 +130,8 @@ class Schedule:
         lie = "lies" if self.lying == 1 else "lie"
         who = f", of which {', '.join(map(str, self.liars))} {lie}" if self.liars else ""
         weather = f"{self.drop:.1%} lost, {self.duplicate:.1%} twice, {self.delay * 1000:.0f} ms, skew {self.skew:.0%}"
-        head = f"seed {self.seed}: {self.peers} peers{who}; {self.protocol}, {self.rounds} rounds; messages: {weather}"
+        what = f"{self.protocol}, absence {self.absence!r}, {self.rounds} rounds"
+        head = f"seed {self.seed}: {self.peers} peers{who}; {what}; messages: {weather}"
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
 
 
@@ -162,7 +170,18 @@ def draw(seed: int) -> Schedule:
     if liars and peers >= 7 and apart.random() < 0.5:
         second = apart.choice([peer for peer in range(peers) if peer not in liars])
         liars, more = (*liars, second), (*more, _spoiled(apart, second))
-    return replace(schedule, liars=liars, prompt=prompt, faults=(*schedule.faults, *more))
+    absence = _absence(Random(f"absence {seed}"), protocol, peers)
+    ended = Random(f"end {seed}")
+    if ended.random() < 0.05:
+        more += (Fault(ended.uniform(0.5, HEALED), "end", ended.randrange(peers)),)
+    return replace(schedule, liars=liars, prompt=prompt, absence=absence, faults=(*schedule.faults, *more))
+
+
+def _absence(rng: Random, protocol: str, peers: int) -> Policy:
+    """Return what happens when peers are missing: blocks are the default from seven peers on, and need six."""
+    if protocol not in ("shares", "resilient"):
+        return "go on"
+    return rng.choice(("blocks", "blocks", "wait", "go on", "go on") if peers >= 6 else ("wait", *["go on"] * 5))
 
 
 def _spoiled(rng: Random, liar: int) -> Fault:

@@ -13,6 +13,7 @@ from securedfl.network.core.entries import Abandon, Commit
 from securedfl.network.core.proofs import Proofs
 from securedfl.network.core.sense import Sense
 from securedfl.network.core.views import Views
+from securedfl.privacy.absence import Absence
 from tests.network.world.runs import run
 from tests.network.world.schedule import draw
 
@@ -80,6 +81,7 @@ def not_bound(patch):
         return replace(after, bound=()) if isinstance(entry, Abandon) else after
 
     patch.setattr("securedfl.network.core.core.reduce", reduce)
+    patch.setattr("securedfl.network.core.proofs.reduce", reduce)
     patch.setattr("tests.network.world.world.reduce", reduce)
 
 
@@ -104,6 +106,11 @@ def nobody_fetches(patch):
         done += [action for action in found if type(action).__name__ != "Fetch"]
 
     patch.setattr(Conduct, "_result", result)
+
+
+def blocks_not_kept(patch):
+    patch.setattr(Absence, "pick", lambda absence, present, history, n: frozenset(present))
+    patch.setattr(Absence, "allows", lambda absence, members, history, n: True)
 
 
 def bare_entries_believed(patch):
@@ -133,6 +140,7 @@ BROKEN = {
     ballots_never_end: {"stuck"},
     different_results_stay: {"stuck"},
     nobody_fetches: {"stuck"},
+    blocks_not_kept: {"told apart"},
     bare_entries_believed: {
         *("too few votes", "fork", "stuck", "two outcomes", "not agreed", "opened too early", "ConfigError"),
     },
@@ -146,6 +154,7 @@ FAULTS = {
     votes_forgotten: "crash",
     signatures_not_checked: "liar",
     different_results_stay: "other sums",
+    blocks_not_kept: "blocks",
 }
 """What a schedule must have to show it, where that is not every one."""
 
@@ -154,7 +163,8 @@ FAULTS = {
 def test_the_world_finds_a_broken_core(broken, monkeypatch):
     broken(monkeypatch)
     for schedule in map(draw, range(SEEDS)):
-        if FAULTS.get(broken, "") not in {"", *(fault.kind for fault in schedule.faults), *("liar",) * schedule.lying}:
+        found = {"", schedule.absence, *(fault.kind for fault in schedule.faults), *("liar",) * schedule.lying}
+        if FAULTS.get(broken, "") not in found:
             continue
         outcome = run(schedule)
         if outcome.kind:

@@ -31,6 +31,7 @@ def test_every_kind_of_fault_is_drawn():
     drawn = {fault.kind for seed in range(SCHEDULES) for fault in draw(seed).faults}
     assert drawn == set(KINDS)
     assert {draw(seed).lying for seed in range(SCHEDULES)} == {0, 1, 2}
+    assert {draw(seed).absence for seed in range(SCHEDULES)} == {"go on", "blocks", "wait"}
 
 
 @pytest.mark.parametrize("protocol", ["shares", "resilient"])
@@ -157,6 +158,12 @@ def test_what_a_peer_signed_with_its_old_key_keeps_nobody_from_hearing_others():
     schedule = draw(1038822)
     faults = tuple(schedule.faults[place] for place in (1, 2, 4, 6))
     outcome = run(replace(schedule, faults=faults, rounds=1))
+    assert not outcome.kind, outcome.what
+
+
+def test_blocks_that_too_few_are_left_of_keep_nobody_waiting_for_ever():
+    """Four of six have averaged, then one of them is removed: the other two are no block, and three too few."""
+    outcome = run_seed(2249)
     assert not outcome.kind, outcome.what
 
 

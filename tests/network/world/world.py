@@ -54,7 +54,7 @@ class World:
         self.slow, self.bad = 0, 0
         self.ambushes: list[Fault] = []
         self._arrivals: dict[tuple[int, int], float] = {}
-        self.rules = rules_for(schedule.protocol, schedule.lying)
+        self.rules = rules_for(schedule)
         roster = tuple(self.peer(number) for number in range(schedule.peers))
         self.genesis = State(f"run {schedule.seed}", roster, _settings(schedule.rounds))
         self._states = [self.genesis]

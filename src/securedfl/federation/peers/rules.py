@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from securedfl.designs import Design
@@ -12,11 +13,12 @@ from securedfl.federation.gate import pass_gate
 from securedfl.federation.methods import SECURED, averaging_of, bringing, choose_design
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.learning.training.common_optimizer import NO_OPTIMIZER, CommonOptimizer
-from securedfl.network.core.state import Rules, State
+from securedfl.network.core.state import Rules, State, voters
 from securedfl.network.data.averages import Averages
 from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
 from securedfl.network.data.routes import recoverable
 from securedfl.parameters import Array, Schema
+from securedfl.privacy.absence import Absence
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import Averaging, by_name
 from securedfl.protocols.steps import PeerProtocol
@@ -77,22 +79,19 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages,
         places = frozenset(state.members.index(peer) for peer in lost)
         return recoverable(averages.protocol(len(state.members), turn), len(state.members), places)
 
+    attendance = Attendance(federation.missing, min(federation.fewest, n))
+
     def pick(state: State, peers: tuple[int, ...]) -> tuple[int, ...]:
-        places, history = _places(state, federation.window)
-        numbers = {place: number for number, place in places.items()}
-        found = federation.missing.pick([places[peer] for peer in peers], history, len(places))
-        members = tuple(sorted(numbers[place] for place in found))
+        members = attendance.pick(state, peers)
         return members if affordable(plan, state, members) else ()
 
     def allows(state: State, members: tuple[int, ...]) -> bool:
-        places, history = _places(state, federation.window)
-        kept = federation.missing.allows([places[peer] for peer in members], history, len(places))
-        return kept and affordable(plan, state, members)
+        return attendance.allows(state, members) and affordable(plan, state, members)
 
     return Rules(
         lying=federation.lying,
         can_lose=row.can_lose,
-        least=min(federation.fewest, n),
+        least=attendance.least,
         window=federation.window,
         pick=pick,
         allows=allows,
@@ -102,11 +101,40 @@ def make_rules(federation: FederationConfig, design: Design, averages: Averages,
     )
 
 
-def _places(state: State, window: int) -> tuple[dict[int, int], list[frozenset[int]]]:
-    """Return the places of peers in the roster, and the members of what was opened in the window, by place."""
-    places = {peer.number: place for place, peer in enumerate(state.roster)}
-    recent = [members for round, members in state.opened if round >= state.round - window]
-    return places, [frozenset(places[peer] for peer in members if peer in places) for members in recent]
+@dataclass(frozen=True)
+class Attendance:
+    """Who may be the members of an attempt, by what the federation does when peers are ``missing``.
+
+    ``least`` is the fewest members of an average.
+    """
+
+    missing: Absence
+    least: int
+
+    def pick(self, state: State, peers: tuple[int, ...]) -> tuple[int, ...]:
+        """Return who of these peers takes part."""
+        places, history = self._places(state)
+        numbers = {place: number for number, place in places.items()}
+        found = self.missing.pick([places[peer] for peer in peers], history, len(places))
+        return tuple(sorted(numbers[place] for place in found))
+
+    def allows(self, state: State, members: tuple[int, ...]) -> bool:
+        """Say whether these may be the members."""
+        places, history = self._places(state)
+        return self.missing.allows([places[peer] for peer in members], history, len(places))
+
+    def _places(self, state: State) -> tuple[dict[int, int], list[frozenset[int]]]:
+        """Return the places of peers in the roster, and the members of what was opened in the window, by place.
+
+        Blocks that too few are left of, because peers were removed, are dealt anew: what holds over rounds holds as
+        long as the roster stays the same, and nobody else could end the waiting.
+        """
+        places = {peer.number: place for place, peer in enumerate(state.roster)}
+        recent = [members for round, members in state.opened if round >= state.round - self.missing.window]
+        history = [frozenset(places[peer] for peer in members if peer in places) for members in recent]
+        most = len(self.missing.pick([places[peer] for peer in voters(state)], history, len(places)))
+        enough = most >= self.least and 2 * most > len(places)
+        return places, history if enough else []
 
 
 def _promises(federation: FederationConfig, n: int) -> str:
