@@ -34,9 +34,11 @@ def test_users_that_are_right_or_wrong_as_a_whole_count_once():
     whole = compare([Pair.of(first, second, users)])
     apart = compare([Pair.of(first, second, np.arange(2000))])
     assert whole.points == apart.points
-    assert whole.half / apart.half == pytest.approx(math.sqrt(40), rel=0.1)
     share = first.mean()
-    assert whole.half == pytest.approx(100 * 1.96 * math.sqrt(share * (1 - share) / 50), rel=0.1)
+    # no narrower than Student's interval of 50 users, and little wider: so few are known badly
+    student = 100 * stats.t.ppf(0.975, 49) * math.sqrt(share * (1 - share) / 49)
+    assert 0.97 * student <= whole.half <= 1.15 * student
+    assert whole.half > math.sqrt(40) * apart.half
 
 
 def test_models_that_never_differ_may_differ_elsewhere():
@@ -69,6 +71,59 @@ def test_samples_with_several_predictions():
     assert pair.gained.share == pytest.approx(1 / 6)
     with pytest.raises(ValueError, match="same test samples"):
         Pair.of(first, second[:5], np.arange(3))
+
+
+def test_predictions_of_a_sample_that_differ_by_themselves_count_by_themselves():
+    """Sequences of 50 predictions: where one in a hundred differs, whoever is the user, they tell as much as 40,000."""
+    random = np.random.default_rng(12)
+    drawn = random.random(40_000)
+    first, second = drawn < 0.505, (drawn < 0.5) | (drawn > 0.995)
+    found = compare([Pair.of(first, second, np.arange(800) % 80)])
+    assert found.p is None
+    alone = 196 * math.sqrt(0.01 / 40_000)
+    assert found.half == pytest.approx(alone, rel=0.25)
+    # whole sequences that differ tell as much as 800
+    whole = np.repeat(drawn[:800] < 0.01, 50)
+    assert compare([Pair.of(whole, np.zeros(40_000, bool), np.arange(800))]).half > 3 * alone
+
+
+def test_of_few_predictions_that_differ_nobody_knows_whether_they_go_together():
+    same = np.ones(40_000, dtype=bool)
+    found = compare([Pair.of(same, same, np.arange(800))])
+    assert (found.rare, found.half) == (True, pytest.approx(100 * 1.96 * math.sqrt(2) / 4002, rel=1e-3))
+    # with one prediction for each sample there is nothing that could go together
+    assert compare([Pair.of(same, same, np.arange(40_000))]).half == pytest.approx(found.half / 10, rel=1e-2)
+
+
+def test_several_seeds_have_the_quantiles_of_a_sum_and_nothing_is_drawn(monkeypatch):
+    random = np.random.default_rng(13)
+    base = random.random(3000) < 0.9
+    pairs = [Pair.of(base & (random.random(3000) > share), base, np.arange(3000)) for share in (0.004, 0.02)]
+    found = compare(pairs)
+    drawn = random.normal(0, found.tested / 1.96, 1_000_000) + found.deviation / math.sqrt(2) * random.standard_t(
+        1, 1_000_000
+    )
+    assert (found.low, found.high) == pytest.approx(found.points + np.quantile(drawn, [0.025, 0.975]), rel=0.05)
+    ends = []
+    for seed in range(8):
+        monkeypatch.setattr("securedfl.sureness.SEED", seed)
+        ends.append(compare(pairs).high)
+    # other draws of users change little
+    assert max(ends) - min(ends) < 0.03 * found.half
+
+
+def test_few_users_are_covered_as_promised(monkeypatch):
+    monkeypatch.setattr("securedfl.sureness.REPLICATES", 400)
+    random = np.random.default_rng(14)
+    for users in (5, 9):
+        found = 0
+        for _ in range(300):
+            gains = random.normal(0.03, 0.06, users)[np.repeat(np.arange(users), 200)]
+            drawn = random.random(users * 200)
+            pair = Pair.of(drawn < 0.5 + gains, drawn < 0.5, np.repeat(np.arange(users), 200))
+            interval = compare([pair])
+            found += interval.low <= 3 <= interval.high
+        assert 0.91 <= found / 300 <= 0.99, users
 
 
 def test_few_seeds_are_known_as_student_says():
@@ -148,6 +203,14 @@ def test_newcombe_is_symmetric_and_wider_than_each_interval():
     assert 0 < low < 0.2 < high
     # Newcombe 1998, method 10, (a): 56 of 70 against 48 of 80 gives 0.0524 to 0.3339; equal samples lie near
     assert (low, high) == pytest.approx((0.0524, 0.3339), abs=0.01)
+
+
+def test_flawless_models_may_err_elsewhere():
+    one, other = (ByUser.of(np.ones(n, dtype=bool), np.arange(n)) for n in (700, 800))
+    found = contrast([one], [other])
+    low, high = newcombe(1.0, 1.0, 700, 800)
+    assert (found.low, found.high) == pytest.approx((100 * low, 100 * high))
+    assert found.low < -0.3 < 0.3 < found.high
 
 
 def test_different_test_samples_are_not_paired():

@@ -20,7 +20,8 @@ from securedfl.cli.progress import progress_on
 from securedfl.cli.tables import LOOK, show
 from securedfl.errors import unknown
 from securedfl.experiments.presets import NAMES, Preset, Scale, names, read_preset, whole_numbers
-from securedfl.experiments.runs.training import RUNS, NeededRun, Turn, examine_all, needed_runs, train_missing
+from securedfl.experiments.runs import training
+from securedfl.experiments.runs.training import RUNS, NeededRun, Turn, needed_runs
 from securedfl.federation.observer import Observer
 from securedfl.learning.training.task import Initial
 from securedfl.reporting.units import data_size, duration
@@ -127,7 +128,8 @@ class Asked:
     def command(self, name: str) -> str:
         """Return the command line that gives the same numbers, wherever data and results are."""
         options = [part for key, value in self.chosen.items() for part in (f"--{key}", str(value))]
-        return shlex.join(["securedfl", "reproduce", name, *options])
+        shown = ["--no-train"] if self.no_train else []
+        return shlex.join(["securedfl", "reproduce", name, *options, *shown])
 
     @property
     def again(self) -> str:
@@ -248,7 +250,7 @@ def _run(asked: Asked) -> None:
         _estimate(needed, asked)
         return
     if not asked.no_train:
-        examine_all(needed, resume=asked.resume)
+        training.look_first(needed, resume=asked.resume)
     # The seeds of all are those of the trainings.
     groups = asked if asked.name == "groups" else Asked(name="all", out=asked.out, as_json=asked.as_json)
     records = [_experiment(name, groups if name == "groups" else asked) for name in chosen]
@@ -267,6 +269,8 @@ def _experiment(name: str, asked: Asked) -> dict[str, Any]:
         tell = status.update if name == "groups" or console.is_terminal else console.print
         data = files.EXPERIMENTS[name].collect(asked.preset(name), asked.out, tell)
     record, result = files.make_record(name, data, command=asked.command(name), chosen=asked.chosen)
+    if asked.no_train and name != "groups" and not result.cells:
+        files.check_replaceable(asked.out, name)
     paths, page = files.write(asked.out, record, result), files.write_report(asked.out)
     if not asked.as_json:
         show(f"{record.title} (the paper's {record.paper})", result, console)
@@ -291,7 +295,7 @@ def _train(runs: list[NeededRun], asked: Asked, console: Console) -> None:
             yield progress
 
     try:
-        trained = train_missing(runs, resume=asked.resume, watch=watch)
+        trained = training.train_missing(runs, resume=asked.resume, watch=watch)
     except KeyboardInterrupt:
         console.print(f"Continue with: {asked.again}", markup=False, soft_wrap=True)
         raise
@@ -308,7 +312,7 @@ def _estimate(runs: list[NeededRun], asked: Asked) -> None:
     console = Console(stderr=asked.as_json, highlight=False, emoji=False)
     # experiments share runs
     each = list({run.folder: run for run in runs}.values())
-    states = examine_all(each, resume=True)
+    states = training.examine_all(each, resume=True)
     found = estimate(each, states, lambda text: console.print(text, markup=False, soft_wrap=True))
     left_out = not_measured(found)
     total = sum(one.seconds or 0.0 for one in found)

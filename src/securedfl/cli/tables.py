@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 LOOK: dict[str, Any] = {"title_justify": "left", "box": None, "padding": (0, 2, 0, 0), "pad_edge": False}
 """Options of rich's tables: a title on the left, no lines."""
 
-COLOURS = {"holds": "green", "not decided": "yellow", "differs": "red", "not measured": "dim"}
+COLOURS = {
+    "holds": "green",
+    "holds for these models": "green",
+    "not decided": "yellow",
+    "differs for these models": "red",
+    "differs": "red",
+    "not measured": "dim",
+}
 
 
 def show(title: str, result: Shown, console: Console) -> None:

@@ -12,7 +12,7 @@ from securedfl.experiments import figures, paper
 from securedfl.experiments.figures import Curve, Panel
 from securedfl.experiments.judging import Rule, below, judged, within
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Shown, round_records, with_spread
+from securedfl.experiments.results import Check, Finding, Plot, Shown, round_records, smaller, with_spread
 from securedfl.experiments.runs.found import (
     NOTHING,
     Accuracies,
@@ -86,7 +86,7 @@ def collect_by_iterations(preset: Preset, out: Path, _tell: Tell) -> IterationsD
             runs, lambda run, method: EXACT if method == "secured" else str(run.config.iterations)
         )
         found.append(IterationsCell(**vars(cell), series=series, against=_against_two(runs)))
-    return IterationsData(found, list(preset.iterations))
+    return IterationsData(found, preset.places, list(preset.iterations))
 
 
 def _against_two(runs: Sequence[FoundRun]) -> dict[str, Difference]:
@@ -108,19 +108,16 @@ def present_by_method(data: MethodsData) -> Shown:
     described = "Line charts of test accuracy per round: " + "; ".join(panel.title for panel in drawn) + "."
     make = partial(figures.panels, panels, columns=_columns(data))
     near = "Within 1 point of best from round"
-    cells, missing = data.judged, data.not_run()
-    limit, close = paper.ANY_POINTS, partial(within, limit=paper.ANY_POINTS)
-    ends = [
-        Finding.of(f"{COLUMNS[method]} ends within {limit:g} point of FedAvg", _ends(cells, method, close), missing)
-        for method in AVERAGING
-    ]
     return Shown(
         table=Table(
             ["Data set", "Peers", "Method", "Final", "Best", near, "Scale"],
             [_row(cell, method) for cell in data.cells for method in cell.methods],
         ),
         records=[row for cell in data.cells for row in round_records(cell, "method", cell.methods)],
-        findings=[*ends, Finding.of("Local-Only ends below FedAvg", _ends(cells, "local", below), missing)],
+        findings=[
+            *_by_method(data, data.judged),
+            *smaller(data.smaller, lambda cells: _by_method(data, cells)),
+        ],
         notes=[READING, ONLY_COURSE],
         cells=data.cells,
         figure=Plot(make, "Test accuracy per round", READING, described) if drawn else None,
@@ -149,22 +146,40 @@ def present_by_iterations(data: IterationsData) -> Shown:
         absent = [_key(key) for key in keys if key not in cell.series]
         if absent:
             missing.append(f"Not finished for {cell.place}: {', '.join(absent)} iterations.")
-    judged = [cell for cell in data.cells if cell.initial == "common"]
-    same = f"More than two iterations are within {paper.ANY_POINTS:g} point of two in best accuracy"
-    close = partial(within, limit=paper.ANY_POINTS)
-    more = [check for count in data.iterations if count > 2 for check in _counted(judged, count, close)]
     return Shown(
         table=Table(["Data set", "Iterations", "Best", "Final", "Scale"], rows),
         records=[row for cell in data.cells for row in round_records(cell, "iterations", cell.series)],
         findings=[
-            Finding.of(same, more),
-            Finding.of("One iteration is worse than two", _counted(judged, 1, below)),
+            *_by_iterations(data, data.judged),
+            *smaller(data.smaller, lambda cells: _by_iterations(data, cells)),
         ],
         notes=[ONLY_COURSE, *(missing if data.cells else ["Not run."])],
         cells=data.cells,
         figure=charts[0] if charts else None,
         charts=charts,
     )
+
+
+def _by_method(data: MethodsData, cells: Sequence[MethodsCell]) -> Iterator[Finding]:
+    """Judge where curves end."""
+    # of what is smaller only the data sets that were run count as missing
+    missing = [place for name in {cell.dataset for cell in cells} for place in data.not_run(name, cells)]
+    missing = data.not_run() if cells == data.judged else sorted(missing)
+    limit, close = paper.ANY_POINTS, partial(within, limit=paper.ANY_POINTS)
+    for method in AVERAGING:
+        claim = f"{COLUMNS[method]} ends within {limit:g} point of FedAvg"
+        yield Finding.of(claim, _ends(cells, method, close), missing)
+    yield Finding.of("Local-Only ends below FedAvg", _ends(cells, "local", below), missing)
+
+
+def _by_iterations(data: IterationsData, cells: Sequence[IterationsCell]) -> Iterator[Finding]:
+    """Judge whether the number of iterations matters."""
+    close = partial(within, limit=paper.ANY_POINTS)
+    more = [count for count in data.iterations if count > 2]
+    absent = [f"{count} iterations" for count in more if any(str(count) not in cell.series for cell in cells)]
+    claim = f"More than two iterations are within {paper.ANY_POINTS:g} point of two in best accuracy"
+    yield Finding.of(claim, [check for count in more for check in _counted(cells, count, close)], absent)
+    yield Finding.of("One iteration is worse than two", _counted(cells, 1, below))
 
 
 def _panels(dataset: str, peers: int, cells: Sequence[MethodsCell]) -> list[Panel]:

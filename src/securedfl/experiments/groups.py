@@ -93,7 +93,10 @@ def _records(row: Counted, seeds: Sequence[int]) -> Iterator[dict[str, object]]:
 def _findings(rows: Sequence[Counted], most: int) -> Iterator[Finding]:
     whole = most >= JUDGED
     for size in dict.fromkeys(row.group_size for row in rows):
-        claim = f"Algorithm 2 finds more partitions into groups of {size} the more peers there are"
+        claim = (
+            f"On the whole (a line fitted to each seed), Algorithm 2 finds more partitions into groups of {size} the "
+        )
+        claim += "more peers there are"
         yield Finding.of(claim, [_grows([row for row in rows if row.group_size == size])] if whole else [])
     yield Finding.of("Algorithm 2 finds 4 partitions of 9 peers and 5 of 15, with some seed", _as_stated(rows))
     met = sum(row.best == row.bound for row in rows)

@@ -21,7 +21,7 @@ from securedfl.designs import best
 from securedfl.errors import RunFolderError
 from securedfl.experiments import figures, paper
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Shown
+from securedfl.experiments.results import Check, Finding, Plot, Shown, smaller
 from securedfl.experiments.runs.found import ByIterations, Cell, FoundRun, cells, find, mean, spread
 from securedfl.federation.run_folder.files import updates_file
 from securedfl.learning.data.hub import Tell
@@ -96,7 +96,7 @@ def collect(preset: Preset, out: Path, tell: Tell) -> ErrorData:
         measured = [_measured(run, preset, tell) for run in runs]
         mse = [own.mse for own in measured]
         found.append(ErrorCell(**vars(cell), parameters=measured[0].parameters, mse=mse))
-    return ErrorData(found, list(preset.iterations))
+    return ErrorData(found, preset.places, list(preset.iterations))
 
 
 def present(data: ErrorData) -> Shown:
@@ -120,7 +120,7 @@ def present(data: ErrorData) -> Shown:
         table=Table(["Data set", "Iterations", "Authors' code", *(f"Ours: {name}" for name in names), "Scale"], rows),
         compact=Table(["Iterations", "Authors'\ncode", *(n.replace(", ", ",\n") for n in names)], compact, where),
         records=[record for cell in data.cells for record in _records(cell)],
-        findings=_findings(data.cells),
+        findings=[*_findings(data.judged), *smaller(data.smaller, _findings)],
         notes=[*NOTES, *([] if data.cells else ["Not run."])],
         cells=data.cells,
         figure=_plot(data.cells[0], data.iterations) if data.cells else None,

@@ -38,9 +38,12 @@ rho, from commit ed156a1, calculate_admm_error.py.
 MSE_AFTER_FOUR = 1e-13
 """Section 6.3: "After 4 iterations, the error drops below 10^-13"."""
 
-POINTS: Mapping[str, float] = {"femnist": 0.02, "shakespeare": 0.02, "cifar10": 0.6}
-"""How far SecureD-FL is from FedAvg at most: "less than 0.02%" in section 6.2, and of CIFAR-10 what Table 2 gives, in
-percentage points (the text tells its relative decrease)."""
+POINTS: Mapping[str, float] = {"femnist": 0.02, "shakespeare": 0.02, "cifar10": 0.57}
+"""How far SecureD-FL is from FedAvg at most, in percentage points.
+
+"Less than 0.02%" in section 6.2. Of CIFAR-10 the larger difference in Table 2 (76.64 - 76.08, as far as two digits
+tell), of which the text says as a share of the accuracy that it is "only up to 0.73%".
+"""
 
 ANY_POINTS = 1.0
 """Section 6.2: "In all cases, the degradation is only less than 1%"."""

@@ -12,7 +12,7 @@ from securedfl.experiments import paper
 from securedfl.experiments.figures import Curve, Panel, panels
 from securedfl.experiments.judging import Rule, above, judged
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Plot, Shown, round_records, with_spread
+from securedfl.experiments.results import Check, Finding, Plot, Shown, round_records, smaller, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
 from securedfl.federation.run_folder.files import read_ledgers
 from securedfl.learning.data.hub import Tell
@@ -110,7 +110,7 @@ def present(data: PrivacyData) -> Shown:
     return Shown(
         table=Table(columns, rows),
         records=[r for cell in data.cells for r in round_records(cell, "noise", cell.variants)],
-        findings=list(_findings(data.cells)),
+        findings=list(_by_scale(data.cells)),
         notes=[
             "Final accuracy is that of the model that would be used; the best round is chosen with test data. Delta is "
             "1e-5, and any 2 of 9 peers may collude. Differences are in percentage points.",
@@ -135,6 +135,13 @@ def _panels(data: PrivacyData) -> list[Panel]:
         )
         for cell in data.cells
     ]
+
+
+def _by_scale(found: Sequence[PrivacyCell]) -> Iterator[Finding]:
+    """Judge what is of full size, and apart what is smaller."""
+    scaled = {cell.scaled: [one for one in found if one.scaled == cell.scaled] for cell in found if cell.scaled}
+    yield from _findings([cell for cell in found if not cell.scaled])
+    yield from smaller(scaled, _findings)
 
 
 def _findings(found: Sequence[PrivacyCell]) -> Iterator[Finding]:

@@ -17,7 +17,8 @@ from securedfl.errors import RunFolderError
 from securedfl.experiments import curves, groups, iterations, privacy, table
 from securedfl.experiments.presets import NAMES, Preset, read_preset
 from securedfl.experiments.results import Finding, Plot, Shown, Verdict
-from securedfl.experiments.runs.found import Cell
+from securedfl.experiments.runs.found import Cell, merged
+from securedfl.experiments.runs.training import RUNS
 from securedfl.federation.run_folder.summary import versions
 from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Page, rendered
@@ -26,7 +27,9 @@ from securedfl.storage import cannot_write, write_text
 
 TILES: dict[Verdict, str] = {
     "holds": "claims hold",
+    "holds for these models": "claims hold for these models",
     "not decided": "claims are not decided",
+    "differs for these models": "claims differ for these models",
     "differs": "claims differ",
     "not measured": "claims are not measured",
 }
@@ -64,6 +67,8 @@ class Record:
         The command line that wrote it; and one for each cell, as results hold whatever runs the folder has.
     chosen, settings
         What the user chose instead of the preset's settings, and these.
+    versions
+        Of what trained the runs, as far as they tell; without runs, of what wrote this.
     data
         What the experiment collected.
     """
@@ -96,11 +101,20 @@ def make_record(name: str, data: object, *, command: str, chosen: Mapping[str, o
         chosen=dict(chosen),
         settings=preset.train,
         seeds=sorted({int(str(row["seed"])) for row in result.records}),
-        versions=versions(),
+        versions=merged(cell.versions for cell in result.cells) or versions(),
         findings=list(result.findings),
         data=data,
     )
     return record, result
+
+
+def check_replaceable(out: Path, name: str) -> None:
+    """Refuse to replace the results of runs that are not here any more by nothing."""
+    if (out / f"{name}.json").exists():
+        raise RunFolderError(
+            f"{out} has no finished run of {name}, but results of some; they are left as they are. Put the runs into "
+            f"{out / RUNS}, or remove {name}.json"
+        )
 
 
 def write(out: Path, record: Record, result: Shown) -> list[Path]:
@@ -221,9 +235,12 @@ def _command(preset: Preset, cell: Cell) -> str:
 def _sentence(verdicts: Counter[Verdict]) -> str:
     measured = verdicts.total() - verdicts["not measured"]
     told = f"Of {measured} claims that were measured, {verdicts['holds']} hold"
+    if verdicts["holds for these models"]:
+        told += f", {verdicts['holds for these models']} hold for the models of one seed"
     if verdicts["not decided"]:
         told += f", {verdicts['not decided']} are not decided"
-    return f"{told} and {verdicts['differs'] or 'none'} differ{'s' * (verdicts['differs'] < 2)}."
+    differ = verdicts["differs"] + verdicts["differs for these models"]
+    return f"{told} and {differ or 'none'} differ{'s' * (differ < 2)}."
 
 
 def _charts(name: str, result: Shown) -> list[tuple[Plot, str]]:

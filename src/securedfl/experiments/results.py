@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from securedfl.experiments import paper
-from securedfl.experiments.runs.found import Accuracies, Cell, mean, spread
+from securedfl.experiments.runs.found import Accuracies, C, Cell, mean, spread
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Verdict = Literal["holds", "not decided", "differs", "not measured"]
+Verdict = Literal[
+    "holds", "holds for these models", "not decided", "differs for these models", "differs", "not measured"
+]
+"""With one seed a claim holds or differs for the models that it gave, whatever other trainings would give."""
+
+LEAST_FAVOURABLE: Sequence[Verdict] = (
+    "differs",
+    "differs for these models",
+    "not decided",
+    "holds for these models",
+    "holds",
+)
+"""What a claim about several cases gets, if one of them has it."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +62,16 @@ class Finding:
         """
         cases = list(checks)
         found = {case.verdict for case in cases}
-        order: tuple[Verdict, ...] = ("differs", "not decided", "holds")
+        order: tuple[Verdict, ...] = (
+            "differs",
+            "differs for these models",
+            "not decided",
+            "holds for these models",
+            "holds",
+        )
         verdict: Verdict = next((verdict for verdict in order if verdict in found), "not measured")
         told = [case.numbers for case in cases]
-        if verdict == "holds" and missing:
+        if verdict in ("holds", "holds for these models") and missing:
             verdict = "not decided"
             told.append(f"not run: {', '.join(missing)}")
         return cls(claim, verdict, "; ".join(told))
@@ -103,6 +121,14 @@ class Shown:
             if cell.scaled:
                 found.setdefault(cell.scaled, {})[f"{paper.name(cell.dataset)} ({cell.peers} peers)"] = None
         return [f"{', '.join(names)}: {scaled}" for scaled, names in found.items()]
+
+
+def smaller(groups: Mapping[str, Sequence[C]], judge: Callable[[Sequence[C]], Iterable[Finding]]) -> Iterator[Finding]:
+    """Judge what is smaller than the paper's apart, with the scale in the claim; what was not measured is left out."""
+    for scale, cells in groups.items():
+        for finding in judge(cells):
+            if finding.verdict != "not measured":
+                yield replace(finding, claim=f"Scaled ({scale}): {finding.claim[0].lower()}{finding.claim[1:]}")
 
 
 def round_records(cell: Cell, key: str, found: Mapping[str, Accuracies]) -> list[dict[str, object]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from securedfl.experiments import paper
 from securedfl.experiments.judging import Rule, above, below, judged, within
 from securedfl.experiments.presets import Preset
-from securedfl.experiments.results import Check, Finding, Shown, with_spread
+from securedfl.experiments.results import Check, Finding, Shown, smaller, with_spread
 from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
 from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.correctness import Which
@@ -93,10 +93,11 @@ def collect(preset: Preset, out: Path, _tell: Tell) -> TableData:
         own = Accuracies.by_name(runs, lambda _run, method: method, preset.train["methods"])
         bests = {method: Bests(a.seeds, a.best, a.best_round, a.final) for method, a in own.items()}
         made = TableCell(**vars(cell), methods=bests, against=against_fedavg(runs, COLUMNS, "best"))
-        alike = [other for other in found if _kind(other[0]) == _kind(made) and other[0].peers < made.peers]
-        if alike:
-            few, few_runs = max(alike, key=lambda other: other[0].peers)
-            made = replace(made, fewer=_fewer(made, runs, few, few_runs))
+        for few, few_runs in found:
+            # of the paper's numbers of peers only, which are two
+            both = {(one.dataset, one.peers) for one in (few, made)} <= set(preset.places)
+            if both and _kind(few) == _kind(made) and few.peers < made.peers:
+                made = replace(made, fewer=_fewer(made, runs, few, few_runs))
         found.append((made, runs))
     return TableData([cell for cell, _ in found], preset.places)
 
@@ -191,19 +192,25 @@ def _records(cell: TableCell) -> Iterator[dict[str, object]]:
 
 
 def _findings(data: TableData) -> Iterator[Finding]:
-    cells, missing = data.judged, data.not_run()
-    for dataset, limit in paper.POINTS.items():
-        own = [cell for cell in cells if cell.dataset == dataset]
-        for method in AVERAGING:
-            claim = f"{COLUMNS[method]} is within {limit:g} points of FedAvg on {paper.name(dataset)}"
-            yield Finding.of(claim, _judged(own, method, partial(within, limit=limit)), data.not_run(dataset))
+    yield from _claims(data, data.judged)
     for method in AVERAGING:
         claim = f"{COLUMNS[method]} is less than {paper.ANY_POINTS:g} point below FedAvg in all cases"
-        yield Finding.of(claim, _judged(cells, method, partial(above, limit=-paper.ANY_POINTS)), missing)
-    yield Finding.of("Local-Only is below FedAvg", _judged(cells, "local", below), missing)
-    for dataset in paper.POINTS:
+        rule = partial(above, limit=-paper.ANY_POINTS)
+        yield Finding.of(claim, _judged(data.judged, method, rule), data.not_run())
+    yield Finding.of("Local-Only is below FedAvg", _judged(data.judged, "local", below), data.not_run())
+    yield from smaller(data.smaller, partial(_claims, data))
+
+
+def _claims(data: TableData, cells: Sequence[TableCell]) -> Iterator[Finding]:
+    """Judge the claims about one data set each."""
+    for dataset, limit in paper.POINTS.items():
         own = [cell for cell in cells if cell.dataset == dataset]
-        yield Finding.of(f"More peers hurt Local-Only on {paper.name(dataset)}", _hurt(own))
+        missing, name = data.not_run(dataset, own), paper.name(dataset)
+        for method in AVERAGING:
+            claim = f"{COLUMNS[method]} is within {limit:g} points of FedAvg on {name}"
+            yield Finding.of(claim, _judged(own, method, partial(within, limit=limit)), missing)
+        yield Finding.of(f"Local-Only is below FedAvg on {name}", _judged(own, "local", below), missing)
+        yield Finding.of(f"More peers hurt Local-Only on {name}", _hurt(own))
 
 
 def _judged(cells: Sequence[TableCell], method: str, rule: Rule) -> Iterator[Check]:
@@ -226,13 +233,16 @@ def _notes(data: TableData) -> list[str]:
         "Best accuracy over all rounds, pooled over all peers' own test data, as in the paper. Differences are in "
         "percentage points, with an interval of 95 % from a bootstrap over users, and over seeds if there are several; "
         "a claim holds or differs only if its whole interval does. With one seed the interval is that of these models, "
-        "not of trainings like them. The best round is chosen with test data, for all methods alike.",
+        "not of trainings like them, and so is the verdict. The best round is chosen with test data, for all methods "
+        "alike.",
         f"SecureD-FL as published averages with two iterations and the rho of {paper.CODE}; the paper states none.",
         f"Start: common, one model for all peers, as in {paper.CODE}; own, each peer's, averaged (Algorithm 3 to the "
         "letter), which is shown and not judged.",
     ]
     if missing := data.not_run():
-        notes.append(f"Not run: {', '.join(missing)}.")
+        notes.append(f"Not run in full: {', '.join(missing)}.")
+    if data.smaller:
+        notes.append("What is scaled decides no claim of the paper's, and is judged apart.")
     if any(len(cell.seeds) > 1 for cell in data.cells):
         notes.append(
             "Mean and standard deviation over seeds; CSV has every seed. An interval over two seeds is mostly wider "

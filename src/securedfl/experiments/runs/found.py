@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Generic, TypeVar
@@ -20,6 +21,7 @@ from securedfl.federation.identity import changed_settings
 from securedfl.federation.run_folder.correctness import Correct, Which, read_correct
 from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
+from securedfl.federation.run_folder.summary import read_summary
 from securedfl.learning.training.task import Initial
 from securedfl.sureness import Difference, Pair, compare
 
@@ -28,7 +30,7 @@ from securedfl.sureness import Difference, Pair, compare
 class FoundRun:
     """One run: the accuracies from round 0 on of each method that has finished.
 
-    ``variant`` is which of the preset's it is, if it has any.
+    ``variant`` is which of the preset's it is, if it has any; ``versions`` are those of what trained it.
     """
 
     folder: Path
@@ -36,6 +38,12 @@ class FoundRun:
     scaled: str
     curves: Mapping[str, list[float]]
     variant: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its methods have finished."""
+        return set(self.config.methods) <= set(self.curves)
 
     def correct(self, method: str, which: Which) -> Correct | None:
         """Return which test predictions a method's model got right; None if that is not known."""
@@ -102,6 +110,8 @@ class Cell:
         Whether all peers began with the same parameters; results that do not say it began with their own.
     whole
         Whether all methods have finished, with one seed at least.
+    versions
+        Of what trained it; several of one package are listed.
     """
 
     dataset: str
@@ -113,6 +123,7 @@ class Cell:
     seeds: list[int]
     initial: Initial = "own"
     whole: bool = True
+    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def place(self) -> str:
@@ -139,11 +150,36 @@ C = TypeVar("C", bound=Cell)
 
 
 @dataclass(frozen=True)
-class ByPlace(Generic[C]):
-    """What was found, and all data sets and numbers of peers that the paper has."""
+class Found(Generic[C]):
+    """What was found, and the data sets and numbers of peers that the paper has; without those, all count as such."""
 
     cells: list[C]
-    wanted: list[tuple[str, int]]
+    wanted: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def judged(self) -> list[C]:
+        """The cells by which the paper's claims are judged: its places, at full size, with a common start."""
+        return [cell for cell in self._of_paper if not cell.scaled]
+
+    @property
+    def smaller(self) -> dict[str, list[C]]:
+        """The cells that are smaller than the paper's, by how they are: they decide nothing about it."""
+        found: dict[str, list[C]] = {}
+        for cell in self._of_paper:
+            if cell.scaled:
+                found.setdefault(cell.scaled, []).append(cell)
+        return found
+
+    @property
+    def _of_paper(self) -> list[C]:
+        # own starts are shown only
+        places = self.wanted or [(cell.dataset, cell.peers) for cell in self.cells]
+        return [cell for cell in self.cells if cell.initial == "common" and (cell.dataset, cell.peers) in places]
+
+
+@dataclass(frozen=True)
+class ByPlace(Found[C]):
+    """What was found by place."""
 
     @property
     def places(self) -> dict[tuple[str, int], list[C]]:
@@ -153,24 +189,18 @@ class ByPlace(Generic[C]):
             found.setdefault((cell.dataset, cell.peers), []).append(cell)
         return found
 
-    @property
-    def judged(self) -> list[C]:
-        """The cells by which claims are judged: the paper's baseline has a common start; own starts are shown only."""
-        return [cell for cell in self.cells if cell.initial == "common"]
-
-    def not_run(self, dataset: str | None = None) -> list[str]:
-        """Return what the paper has, of one data set or of all, and nobody ran to its end with a common start."""
-        ran = {(cell.dataset, cell.peers) for cell in self.judged if cell.whole}
+    def not_run(self, dataset: str | None = None, cells: Sequence[C] | None = None) -> list[str]:
+        """Return what the paper has, of one data set or of all, and none of the cells is: by default, of the judged."""
+        ran = {(cell.dataset, cell.peers) for cell in (self.judged if cells is None else cells) if cell.whole}
         left = [place for place in self.wanted if place not in ran and dataset in (None, place[0])]
         return [f"{paper.name(name)} with {peers} peers" for name, peers in left]
 
 
 @dataclass(frozen=True)
-class ByIterations(Generic[C]):
+class ByIterations(Found[C]):
     """What was found, and all numbers of iterations that the paper has."""
 
-    cells: list[C]
-    iterations: list[int]
+    iterations: list[int] = field(default_factory=list)
 
 
 def find(preset: Preset, out: Path) -> list[FoundRun]:
@@ -192,17 +222,48 @@ def find(preset: Preset, out: Path) -> list[FoundRun]:
 
 
 def cells(preset: Preset, out: Path, *, method: str | None = None) -> list[tuple[Cell, list[FoundRun]]]:
-    """Return the cells of an experiment in a folder, each with its runs; only those that have finished a method."""
+    """Return the cells of an experiment in a folder, each with its runs; only those that have finished a method.
+
+    Where some runs of a cell have finished all methods, others are left out: means are over the same seeds then.
+    """
     groups: dict[tuple[Any, ...], list[FoundRun]] = {}
     for run in find(preset, out):
         if run.curves if method is None else method in run.curves:
             groups.setdefault(tuple(_common(run).values()), []).append(run)
-    return [(_cell(runs), runs) for runs in groups.values()]
+    found = [[run for run in runs if run.whole] or runs for runs in groups.values()]
+    for runs in found:
+        _check_different(runs)
+    return [(_cell(runs), runs) for runs in found]
+
+
+def merged(versions: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return versions of packages, several of one listed."""
+    found: dict[str, dict[str, None]] = {}
+    for one in versions:
+        for package, version in one.items():
+            found.setdefault(package, {})[version] = None
+    return {package: ", ".join(several) for package, several in sorted(found.items())}
 
 
 def _cell(runs: Sequence[FoundRun]) -> Cell:
-    whole = any(set(run.config.methods) <= set(run.curves) for run in runs)
-    return Cell(**_common(runs[0]), seeds=sorted({run.config.seed for run in runs}), whole=whole)
+    return Cell(
+        **_common(runs[0]),
+        seeds=sorted({run.config.seed for run in runs}),
+        whole=any(run.whole for run in runs),
+        versions=merged(run.versions for run in runs),
+    )
+
+
+def _check_different(runs: Iterable[FoundRun]) -> None:
+    """Refuse a run that is there twice: it would count as two seeds."""
+    known: dict[tuple[Any, ...], Path] = {}
+    for run in runs:
+        own = (run.config.seed, run.config.iterations, run.variant)
+        if own in known:
+            raise RunFolderError(
+                f"{known[own]} and {run.folder} are the same run, with seed {run.config.seed}; move one of them away"
+            )
+        known[own] = run.folder
 
 
 def differences(pairs: Iterable[tuple[FoundRun, str, FoundRun, str]], which: Which) -> Difference | None:
@@ -253,12 +314,15 @@ def _read(folder: Path, config: TrainConfig, preset: Preset) -> FoundRun:
     for row in read_rows(folder, Row):
         by_method.setdefault(row.method, {})[row.round] = row.accuracy
     every = range(config.rounds + 1)
+    scaled = scaled_in_words(config, preset.rounds)
     curves = {
         method: [by_method[method][r] for r in every]
         for method in config.methods
         if sorted(by_method.get(method, ())) == list(every)
     }
-    scaled = scaled_in_words(config, preset.rounds)
+    with suppress(RunFolderError):
+        # an unfinished run has no summary
+        return FoundRun(folder, config, scaled, curves, versions=read_summary(folder).versions)
     return FoundRun(folder, config, scaled, curves)
 
 

@@ -17,6 +17,7 @@ from securedfl.federation.observer import Observer
 from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.run_folder.summary import read_summary
+from securedfl.learning.data.datasets import source
 from securedfl.learning.training.task import Initial
 
 RUNS = "runs"
@@ -177,6 +178,20 @@ def examine_all(runs: Sequence[NeededRun], *, resume: bool = False) -> dict[Path
     return states
 
 
+def look_first(runs: Sequence[NeededRun], *, resume: bool = False) -> list[NeededRun]:
+    """Return the runs that are left; what can be seen to keep them from training is an error.
+
+    That is a run that must not be touched, or a data set that is not there.
+    """
+    states = examine_all(runs, resume=resume)
+    left = [run for run in runs if states[run.folder] != "finished"]
+    for name, data_dir in dict.fromkeys((run.config.dataset, run.config.data_dir) for run in left):
+        hub = source(name).hub
+        if hub is not None:
+            hub.check(data_dir)
+    return left
+
+
 def train_missing(runs: Sequence[NeededRun], *, resume: bool = False, watch: Watch | None = None) -> int:
     """Train what is missing and return how many runs that were.
 
@@ -190,8 +205,7 @@ def train_missing(runs: Sequence[NeededRun], *, resume: bool = False, watch: Wat
     watch
         Told whose turn it is; gives the observer of the training.
     """
-    states = examine_all(runs, resume=resume)
-    left = [run for run in runs if states[run.folder] != "finished"]
+    left = look_first(runs, resume=resume)
     if not left:
         return 0
     # Late, because torch takes seconds.
@@ -201,7 +215,7 @@ def train_missing(runs: Sequence[NeededRun], *, resume: bool = False, watch: Wat
 
     for number, run in enumerate(left, start=1):
         seconds, unknown = forecast(left[number:], runs)
-        turn = Turn(run, states[run.folder], number, len(left), seconds, unknown)
+        turn = Turn(run, examine(run), number, len(left), seconds, unknown)
         with watch(turn) if watch else nullcontext(Observer()) as observer:
             if turn.state == "absent":
                 train(run.config, observer=observer)

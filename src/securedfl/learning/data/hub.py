@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -86,6 +87,19 @@ class HubData:
         name = f"data-v{VERSION}-{self.name}-{storage.fingerprint(self.address, files=every)}.npz"
         return Origin(self.address, files, storage.cache_folder() / name)
 
+    def check(self, data_dir: Path | None) -> None:
+        """Raise what reading would, as far as that can be seen without it."""
+        origin = self.origin(data_dir)
+        if origin.files is None and not origin.cache.exists() and find_spec("datasets") is None:
+            raise self._not_here()
+
+    def _not_here(self) -> MissingDependencyError:
+        return MissingDependencyError(
+            f"the data set {self.name!r} is not on this machine. Name a folder that holds {self.name}/*.parquet "
+            f"with --data-dir or {DATA_DIR}, or install what fetches {self.address} from the hub: "
+            "pip install 'securedfl[hub]'"
+        )
+
     def _folder(self, data_dir: Path | None) -> Path | None:
         """Return the folder with the data set's files, or None if the user named no data folder."""
         base = data_dir or (Path(os.environ[DATA_DIR]).expanduser() if os.environ.get(DATA_DIR) else None)
@@ -123,11 +137,7 @@ class HubData:
         try:
             from datasets import load_dataset
         except ImportError:
-            raise MissingDependencyError(
-                f"the data set {self.name!r} is not on this machine. Name a folder that holds {self.name}/*.parquet "
-                f"with --data-dir or {DATA_DIR}, or install what fetches {self.address} from the hub: "
-                "pip install 'securedfl[hub]'"
-            ) from None
+            raise self._not_here() from None
         report(f"Fetching {self.address} ({split}) from the hub")
         try:
             return load_dataset(self.address, split=split).with_format("arrow")[:]
