@@ -150,7 +150,7 @@ C = TypeVar("C", bound=Cell)
 
 
 @dataclass(frozen=True)
-class Found(Generic[C]):
+class Collected(Generic[C]):
     """What was found, and the data sets and numbers of peers that the paper has; without those, all count as such."""
 
     cells: list[C]
@@ -178,7 +178,7 @@ class Found(Generic[C]):
 
 
 @dataclass(frozen=True)
-class ByPlace(Found[C]):
+class ByPlace(Collected[C]):
     """What was found by place."""
 
     @property
@@ -197,7 +197,7 @@ class ByPlace(Found[C]):
 
 
 @dataclass(frozen=True)
-class ByIterations(Found[C]):
+class ByIterations(Collected[C]):
     """What was found, and all numbers of iterations that the paper has."""
 
     iterations: list[int] = field(default_factory=list)
