@@ -8,7 +8,7 @@ import pytest
 from docs import keep_runs
 
 from securedfl.experiments.presets import read_preset
-from securedfl.experiments.result_files import EXPERIMENTS, csv_text, make_record, markdown
+from securedfl.experiments.result_files import EXPERIMENTS, csv_text, make_record, markdown, read
 from securedfl.experiments.runs.found import cells as cells_of
 from securedfl.experiments.runs.training import examine, needed_runs
 from securedfl.federation.run_folder.files import read_config
@@ -26,6 +26,13 @@ def test_what_the_docs_show_follows_from_what_is_kept(name):
     assert csv_text(result.records) == (KEPT / f"{name}.csv").read_text(encoding="utf-8")
     told = json.loads((KEPT / f"{name}.json").read_text(encoding="utf-8"))
     assert told["commands"] == record.commands
+
+
+@pytest.mark.parametrize("name", keep_runs.WITHOUT_RUNS)
+def test_what_has_no_runs_any_more_is_presented_from_its_numbers(name):
+    record, result = read((KEPT / name).parent, Path(name).name)
+    assert markdown(record, result) == (KEPT / f"{name}.md").read_text(encoding="utf-8")
+    assert csv_text(result.records) == (KEPT / f"{name}.csv").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)

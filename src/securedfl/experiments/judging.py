@@ -53,6 +53,8 @@ def needed(difference: Difference, least: float, most: float) -> str:
     if not distance:
         return "no number of samples would decide at exactly the limit"
     here = f"here are {d.predictions // d.seeds:,}"
+    if d.seeds > 1 and d.deviation is None:
+        return "what would decide was not kept"
     if d.deviation is None:
         return f"about {_rounded(_samples(d, d.half / distance))} test predictions would decide, {here}"
     if (tested := d.tested or 0.0) >= distance:

@@ -7,7 +7,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,30 +144,24 @@ def write(out: Path, record: Record, result: Shown) -> list[Path]:
     return [*texts, *(pictures if result.figure is not None else [])]
 
 
-def _read(out: Path) -> list[tuple[Record, Shown]]:
-    """Return all experiments in a folder, in the paper's order; a damaged file is an error."""
-    found = []
-    for name in NAMES:
-        path = out / f"{name}.json"
-        if not path.exists():
-            continue
-        experiment = EXPERIMENTS[name]
-        try:
-            record = TypeAdapter(Record).validate_json(path.read_text(encoding="utf-8"))
-            result = experiment.present(TypeAdapter(experiment.data).validate_python(record.data))
-        except (OSError, ValueError) as error:
-            # pydantic tells all that is wrong, on many lines
-            reason = f"{error.error_count()} values do not fit" if isinstance(error, ValidationError) else error
-            raise RunFolderError(
-                f"{path} is damaged ({reason}); write it again with `securedfl reproduce {name} --no-train`"
-            ) from None
-        found.append((record, result))
-    return found
+def read(out: Path, name: str) -> tuple[Record, Shown]:
+    """Return what EXPERIMENT.json of a folder holds, presented as it is today; a damaged file is an error."""
+    path, experiment = out / f"{name}.json", EXPERIMENTS[name]
+    try:
+        record = TypeAdapter(Record).validate_json(path.read_text(encoding="utf-8"))
+        result = experiment.present(TypeAdapter(experiment.data).validate_python(record.data))
+    except (OSError, ValueError) as error:
+        # pydantic tells all that is wrong, on many lines
+        reason = f"{error.error_count()} values do not fit" if isinstance(error, ValidationError) else error
+        raise RunFolderError(
+            f"{path} is damaged ({reason}); write it again with `securedfl reproduce {name} --no-train`"
+        ) from None
+    return replace(record, findings=list(result.findings)), result
 
 
 def write_report(out: Path) -> Path:
     """Write report.html into a folder of results, from its EXPERIMENT.json files alone."""
-    found = _read(out)
+    found = [read(out, name) for name in NAMES if (out / f"{name}.json").exists()]
     if not found:
         raise RunFolderError(
             f"there are no results in {out}; make some first, for instance with `securedfl reproduce groups`"
