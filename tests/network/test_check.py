@@ -68,7 +68,7 @@ def test_a_running_peer_tells_them_apart_too(tmp_path, fits):
 
     def answer():
         while not done.is_set():
-            desk.new_ask(state, {}, lambda: {"b": Reach(False, None, "gone", unfit=not fits)})
+            desk.new_command(state, {}, lambda: {"b": Reach(False, None, "gone", unfit=not fits)})
             time.sleep(0.1)
 
     thread = threading.Thread(target=answer)

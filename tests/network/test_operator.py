@@ -25,9 +25,10 @@ from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.events import from_json
 from securedfl.federation.peers.local import COMMAND
 from securedfl.federation.run_folder.metrics import to_line
-from securedfl.network.core.entries import Line, Settings
+from securedfl.network.core.entries import Line, Remove, Settings
+from securedfl.network.core.events import Command
 from securedfl.network.core.state import State
-from securedfl.network.operator import Desk, Wish, ask_of, want
+from securedfl.network.operator import NOTHING_WAITS, TAKEN_BACK, Desk, Wish, ask_of, pending, want, withdraw
 from securedfl.network.progress import endpoints_of
 from securedfl.network.wire import keys as certificates
 from tests.federation.test_rows import PEER_ROW
@@ -102,7 +103,7 @@ def test_who_looks_takes_no_wish_away_and_who_wishes_again_is_told(tmp_path):
     # as when a command reads its answer, and removes it, while the desk looks through them
     (tmp_path / "answer-0").symlink_to(tmp_path / "gone")
     state = State("run", (Line(0, "a", "", b"k"),), Settings(3), length=1)
-    assert desk.new_ask(state, {}, dict) == Settings(8)
+    assert desk.new_command(state, {}, dict) == Command(Settings(8))
     (tmp_path / "lock").touch()
     with (tmp_path / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -111,6 +112,35 @@ def test_who_looks_takes_no_wish_away_and_who_wishes_again_is_told(tmp_path):
         with pytest.raises(PeerLostError, match="another wish took the place"):
             want(tmp_path, first, 60)
         overtaken.join()
+
+
+def test_a_wish_can_be_taken_back_whether_or_not_the_peer_runs(tmp_path):
+    (tmp_path / "journal").write_bytes(b"")
+    assert withdraw(tmp_path, 0) == NOTHING_WAITS
+    with pytest.raises(PeerLostError, match="`securedfl withdraw"):
+        want(tmp_path, Wish("remove", name="a"), 0)
+    assert pending(tmp_path).kind == "remove"
+    assert withdraw(tmp_path, 0) == TAKEN_BACK
+    assert pending(tmp_path) is None
+    # while it runs: the peer asks for nothing any more, and answers
+    state = State("run", (Line(0, "a", "", b"k"), Line(1, "b", "", b"l")), Settings(3), length=1)
+    desk = Desk(tmp_path)
+    for expected in (NOTHING_WAITS, TAKEN_BACK):
+        nothing = Wish("nothing")
+        (tmp_path / "wish").write_bytes(msgspec.json.encode(nothing))
+        desk._looked = 0.0
+        assert desk.new_command(state, {}, dict) == Command(None)
+        answer = json.loads((tmp_path / f"answer-{nothing.number}").read_bytes())
+        assert (answer["granted"], answer["text"]) == (True, expected)
+        (tmp_path / "wish").write_bytes(msgspec.json.encode(Wish("remove", name="b")))
+        desk._looked = 0.0
+        assert desk.new_command(state, {}, dict) == Command(Remove(1))
+
+
+@pytest.mark.parametrize("beat", [0.001, 3600.0])
+def test_a_heartbeat_that_makes_no_sense_is_refused(beat):
+    state = State("run", (Line(0, "a", "", b"k"),), Settings(3), length=1)
+    assert "a heartbeat takes 0.05 to 600 seconds" in ask_of(Wish("settings", deadlines={"heartbeat": beat}), state)
 
 
 def test_settings_of_two_operators_undo_nothing_of_each_other(federation):

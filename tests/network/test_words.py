@@ -11,7 +11,8 @@ from securedfl.network.core.sense import Sense
 from securedfl.network.core.state import Rules, State
 from securedfl.network.core.telling import MOST_LINES, Telling
 from securedfl.network.core.views import Views
-from securedfl.network.words import in_words
+from securedfl.network.wire.values import Reach
+from securedfl.network.words import in_words, is_bad, looked_in_words
 
 ROSTER = tuple(Line(k, f"p{k}", f"h{k}:1", b"key%d" % k, f"folder {k}") for k in range(4))
 
@@ -47,3 +48,73 @@ def test_a_liar_that_wants_something_else_each_time_fills_no_logs() -> None:
         views.take(Status(1, "folder 1", 1, sequence, asks=End(f"reason {sequence}")))
         telling.look(sense, None)
     assert sum(tell.what == "asked" for tell in telling.now) == MOST_LINES
+
+
+def averaging(
+    members: tuple[int, ...], now: float = 0.0, me: int = 0, rules: Rules | None = None
+) -> tuple[Views, Sense]:
+    """Return what a peer sees of a round that has begun with these members, and that all four are there."""
+    state = State("run", ROSTER, Settings(3, train=10.0), length=3, phase="begun", members=members)
+    views = Views(me, state, lying=0, now=0.0)
+    views.now = now
+    for peer in range(4):
+        views.take(Status(peer, f"folder {peer}", 1, 1, ready=0 if peer < 3 else -1, reaches=tuple(range(4))))
+    return views, Sense(rules or Rules(), views)
+
+
+def test_who_still_trains_where_most_are_done_is_told_after_a_while() -> None:
+    telling, (views, sense) = Telling(), averaging((0, 1, 2, 3))
+    telling.look(sense, None)
+    assert not telling.now
+    views.now = 5.0
+    for peer in range(4):
+        views._heard[peer] = 5.0
+    telling.look(sense, None)
+    (told,) = telling.now
+    assert in_words(told, ROSTER) == "waiting: peers that still train, for which they have `train` = 10 s (p3)"
+    telling.look(sense, None)
+    assert telling.now == [told]
+
+
+def test_who_was_not_ready_in_time_is_told_everywhere() -> None:
+    for me in (0, 3):
+        telling, (views, sense) = Telling(), averaging((0, 1, 2), me=me)
+        views.now = 11.0
+        for peer in range(4):
+            views._heard[peer] = 11.0
+        telling.look(sense, None)
+        (late,) = [tell for tell in telling.now if tell.what == "late"]
+        assert is_bad(late)
+        assert in_words(late, ROSTER).startswith("round 0 goes on without p3, which was not ready within `train`")
+
+
+def test_a_peer_that_the_rules_leave_out_is_told_so() -> None:
+    rules = Rules(pick=lambda _state, peers: tuple(peer for peer in peers if peer < 3))
+    for me, out in ((0, False), (3, True)):
+        telling, (_, sense) = Telling(), averaging((0, 1, 2), me=me, rules=rules)
+        telling.look(sense, None)
+        assert [tell.what for tell in telling.now if tell.what == "left out"] == ["left out"] * out
+
+
+def test_pairs_that_do_not_hear_each_other_are_told_by_the_one_that_hears_nobody() -> None:
+    views, sense = looking()
+    for peer in range(4):
+        hears = (3,) if peer == 3 else (0, 1, 2)
+        views.take(Status(peer, f"folder {peer}", 1, 1, reaches=hears))
+    assert sense.waiting() == ("peers that do not hear all others", (3,))
+
+
+def test_it_is_told_how_many_must_take_part() -> None:
+    views, _ = looking()
+    for peer in range(3):
+        views.take(Status(peer, f"folder {peer}", 1, 1, reaches=(0, 1, 2)))
+    sense = Sense(Rules(pick=lambda _state, peers: peers[:2]), views)
+    assert sense.waiting() == ("peers that are missing; 3 must take part, and 2 can without them", (3,))
+
+
+def test_what_those_said_last_from_whom_nothing_is_heard_is_not_repeated() -> None:
+    reaches = {"p1": Reach(True), "p2": Reach(False, None, "connection refused")}
+    statuses = {peer: Status(peer, f"folder {peer}", 1, 1, reaches=(0, 3)) for peer in (1, 2)}
+    text = looked_in_words(reaches, statuses, ROSTER)
+    assert "p1 hears p0, p3" in text
+    assert "p2 hears" not in text

@@ -26,6 +26,7 @@ COMMANDS = (
     "relay",
     "extend",
     "stop",
+    "withdraw",
     "roster",
     "design",
     "audit",

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.core.entries import Add, Ask, End, Line, Move, Remove, Renew, Seconds, Settings, Text, same_wish
-from securedfl.network.core.events import Tell
+from securedfl.network.core.events import Command, Tell
 from securedfl.network.core.messages import Status
 from securedfl.network.core.state import State
 from securedfl.network.journal import in_use
@@ -28,7 +28,12 @@ from securedfl.storage import OWNER, write_bytes
 
 LAST_ROUND = 2**31 - 1
 """The highest round that the log can count to."""
+LEAST_HEARTBEAT, MOST_HEARTBEAT = 0.05, 600.0
+"""Seconds: more often is nothing but load, and a peer is missed after four of them."""
 _LOOK = 0.2
+TAKE_BACK = "`securedfl withdraw PEER.toml` takes it back"
+TAKEN_BACK = "what was asked for at this site is taken back"
+NOTHING_WAITS = "nothing that was asked for at this site waits for a decision"
 _FORGOTTEN = 3600.0
 """Seconds after which nobody waits for an answer any more."""
 
@@ -39,7 +44,7 @@ class Wish(Struct, frozen=True):
     Attributes
     ----------
     kind
-        What to change; ``look`` changes nothing, and asks who reaches whom.
+        What to change; ``look`` changes nothing, and asks who reaches whom; ``nothing`` takes the wish before it back.
     name, address, fingerprint
         Of a peer of the roster.
     reason
@@ -50,7 +55,7 @@ class Wish(Struct, frozen=True):
         Tells this wish from others.
     """
 
-    kind: Literal["look", "stop", "settings", "add", "remove", "move", "renew"]
+    kind: Literal["look", "nothing", "stop", "settings", "add", "remove", "move", "renew"]
     name: Text = ""
     address: Text = ""
     fingerprint: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
@@ -91,6 +96,9 @@ def ask_of(wish: Wish, state: State) -> Ask | str:
     if wish.kind == "stop":
         return End(wish.reason)
     if wish.kind == "settings":
+        beat = wish.upon(state.settings).heartbeat
+        if not LEAST_HEARTBEAT <= beat <= MOST_HEARTBEAT:
+            return f"a heartbeat takes {LEAST_HEARTBEAT:g} to {MOST_HEARTBEAT:g} seconds, not {beat:g}"
         return wish.upon(state.settings)
     if wish.address:
         try:
@@ -125,9 +133,9 @@ class Desk:
         self.wish: Wish | None = None
         self._ask: Ask | None = None
 
-    def new_ask(
+    def new_command(
         self, state: State, statuses: Mapping[int, Status], reaches: Callable[[], Mapping[str, Reach]]
-    ) -> Ask | None:
+    ) -> Command | None:
         """Return what to ask the others for, because of a new wish; one that needs no asking is answered here.
 
         Looks a few times per second at most.
@@ -144,12 +152,17 @@ class Desk:
         wish = self._new("wish")
         if wish is None:
             return None
+        if wish.kind == "nothing":
+            text = TAKEN_BACK if self._ask is not None else NOTHING_WAITS
+            self.wish, self._ask = wish, None
+            self.answer(True, text)
+            return Command(None)
         self.wish, ask = wish, ask_of(wish, state)
         if isinstance(ask, str):
             self.answer(False, ask)
             return None
         self._ask = ask
-        return ask
+        return Command(ask)
 
     def answered(self, tell: Tell, text: str) -> bool:
         """Answer the wish if this is about what was asked for, and say whether it was."""
@@ -191,6 +204,20 @@ class Desk:
             (self._folder / wish.file).unlink(missing_ok=True)
 
 
+def withdraw(folder: Path, timeout: float) -> str:
+    """Take back what was asked for at this site and is not decided, and say so; its peer need not run."""
+    if in_use(folder):
+        return want(folder, Wish("nothing"), timeout)
+    waits = pending(folder) is not None
+    (folder / "wish").unlink(missing_ok=True)
+    return TAKEN_BACK if waits else NOTHING_WAITS
+
+
+def pending(folder: Path) -> Wish | None:
+    """Return what was asked for at this site and is not decided, if anything."""
+    return _read(folder / "wish", Wish)
+
+
 def want(folder: Path, wish: Wish, timeout: float) -> str:
     """Leave a wish for the peer that runs in a state folder, and wait for the answer.
 
@@ -213,7 +240,7 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
     if not in_use(folder):
         raise PeerLostError(
             "this site's peer does not run, so nobody is asked yet. Start it with `securedfl peer`, and enough others "
-            "with it: the wish stands until then, unless another one takes its place"
+            f"with it: the wish stands until then, unless another one takes its place. {TAKE_BACK}"
         )
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
@@ -228,9 +255,12 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
         if other is not None and other.number != wish.number:
             raise PeerLostError("another wish took the place of this one before it was decided; ask again after that")
         time.sleep(_LOOK)
+    if wish.kind == "look":
+        raise PeerLostError(f"this site's peer did not answer within {timeout:g} s; is its process stopped, or busy?")
     raise PeerLostError(
-        f"nothing was decided within {timeout:g} s, but the wish stands: it is decided once this site's peer runs and "
-        "enough others are there (with `lying`, once more operators than may lie ask for the same)"
+        f"nothing was decided within {timeout:g} s, but the wish stands, also when the peer is started again: it is "
+        "decided once enough others are there (with `lying`, once more operators than may lie ask for the same). "
+        f"{TAKE_BACK}"
     )
 
 

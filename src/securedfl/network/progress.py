@@ -66,6 +66,8 @@ class Progress:
         The model that this peer has.
     ready, present, finished
         Who is ready for the round, who is there, and who has the newest model.
+    strange
+        Who came with another state folder, and waits to be admitted.
     asking
         Who of those that are there has an operator that waits for a decision.
     since
@@ -77,6 +79,7 @@ class Progress:
     applied: Result = NO_RESULT
     ready: tuple[int, ...] = ()
     present: tuple[int, ...] = ()
+    strange: tuple[int, ...] = ()
     finished: tuple[int, ...] = ()
     asking: tuple[int, ...] = ()
     since: tuple[int, float] = (-1, 0.0)
@@ -96,8 +99,11 @@ class Progress:
 def heard(reaches: Mapping[str, Reach], now: Progress) -> dict[str, Reach]:
     """Return how others are reached; one that is linked and says nothing is not."""
     there = {peer.name for peer in now.state.roster if peer.number in now.present}
+    strange = {peer.name for peer in now.state.roster if peer.number in now.strange}
     silent = Reach(False, None, "it is linked, but nothing is heard from it; is its process stopped?")
-    return {name: silent if one.linked and name not in there else one for name, one in reaches.items()}
+    new = Reach(False, None, "it came with a new state folder, and waits until more than half of the peers admit it")
+    told = {name: new if name in strange else silent for name in reaches}
+    return {name: told[name] if one.linked and name not in there else one for name, one in reaches.items()}
 
 
 def removed(settings: PeerSettings, state: State) -> bool:

@@ -32,7 +32,7 @@ from securedfl.network.signing import Keyring
 from securedfl.network.strangers import Strangers
 from securedfl.network.wire import values as wire
 from securedfl.network.wire.links import Links
-from securedfl.network.words import in_words, names_of
+from securedfl.network.words import in_words, is_bad, names_of
 from securedfl.protocols.steps import Array
 
 log = logging.getLogger("securedfl.peer")
@@ -146,7 +146,8 @@ class Shell:
     def _run(self) -> None:
         try:
             while True:
-                event = self.events.get(max(0.0, self._wake - time.monotonic()))
+                # the operator is answered within a second, whatever the heartbeat is
+                event = self.events.get(min(1.0, max(0.0, self._wake - time.monotonic())))
                 if event is None:
                     return
                 # letters are not for the core, and however many there are, its time comes
@@ -195,15 +196,14 @@ class Shell:
     def _wished(self) -> Iterable[ev.Event]:
         """Return what the operator wants now."""
         statuses, who = self._core.views.statuses, lambda: heard(self.links.reaches(), self.progress)
-        ask = self._desk.new_ask(self._core.state, statuses, who)
-        return [] if ask is None else [ev.Command(ask)]
+        command = self._desk.new_command(self._core.state, statuses, who)
+        return [] if command is None else [command]
 
     def _told(self, tell: ev.Tell) -> None:
         """Log and tell; answer the operator if it is about the wish."""
         roster = (*self._roster, *self._core.state.roster)  # also of peers that have just left
         text = in_words(tell, roster)
-        bad = tell.what in ("lost", "refused", "unable", "odd", "unfit") or (tell.what == "apart" and tell.peers)
-        log.log(logging.WARNING if bad else logging.INFO, "%s", text)
+        log.log(logging.WARNING if is_bad(tell) else logging.INFO, "%s", text)
         self._tell(tell, names := names_of(tell.peers, roster))
         if tell.what == "refused" and tell.detail == UNPROVEN:
             self._strangers.refuse(names[0], time.monotonic())
@@ -305,7 +305,8 @@ class Shell:
             since = (state.round, time.monotonic())
         present = tuple(peer.number for peer in state.roster if views.present(peer.number))
         asking = tuple(number for number in present if views.status(number).asks is not None)
-        now = Progress(state, self._task, self._applied, ready, present, views.finished(), asking, since)
+        strange = tuple(sorted(views.strangers))
+        now = Progress(state, self._task, self._applied, ready, present, strange, views.finished(), asking, since)
         if now != self.progress:
             applied, before = now.applied, self.progress.applied
             with self.changed:

@@ -19,6 +19,12 @@ def names_of(numbers: Iterable[int], roster: Iterable[Line]) -> tuple[str, ...]:
     return tuple(known.get(number, f"peer {number}") for number in numbers)
 
 
+def is_bad(tell: Tell) -> bool:
+    """Say whether an operator should look at what is told."""
+    bad = ("lost", "refused", "unable", "odd", "unfit", "late")
+    return tell.what in bad or (tell.what == "apart" and bool(tell.peers))
+
+
 def in_words(tell: Tell, roster: Iterable[Line]) -> str:
     """Return what is told as a sentence."""
     names = names_of(tell.peers, roster)
@@ -45,6 +51,16 @@ def in_words(tell: Tell, roster: Iterable[Line]) -> str:
             return (
                 f"{tell.detail}: members came to different results, {listed} not to that of most; somebody sends other "
                 "sums to some than to others, or lies about its result"
+            )
+        case "late":
+            return (
+                f"{tell.detail} goes on without {listed}, which was not ready within `train` seconds; `securedfl "
+                "extend PEER.toml --train SECONDS` gives all more time"
+            )
+        case "left out":
+            return (
+                "this site takes no part for now: who was missing, or is new, comes back with a whole block of peers "
+                '(absence = "blocks", docs/guides/privacy.md)'
             )
         case "asked":
             wish = "" if tell.entry is None else entry_in_words(tell.entry, roster)
@@ -95,7 +111,7 @@ def _entry_in_words(entry: Entry, roster: Iterable[Line]) -> str:
         case en.Remove(number):
             return f"{listed(number)} leaves the roster"
         case en.Move(number, address):
-            return f"{listed(number)} is at {address} now"
+            return f"{listed(number)} is at {address} now" if address else f"{listed(number)} only dials out now"
         case en.Renew(number, _):
             return f"{listed(number)} has a new key"
         case en.Admit(number, _):
@@ -113,7 +129,8 @@ def looked_in_words(reaches: Mapping[str, Reach], statuses: Mapping[int, Status]
     text = [f"links to {ways_in_words(Ways.of(reaches).peers)}"]
     text += [f"no link to {name}: {one.reason}" for name, one in sorted(reaches.items()) if not one.linked]
     for peer in roster:
-        if peer.name in reaches and peer.number in statuses:
+        # what those said last from whom nothing is heard may be long ago
+        if peer.name in reaches and reaches[peer.name].linked and peer.number in statuses:
             heard = names_of(statuses[peer.number].reaches, roster)
             text.append(f"{peer.name} hears {', '.join(heard) or 'nobody'}")
     return "; ".join(text)

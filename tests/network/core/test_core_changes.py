@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from securedfl.network.core import events as ev
-from securedfl.network.core.entries import End, Remove, Renew, Settings, Try
+from securedfl.network.core.entries import Add, End, Line, Move, Remove, Renew, Settings, Try
 from securedfl.network.core.messages import Boot, Gossip, Promise, Result, Status
+from securedfl.network.core.state import reduce, refusal
 from tests.network.core.test_core import Three, core
 
 
@@ -106,3 +109,37 @@ def test_each_lost_disk_is_told():
         actions = three.cores[0].step(ev.Received(2, Gossip("run", (said,))), 0.0)
         told += [action.peers for action in actions if isinstance(action, ev.Tell) and action.what == "stranger"]
     assert told == [(2,), (2,)]
+
+
+def beats(one, until):
+    """Return when a core sends everything, as its shell would wake it."""
+    now, found = one.views.now, []
+    while now < until:
+        wake = next(action.at for action in one.step(ev.Tick(), now) if isinstance(action, ev.Wake))
+        found.append(now)
+        now = max(wake, now + 1e-3)
+    return found
+
+
+def test_a_shorter_heartbeat_counts_at_once():
+    """Not when the longer one would have been over: until then the others would take this peer for lost."""
+    three = Three()
+    three.happen(0, ev.Command(Settings(rounds=2, heartbeat=600.0)), now=1.0)
+    for k in range(3):
+        three.happen(k, ev.Tick(), now=2.0)
+    assert three.cores[1].state.settings.heartbeat == 600
+    three.happen(0, ev.Command(Settings(rounds=2, heartbeat=1.0)), now=3.0)
+    assert three.cores[1].state.settings.heartbeat == 1
+    assert len(beats(three.cores[1], 9.0)) >= 5
+
+
+def test_two_peers_never_have_one_address():
+    three = Three()
+    one = three.cores[0]
+    for ask in (Move(1, "h0:1"), Add(Line(3, "new", "h2:1", b"key3"))):
+        assert "another peer has that address" in refusal(replace(one.state, phase="idle"), ask, one.rules)
+    for ask in (Move(1, ""), Move(1, "h1:2"), Add(Line(3, "new", "", b"key3"))):
+        assert not refusal(replace(one.state, phase="idle"), ask, one.rules)
+    # several only dial out
+    out = reduce(replace(one.state, phase="idle"), Move(1, ""), one.rules)
+    assert not refusal(out, Move(2, ""), one.rules)

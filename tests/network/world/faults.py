@@ -186,7 +186,9 @@ def _ask(world: World, fault: Fault) -> Ask | None:
         case "extend":
             return replace(state.settings, rounds=state.settings.rounds + 1)
         case "deadlines":
-            return replace(state.settings, train=10.0 + 10 * fault.choice, absent=20.0 + 10 * fault.choice)
+            beat = (0.3, 1.0, 1.0, 4.0)[int(fault.choice * 40) % 4]
+            train, absent = 10.0 + 10 * fault.choice, 20.0 + 10 * fault.choice
+            return replace(state.settings, train=train, absent=absent, heartbeat=beat)
         case "add":
             number = len(world.sites)
             if number > 9:

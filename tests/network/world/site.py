@@ -326,7 +326,7 @@ class Site:
         peers = tuple(sorted(peer for peer in part.needs - box.keys() if part.tag is not None or peer in ready))
         if peers:
             # as a trial does: whoever is really lost, the core notices by itself
-            grace = (SILENCE + GRACE + 1) * self.world.genesis.settings.heartbeat
+            grace = (SILENCE + GRACE + 1) * self.core.state.settings.heartbeat
             failure = Failure(*self._at, part.tag or (), peers)
             self.world.at(self.world.now + grace, self._fail, part, part.tag, process, failure)
         else:

@@ -219,6 +219,8 @@ class Core:
         before, asks = self.state.settings, self.conduct.status.asks
         self.log.append(decided)
         self.views.follow(decided, reduce(self.state, decided.entry, self.rules))
+        # not as late as heartbeats were before
+        self._beat = min(self._beat, self.views.now + self.state.settings.heartbeat)
         if same_wish(decided.entry, asks):
             self.conduct.take(ev.Command(None))
         elif isinstance(asks, Settings) and self.state.settings != before:

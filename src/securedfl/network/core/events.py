@@ -126,12 +126,25 @@ class Tell(Struct, frozen=True):
     ``decided``: an entry; ``waiting``: for whom an attempt waits, and why; ``lost`` and ``back``: a peer; ``apart``:
     two peers that do not hear each other; ``refused``: what a peer sent and why it does not count; ``unable``: why what
     the operator asked for is not possible; ``stranger``: a peer whose state folder is not the admitted one; ``odd``:
-    members with another result than most; ``asked``: what another operator asks for, where some must agree. The shell
-    tells ``unfit``: a peer that cannot be linked because of keys, versions or rosters.
+    members with another result than most; ``asked``: what another operator asks for, where some must agree; ``late``:
+    a peer that was not ready in time; ``left out``: this peer, which the rules keep out for now. The shell tells
+    ``unfit``: a peer that cannot be linked because of keys, versions or rosters.
     """
 
     what: Literal[
-        "decided", "waiting", "lost", "back", "apart", "refused", "unable", "stranger", "odd", "asked", "unfit"
+        "decided",
+        "waiting",
+        "lost",
+        "back",
+        "apart",
+        "refused",
+        "unable",
+        "stranger",
+        "odd",
+        "asked",
+        "late",
+        "left out",
+        "unfit",
     ]
     peers: tuple[int, ...] = ()
     detail: str = ""

@@ -40,8 +40,32 @@ class Sense:
         missing = tuple(peer for peer in everybody if not views.present(peer))
         if not state.length:
             return "the first start needs every peer once", missing
-        apart = tuple(peer for pair in views.apart(everybody, grace=False) for peer in pair)
-        return ("peers that are missing", missing) if missing else ("peers that are apart" if apart else "", apart)
+        if missing:
+            return f"peers that are missing{self._too_few()}", missing
+        apart = tuple(sorted(views.cover(views.apart(everybody, grace=False))))
+        return "peers that do not hear all others" if apart else "", apart
+
+    def _too_few(self) -> str:
+        """Say in words that too few can take part; nothing if it is not so, or if all must anyway."""
+        state = self.state
+        if state.bound or not self.rules.can_lose:
+            return ""
+        enough = max(self.rules.least, len(state.roster) // 2 + 1)
+        here = self.rules.pick(state, tuple(peer for peer in voters(state) if self.views.present(peer)))
+        return f"; {enough} must take part, and {len(here)} can without them" if len(here) < enough else ""
+
+    def training(self) -> tuple[int, ...]:
+        """Return the members that the running attempt waits for until they have trained, if most have."""
+        state, ready = self.state, self.views.ready()
+        left = tuple(peer for peer in state.members if peer not in ready)
+        return left if state.phase == "begun" and 2 * len(left) <= len(state.members) else ()
+
+    def left_out(self) -> bool:
+        """Say whether the rules keep this peer out of the running attempt, though it could take part."""
+        state, views = self.state, self.views
+        if state.phase == "idle" or views.me in state.members or state.bound or views.me not in voters(state):
+            return False
+        return views.me not in self.rules.pick(state, tuple(peer for peer in voters(state) if views.present(peer)))
 
     def _candidates(self) -> Iterator[Entry | None]:
         state = self.state

@@ -297,6 +297,9 @@ def _refused_roster(state: State, entry: en.Add | en.Remove | en.Move | en.Renew
     key = entry.peer.key if isinstance(entry, en.Add) else entry.key if isinstance(entry, en.Renew) else None
     if any(line.key == key for line in state.ever):
         return "the key is or was in use here; make a new one with `securedfl certs request`"
+    changed = set(after.roster).difference(state.roster)
+    if any(one.address == line.address != "" for one in changed for line in state.roster if line.number != one.number):
+        return "another peer has that address; give the one under which others reach this peer"
     if isinstance(entry, en.Remove):
         try:
             quorum(len(voters(after)), rules.lying)

@@ -6,8 +6,9 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from securedfl.network.core.entries import Ask, Begin, Entry, Settings
+from securedfl.network.core.entries import Ask, Begin, Entry, Settings, Try
 from securedfl.network.core.events import Tell
+from securedfl.network.core.messages import NO_TRY
 from securedfl.network.core.sense import Sense
 from securedfl.network.core.state import needed, refusal, voters
 
@@ -21,6 +22,8 @@ class Telling:
     def __init__(self) -> None:
         self.now: list[Tell] = []
         self._said: dict[str, Tell] = {}
+        # the attempt for which most have trained and some have not, and since when
+        self._slow: tuple[Try, float] = (NO_TRY, 0.0)
         self._count: Counter[str] = Counter()
 
     def say(self, about: str, tell: Tell) -> None:
@@ -61,12 +64,36 @@ class Telling:
         enough, absent = needed(state, sense.rules), tuple(p for p in voters(state) if not views.present(p))
         if state.length and len(voters(state)) - len(absent) < enough:
             why, missing = f"{enough} of {len(voters(state))} peers must be there to decide anything", absent
+        if not why:
+            why, missing = self._training(sense)
         (self.say if why else self._change)("waiting", Tell("waiting", missing, why))
+        self._left_out(sense)
         # that an attempt is running passes; what it keeps settings from is final
         when = state if isinstance(ask, Settings) else replace(state, phase="idle")
         reason = "" if ask is None else refusal(when, ask, sense.rules)
         if reason:
             self.say("unable", Tell("unable", detail=reason, entry=ask))
+
+    def _training(self, sense: Sense) -> tuple[str, tuple[int, ...]]:
+        """Return who still trains where most are done, if that has been so for a while."""
+        state, now, left = sense.state, sense.views.now, sense.training()
+        if left and self._slow[0] != state.now:
+            self._slow = (state.now, now)
+        if not left or now - self._slow[1] <= sense.views.silence:
+            return "", ()
+        return f"peers that still train, for which they have `train` = {state.settings.train:g} s", left
+
+    def _left_out(self, sense: Sense) -> None:
+        """Say who was not ready in time, and if the rules keep this peer out."""
+        views, state = sense.views, sense.state
+        outside = [line.number for line in state.roster if line.number not in state.members]
+        for peer in outside if sense.rules.can_lose and state.phase != "idle" else ():
+            if views.late(peer) and views.present(peer):
+                self.say(f"late {peer}", Tell("late", (peer,), f"round {state.round}"))
+        if sense.left_out():
+            self.say("left out", Tell("left out", (views.me,)))
+        elif views.me in state.members:
+            self._said.pop("left out", None)
 
     def capped(self, about: str, tell: Tell) -> None:
         """Say something that a liar may change all the time, so often and no more."""

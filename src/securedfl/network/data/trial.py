@@ -90,7 +90,7 @@ class Trial(threading.Thread):
         self._orders: queue.SimpleQueue[tuple[int, ...] | None] = queue.SimpleQueue()
         self._streams: _Streams | None = None
         self._done = self._stopped = False
-        self._failed: Failure | None = None
+        self._failed: tuple[Failure, str] | None = None
         # no method of this object: each would hold the other, and memory would wait for the garbage collector
         self._job = LocalAttempt(
             work.recipe,
@@ -142,10 +142,12 @@ class Trial(threading.Thread):
         """
         failed, self._failed = self._failed, None
         if failed is not None:
+            failure, why = failed
             try:
                 return self._orders.get(timeout=self._work.grace)
             except queue.Empty:
-                self._tell(failed)
+                log.warning("round %d: attempt %d makes no progress: %s", failure.round, failure.attempt, why)
+                self._tell(failure)
         return self._orders.get()
 
     def _part(self, lost: tuple[int, ...] | None) -> bool:
@@ -175,7 +177,8 @@ class Trial(threading.Thread):
         self._done = True
         self._tell(result)
 
-    def _blame(self, error: PeerLostError, lost: tuple[int, ...] | None) -> Failure:
+    def _blame(self, error: PeerLostError, lost: tuple[int, ...] | None) -> tuple[Failure, str]:
+        """Return what failed, and why in words."""
         work, place = self._work, self._work.place
         peers = tuple(sorted(self._numbers[k] for k in error.peers)) if isinstance(error, StalledError) else ()
         if lost is None:
@@ -183,8 +186,7 @@ class Trial(threading.Thread):
             peers = tuple(peer for peer in peers if peer in ready) or peers
         names = ", ".join(work.members[peer] for peer in peers)
         why = f"{names}: {error}" if names else str(error)
-        log.warning("round %d: attempt %d makes no progress: %s", place.round, place.attempt, why)
-        return Failure(place.round, place.attempt, lost or (), peers)
+        return Failure(place.round, place.attempt, lost or (), peers), why
 
     def _places(self, peers: Collection[int]) -> frozenset[int]:
         return frozenset(self._numbers.index(peer) for peer in peers)
