@@ -134,4 +134,5 @@ def cell(run: dict[str, Any]) -> str:
     """Return one run of a fault alone in a few words."""
     if "failed" in run:
         return f"failed: {run['failed'][:80]}"
-    return ", ".join([who(run).replace(" sites", ""), members(run)[0].replace(" of ", "/"), lasted(run)])
+    apart = [f"{run['different_bits']} models"] if which(run).endswith("apart") else []
+    return ", ".join([who(run).replace(" sites", ""), members(run)[0].replace(" of ", "/"), *apart, lasted(run)])
