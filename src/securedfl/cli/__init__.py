@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
 from typing import Any
 
@@ -15,6 +16,8 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EPIPE, errno.EIO)
 
 def main() -> None:
     """Run the command line; the console script ``securedfl``."""
+    # as Ctrl-C: a run folder stays usable, workers end, a peer says goodbye to the others
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without a character shows "?" for it
