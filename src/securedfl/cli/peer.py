@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from securedfl.cli.watch import Watch, watching
 from securedfl.errors import needing
+from securedfl.federation.apps.stopping import heed_signals
 from securedfl.federation.peers.events import (
     AllDone,
     Back,
@@ -50,8 +50,8 @@ def peer(
     share_one_heap()
     # what a peer writes is for its owner alone
     os.umask(0o077)
-    # leave as after Ctrl-C: with a word to the others
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # leave with a word to the others
+    heed_signals()
     console = Console(highlight=False, stderr=as_json, emoji=False)
 
     def tell(event: Event) -> None:
