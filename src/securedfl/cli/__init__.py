@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
-import signal
 import sys
 from typing import Any
+
+from securedfl.federation.apps.stopping import heed_signals
 
 INTERRUPTED = 130
 
@@ -16,8 +17,8 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EPIPE, errno.EIO)
 
 def main() -> None:
     """Run the command line; the console script ``securedfl``."""
-    # as Ctrl-C: a run folder stays usable, workers end, a peer says goodbye to the others
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # a run folder stays usable, workers end, a peer says goodbye to the others
+    heed_signals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without a character shows "?" for it
