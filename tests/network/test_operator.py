@@ -11,7 +11,6 @@ import sys
 import threading
 import tomllib
 from dataclasses import replace
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -255,7 +254,7 @@ def test_an_operator_ends_the_run(federation):
 
 def test_an_address_in_the_log_that_is_none_ends_nobody():
     roster = [Line(0, "p0", "127.0.0.1:7443", b"0"), Line(1, "p1", "c2.example.org", b"1"), Line(2, "p2", "", b"2")]
-    found = endpoints_of(roster, SimpleNamespace(name="p0"))
+    found = endpoints_of(roster, "p0")
     assert [(one.name, one.listens) for one in found] == [("p0", True), ("p1", False), ("p2", False)]
 
 

@@ -58,11 +58,7 @@ class Journal:
             write_bytes(folder / "genesis", msgspec.msgpack.encode(genesis), AGAIN, mode=OWNER)
         self.incarnation = stored.boot.incarnation if stored.boot else secrets.token_hex(16)
         self.genesis = _genesis(folder)
-        if self.genesis.run != genesis.run:
-            raise RunFolderError(
-                f"{folder.parent} holds the state of another federation, design or model; choose another out in "
-                "peer.toml, or use the federation.toml that it began with"
-            )
+        check_run(folder, self.genesis.run, genesis.run)
         self._stored, self._last = stored, Stored().add(*stored.records(()))
         self._written = len(stored.entries)
         self._file.replace(encode(record) for record in stored.records(stored.log))
@@ -137,6 +133,15 @@ def read_state(folder: Path, rules: Rules) -> tuple[State, State]:
         # a roster of another length
         raise other from None
     return genesis, state
+
+
+def check_run(folder: Path, found: str, expected: str) -> None:
+    """Refuse a state folder of another run than the one that is expected, or than one that begins with these words."""
+    if not f"{found} ".startswith(f"{expected} "):
+        raise RunFolderError(
+            f"{folder.parent} holds the state of another federation, design or model; choose another out in "
+            "peer.toml, or use the federation.toml that it began with"
+        )
 
 
 def look_into(folder: Path) -> str:

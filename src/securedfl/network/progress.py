@@ -126,9 +126,9 @@ def check_key(settings: PeerSettings, state: State, own: bytes) -> str:
     return text
 
 
-def endpoints_of(roster: Sequence[Line], settings: PeerSettings) -> list[Endpoint]:
+def endpoints_of(roster: Sequence[Line], me: str) -> list[Endpoint]:
     """Return the roster as links take it; a peer that is not in it yet adds itself."""
-    found = {settings.name: Endpoint(settings.name)}
+    found = {me: Endpoint(me)}
     for peer in roster:
         host, port = "", 0
         # what the log says ends nobody: a peer whose address is none can still dial out, and be moved again

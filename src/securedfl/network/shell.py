@@ -107,7 +107,7 @@ class Shell:
         self.links = Links(
             settings.name,
             settings.files,
-            endpoints_of(self._roster, settings),
+            endpoints_of(self._roster, settings.name),
             on_event=self.events.put,
             listen=settings.listen,
             relays=settings.relays,
@@ -332,7 +332,7 @@ class Shell:
             self.events.put(ev.Tick())
             self._hand_cards(list(self.links.links))
             self.links.update(files=settings.files)
-        self.links.update(roster=endpoints_of(self._roster, settings))
+        self.links.update(roster=endpoints_of(self._roster, settings.name))
 
     def _hand_cards(self, names: Sequence[str]) -> None:
         """Hand others the certificates that are known here."""

@@ -19,7 +19,10 @@ from pathlib import Path
 from typing import TextIO
 
 from securedfl.errors import SecuredFLError
+from securedfl.federation.checking.standing import own_log
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.federation.peers.site import Site
+from securedfl.network.journal import check_run
 
 SUBJECT = "app and data"
 
@@ -32,7 +35,7 @@ class Examined:
     """What was looked at before a run, whether it is fine, and what was found.
 
     ``lost`` says that nothing is wrong but that somebody cannot be reached, who may come yet; if it is fine all the
-    same, nobody needs that one now, and it is a warning.
+    same, it is a warning.
     """
 
     subject: str
@@ -119,6 +122,9 @@ def look(path: Path, tell: TextIO) -> None:
         federation = FederationConfig.load(config.federation)
         say(doing="making it and opening the data")
         learner = make_learner(federation, config, path.parent)
+        site = Site(config, federation, ()).chosen_by(learner.common, learner.coding)
+        if (log := own_log(config, federation)) is not None:
+            check_run(config.state, log.run, site.genesis(learner.trainer.schema).run)
         say(doing="scoring the model as it is")
         score = learner.evaluate(learner.initial())
     except SecuredFLError as error:

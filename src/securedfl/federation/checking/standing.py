@@ -7,7 +7,7 @@ from pathlib import Path
 
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.telemetry import PHASES
-from securedfl.network.core.state import Rules
+from securedfl.network.core.state import Rules, State
 from securedfl.network.journal import read_state
 from securedfl.network.operator import pending_in_words
 from securedfl.protocols.protocol import by_name
@@ -59,8 +59,7 @@ def standing(path: Path) -> Standing:
     """Read where the run stands, as the log of the site with this ``peer.toml`` says; no log is a `RunFolderError`."""
     config = PeerConfig.load(path)
     federation = FederationConfig.load(config.federation)
-    rules = Rules(lying=federation.lying, can_lose=by_name(federation.training.protocol).can_lose)
-    first, now = read_state(config.state, rules)
+    first, now = _read(config, federation)
     phase = "done" if now.over else PHASES[now.phase]
     began = {line.number for line in first.roster}
     last = now.settings.rounds - 1
@@ -77,3 +76,16 @@ def standing(path: Path) -> Standing:
         block=federation.missing.block if federation.missing.policy == "blocks" else 0,
         asked=pending_in_words(config.state, now),
     )
+
+
+def own_log(config: PeerConfig, federation: FederationConfig) -> State | None:
+    """Return what the log of a site says now; None if nothing is decided there yet, so that its files count."""
+    if not (config.state / "journal").exists():
+        return None
+    _, now = _read(config, federation)
+    return now if now.length else None
+
+
+def _read(config: PeerConfig, federation: FederationConfig) -> tuple[State, State]:
+    rules = Rules(lying=federation.lying, can_lose=by_name(federation.training.protocol).can_lose)
+    return read_state(config.state, rules)

@@ -163,7 +163,7 @@ def membership(
     optimizer = federation.training.common(buffers)
     averages = make_averages(federation, design, schema, optimizer, site.plan)
     coding = {"coding": site.coding} if site.coding else {}
-    genesis = federation.genesis(design.hash, schema.hash, *coding.values())
+    genesis = site.genesis(schema)
     told = {**federation.told, **coding, "design": design.hash, RUN: genesis.run, "model": str(schema)}
     # what differs between models, array by array
     told |= {f"model.{leaf.name}": f"{leaf.dtype}{list(leaf.shape)}" for leaf in schema.leaves[:MOST_ARRAYS]}

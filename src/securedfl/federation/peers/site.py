@@ -13,7 +13,8 @@ from securedfl.federation.budget.planning import check_privacy, make_plan
 from securedfl.federation.gate import Plans, pass_gate
 from securedfl.federation.methods import SECURED, averaging_of, check_settings
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
-from securedfl.network.wire.keys import KeyFiles, check_pair
+from securedfl.network.core.state import State
+from securedfl.network.wire.keys import CertificateInfo, KeyFiles, check_pair
 from securedfl.parameters import Schema
 from securedfl.privacy.budget.plan import Plan
 from securedfl.privacy.run_certificate import RunCertificate
@@ -62,6 +63,11 @@ class Site:
         values["train"] = {**self.federation.train, **common}
         return replace(self, federation=FederationConfig.resolve(values), coding=coding)
 
+    def genesis(self, schema: Schema) -> State:
+        """Return the state before the first entry of the log, for a model of that schema."""
+        coding = [self.coding] if self.coding else []
+        return self.federation.genesis(self.federation.design.hash, schema.hash, *coding)
+
     @property
     def plans(self) -> dict[str, Plan]:
         """The plan by the method of real peers, if there is one."""
@@ -86,14 +92,25 @@ def pass_federation(federation: FederationConfig, plans: Plans | None = None) ->
     return pass_gate(federation.training, federation.design, federation.missing, plans)
 
 
-def check_keys(files: KeyFiles, name: str) -> str:
-    """Refuse keys of somebody else, or that have expired; return how long they are valid."""
+def check_keys(files: KeyFiles, name: str, own: object = "PEER.toml") -> CertificateInfo:
+    """Refuse keys of somebody else, or that have expired; return what the certificate says.
+
+    ``own`` is the path of ``peer.toml``, for the command that renews it.
+    """
     info = check_pair(files)
     if info.name != name:
         raise ConfigError(f"{files.certificate} is for {info.name!r} and not for {name!r}")
-    warning = info.expiry()
+    warning = expiry_of(info, files, own)
     if not info.valid():
         raise ConfigError(warning)
     if warning:
         log.warning("%s", warning)
-    return warning or f"valid until {info.not_after:%Y-%m-%d}"
+    return info
+
+
+def expiry_of(info: CertificateInfo, files: KeyFiles, own: object = "PEER.toml") -> str:
+    """Return a warning with the commands that help, if a site's certificate is not valid or soon will not be."""
+    if not (warning := info.expiry()):
+        return ""
+    told = f"securedfl roster renew {own} --certificate {files.certificate}"
+    return f"{warning}; then tell the others: {told} (before the first start: its new fingerprint in federation.toml)"

@@ -109,7 +109,10 @@ def serve_metrics(
     try:
         server = ThreadingHTTPServer(split_address(address), Handler)
     except (OSError, ConfigError) as error:
-        raise ConfigError(f"metrics = {address!r}: cannot listen there ({error})") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"metrics = {address!r}: cannot listen there: {reason}; name another port in peer.toml, on this machine"
+        ) from None
     threading.Thread(target=server.serve_forever, name="securedfl-metrics", daemon=True).start()
     return server
 

@@ -17,6 +17,21 @@ from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.wire.keys import CertificateInfo, KeyFiles, check_pair
 from securedfl.network.wire.values import Endpoint, IdentityError
 
+_OTHER_AUTHORITY = "all sites need certificates of one authority, and its ca.crt"
+_INVALID = (
+    ((10,), "; that site needs a new one (`securedfl certs issue NAME --renew`, then `securedfl roster renew`)"),
+    ((9,), "; check the clocks of both machines"),
+    ((18, 19, 20, 21), f"; {_OTHER_AUTHORITY}, and nothing in between may open TLS"),
+    ((62,), "; somebody else is at that address: correct it"),
+)
+"""What to do, by the codes of X509_V_ERR."""
+_ALERTS = {
+    "expired": "; is this site's certificate still valid, and the clock there right? `securedfl certs show FILE` tells",
+    "unknown ca": f"; {_OTHER_AUTHORITY}: compare the two files",
+    "protocol version": "; install the same version at all sites",
+}
+"""What to do, by a word of what the other side says."""
+
 
 class Identity:
     """A key and its certificate, ready for both ends of connections.
@@ -67,7 +82,7 @@ class Tls:
     """One TLS session on bytes in memory."""
 
     def __init__(self, context: ssl.SSLContext, name: str | None) -> None:
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._incoming, self._outgoing, self._dialled = ssl.MemoryBIO(), ssl.MemoryBIO(), name is not None
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=name is None, server_hostname=name)
 
     def handshake(self) -> bool:
@@ -77,7 +92,7 @@ class Tls:
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as error:
-            raise IdentityError(explain(error)) from None
+            raise IdentityError(explain(error, dialled=self._dialled)) from None
         return True
 
     def feed(self, data: memoryview | bytes) -> None:
@@ -99,7 +114,7 @@ class Tls:
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
-            raise IdentityError(explain(error)) from None
+            raise IdentityError(explain(error, dialled=self._dialled)) from None
         return at
 
     def write(self, data: bytes | memoryview) -> None:
@@ -122,14 +137,17 @@ class Tls:
         return self._object.getpeercert(binary_form=True) or b""
 
 
-def explain(error: ssl.SSLError) -> str:
-    """Return what went wrong in TLS in words."""
+def explain(error: ssl.SSLError, *, dialled: bool) -> str:
+    """Return what went wrong in TLS in words, and what to do about it on the side that dialled, or was dialled."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not valid here: {error.verify_message}"
+        todo = next((todo for codes, todo in _INVALID if error.verify_code in codes), "")
+        return f"its certificate is not valid here: {error.verify_message}{todo}"
     reason = (error.reason or "no TLS").lower().replace("_", " ")
     if "alert" in reason:
-        return f"it refuses this side's certificate or TLS ({reason})"
-    return f"it does not speak TLS 1.3 of this federation ({reason})"
+        todo = next((todo for word, todo in _ALERTS.items() if word in reason), "")
+        return f"it refuses this side's certificate or TLS ({reason}){todo}"
+    todo = "; is another service at this port? Check the address" if dialled else ""
+    return f"it does not speak TLS 1.3 of this federation ({reason}){todo}"
 
 
 def identify(certificate: bytes, roster: Mapping[str, Endpoint]) -> str:

@@ -59,13 +59,17 @@ class CertificateInfo:
         left = self.not_after - dt.datetime.now(dt.UTC)
         if self.valid():
             soon = left < dt.timedelta(days=WARN_DAYS)
-            return f"the certificate of {self.name} expires in {left.days} days; issue a new one soon" if soon else ""
+            return f"the certificate of {self.name} expires in {left.days} days{self._renewal}" if soon else ""
         if left > dt.timedelta():
             return f"the certificate of {self.name} is not valid before {self.not_before:%Y-%m-%d %H:%M} UTC"
-        return (
-            f"the certificate of {self.name} expired on {self.not_after:%Y-%m-%d %H:%M} UTC; "
-            f"issue a new one: securedfl certs issue {self.name} --renew"
-        )
+        return f"the certificate of {self.name} expired on {self.not_after:%Y-%m-%d %H:%M} UTC{self._renewal}"
+
+    @property
+    def _renewal(self) -> str:
+        """The command that makes a new one; an authority has none, as all of its certificates end with it."""
+        hosts = "".join(f" --host {host}" for host in self.hosts if host != self.name)
+        command = f"; make a new one: securedfl certs issue {self.name}{hosts} --renew"
+        return command if re.fullmatch(NAME, self.name) else ""
 
     def valid(self) -> bool:
         """Tell whether the certificate is valid now."""

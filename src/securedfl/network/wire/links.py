@@ -16,8 +16,6 @@ from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.streams import Outgoing
 from securedfl.network.wire.values import Endpoint, Inlet, Reach
 
-_NOT_YET = Reach(False, None, "not yet")
-
 
 class Links(Hub):
     """The links of one peer. All methods may be called from any thread.
@@ -66,7 +64,7 @@ class Links(Hub):
         """Open a bulk stream to a peer, under a key of at most 512 bytes; `PeerLostError` if there is no link."""
         link = self.links.get(peer)
         if link is None:
-            raise PeerLostError(f"there is no link to {peer}: {self.missing.get(peer, _NOT_YET).reason}")
+            raise PeerLostError(f"there is no link to {peer}: {self._why_not(peer).reason}")
 
         def wake(stream: Outgoing) -> None:
             self.loop.call(self._send_stream, link, stream)
@@ -89,10 +87,12 @@ class Links(Hub):
     def reaches(self) -> dict[str, Reach]:
         """Return for every other peer whether it is linked, and how, or why not."""
         links, others = dict(self.links), (peer for peer in self.roster if peer != self.me)
-        return {
-            peer: Reach(True, links[peer].through) if peer in links else self.missing.get(peer, _NOT_YET)
-            for peer in others
-        }
+        return {peer: Reach(True, links[peer].through) if peer in links else self._why_not(peer) for peer in others}
+
+    def _why_not(self, peer: str) -> Reach:
+        """Return why there is no link to a peer yet."""
+        pursuit = self._pursuits.get(peer)
+        return self.missing.get(peer) or Reach(False, None, pursuit.awaited if pursuit else "not yet")
 
     def update(self, *, roster: Sequence[Endpoint] | None = None, files: KeyFiles | None = None) -> None:
         """Take another roster or a renewed key while running; links that do not fit are dropped."""

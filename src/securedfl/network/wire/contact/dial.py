@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import re
 import socket
 from contextlib import suppress
@@ -14,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from securedfl.errors import ConfigError, PeerLostError
+from securedfl.network.wire.contact.why import why
 from securedfl.network.wire.values import is_loopback, join_address
 
 _LONGEST_ANSWER = 8192
@@ -50,10 +50,7 @@ async def dial(host: str, port: int, *, proxy: str | None, timeout: float) -> tu
                 sock.close()
                 raise
     except OSError as error:
-        # asyncio has words of its own for what the system refuses
-        words = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        reason = words or str(error) or "no answer in time"
-        raise PeerLostError(f"{where}: {reason[:1].lower()}{reason[1:]}") from None
+        raise PeerLostError(f"{where}: {why(error, proxied=bool(proxy))}") from None
 
 
 def _bypassed(host: str, port: int) -> bool:
@@ -73,7 +70,7 @@ async def _connected(host: str, port: int, timeout: float) -> socket.socket:
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except ValueError:
         addresses = []
-    failure = OSError("no such host")
+    failure: OSError = socket.gaierror("no such host")
     for family, kind, protocol, _, address in addresses:
         try:
             # of two addresses, one of IPv6 that leads nowhere must not use up all of it

@@ -24,6 +24,21 @@ _BACKLOG = 512
 _NOTHING = Path(os.devnull)
 
 
+def bound(address: str) -> socket.socket:
+    """Return a socket that listens at ``HOST:PORT``; `ConfigError` if that cannot be."""
+    host, port = split_address(address)
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        # Python adds to the system's own words what stands in ours already; names that nobody knows have no number
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise ConfigError(
+            f"cannot listen at {address}: {reason}; is the port taken, or "
+            "the address of another machine? Listen at another one: `listen` in peer.toml, --listen of a relay"
+        ) from None
+
+
 class Door:
     """Accepts connections.
 
@@ -38,19 +53,9 @@ class Door:
     def __init__(self, address: str, limits: Limits) -> None:
         self._limits = limits
         self._opened: dict[Connection, str] = {}
-        host, port = split_address(address)
-        try:
-            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            self._sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        except OSError as error:
-            # Python adds to the system's own words what stands in ours already; names that nobody knows have no number
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-            raise ConfigError(
-                f"cannot listen at {address}: {reason}; is the port taken, or "
-                "the address of another machine? Listen at another one: `listen` in peer.toml, --listen of a relay"
-            ) from None
+        self._sock = bound(address)
         self._sock.setblocking(False)
-        self.address = join_address(host, self._sock.getsockname()[1])
+        self.address = join_address(split_address(address)[0], self._sock.getsockname()[1])
         # closed for a moment when descriptors run out, so that whoever knocks can be sent away
         self._spare = _NOTHING.open("rb")
 

@@ -6,6 +6,7 @@ import asyncio
 
 from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.wire.contact.dial import dial
+from securedfl.network.wire.contact.why import why
 from securedfl.network.wire.frames import HEADER_BYTES, Kind, frame, read_header
 from securedfl.network.wire.identity import Identity, require
 from securedfl.network.wire.values import Endpoint, FrameError
@@ -45,6 +46,6 @@ async def look_at(relay: Endpoint, identity: Identity, *, proxy: str | None, tim
                     if not (received := await loop.sock_recv(sock, _MOST_AT_ONCE)):
                         raise PeerLostError(f"{relay.address}: the other side hung up")
         except OSError as error:
-            raise PeerLostError(f"{relay.address}: {error.strerror or 'no answer in time'}") from None
+            raise PeerLostError(f"{relay.address}: {why(error)}") from None
     if read_header(bytes(answer))[0] is not Kind.PONG:
         raise FrameError("it does not answer as a relay does")

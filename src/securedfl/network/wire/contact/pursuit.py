@@ -126,6 +126,26 @@ class Pursuit(Handler):
         found = sorted([*home.relays.values(), *thirds], key=order)
         return [one for one in found if now - self._put_off.get(one.name, -RELAY_WAIT) >= RELAY_WAIT] or found
 
+    @property
+    def awaited(self) -> str:
+        """What this side waits for while nothing has failed; for any thread."""
+        home, roster = self._home, self._home.roster
+        peer, me = roster.get(self._peer), roster.get(home.me)
+        if peer is None or me is None or peer.listens:
+            return "not yet"
+        if me.listens:
+            return f"it only dials out, and has not come yet: start it there, and see that it reaches {me.address}"
+        thirds = [*home.relays, *(third.name for third in roster.values() if third.listens)]
+        if not thirds:
+            return (
+                "both sites only dial out, and nobody can join them: name a relay in federation.toml of all sites "
+                "([[relays]])"
+            )
+        return (
+            "both sites only dial out, and it has not come yet to one who joins them "
+            f"({', '.join(thirds)}): start it there, and see that it reaches one of these, as this site must"
+        )
+
     def _begin_to_dial(self, key: str, endpoint: Endpoint) -> None:
         self._tries[key] = self._home.loop.create_task(self._dial(key, endpoint))
 
@@ -159,14 +179,19 @@ class Pursuit(Handler):
         self.put_off(key)
         if not self._home.roster[self._peer].listens:
             # of a peer that can be dialled, what is wrong with that is what people should mend
-            why = f"it only dials out, and relay {key} does not join the two: {reason}"
+            third = f"the relay {key}" if key in self._home.relays else key
+            why = f"it only dials out, and {third} does not join the two: {reason}"
             self._home.try_failed(self._peer, why, unfit=unfit)
+
+    def _third(self, name: str) -> Endpoint | None:
+        """Return a relay, or a peer that joins two others."""
+        return self._home.relays.get(name) or self._home.roster.get(name)
 
     # -- connections to relays --------------------------------------------------------------------------------
 
     def on_secured(self, connection: Connection) -> None:
         """Ask a relay for the peer, if it is the relay that it should be."""
-        relay = self._home.relays.get(connection.peer) or self._home.roster.get(connection.peer)
+        relay = self._third(connection.peer)
         if relay is None:
             raise IdentityError(f"{connection.peer} is not a relay any more")
         require(connection.certificate, relay)
@@ -200,4 +225,6 @@ class Pursuit(Handler):
     def on_closed(self, connection: Connection, reason: str) -> None:
         """Learn that a relay is gone, or does not want to join the two."""
         if self._tries.get(connection.peer) is connection:
-            self._failed(connection.peer, reason, unfit=connection.unfit)
+            third = self._third(connection.peer)
+            where = f"{third.address}: " if third is not None else ""
+            self._failed(connection.peer, where + reason, unfit=connection.unfit)

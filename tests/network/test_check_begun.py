@@ -1,0 +1,143 @@
+"""`securedfl check` of a site at itself: its key, its ports, and its own log, which goes before federation.toml."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import socket
+from contextlib import closing
+
+import pytest
+from typer.testing import CliRunner
+
+from securedfl.cli import app
+from securedfl.federation.checking.check import check
+from securedfl.network.wire import keys as certificates
+from tests.network.peer_processes import free_ports, in_threads
+
+
+def found_at(path, subject, **how):
+    """Return what is found about one thing at a site."""
+    return {one.subject: one for one in check(path, within=0, **how)}[subject]
+
+
+@pytest.fixture
+def begun(federation):
+    """Return a federation of three whose run is over."""
+    made = federation(3, protocol="shares", group_size=2, rounds=1)
+    assert [process.end() for process in made.start_all()] == [0] * 3
+    return made
+
+
+def test_the_own_log_goes_before_the_file(begun):
+    path, roster = begun.folder / "p0.toml", begun.values["peers"]
+    assert (
+        "3 peers by this site's own log, not by federation.toml, which says the same" in found_at(path, "roster").text
+    )
+    # as at a site whose file was not kept: other deadlines, another address and key, one more peer
+    stranger = {"name": "p3", "address": "127.0.0.1:9", "fingerprint": "1" * 64, "added": True}
+    wrong = {**roster[1], "address": "127.0.0.1:8", "fingerprint": "2" * 64}
+    moved = {**roster[0], "address": f"127.0.0.1:{free_ports(1)[0]}"}
+    stale = {"peers": [moved, wrong, roster[2], stranger], "deadlines": {"train": 9000}}
+    begun.write("stale.toml", **stale)
+    begun.write_peer(0, begun.files[0], federation="stale.toml")
+    told = found_at(path, "roster").text
+    assert "which is older: p3 has left" in told
+    assert f"p1 is at {roster[1]['address']} now" in told
+    assert f"p1 has the key with fingerprint {roster[1]['fingerprint']} now" in told
+    assert (
+        f"others dial {roster[0]['address']}, and this site listens at {moved['address']}"
+        in found_at(path, "own address").text
+    )
+    found = {}
+
+    def work(k):
+        found[k] = check(begun.folder / f"p{k}.toml", wait=60, within=0)
+
+    in_threads(work, 3)
+    # nobody is looked for who is only in the file, and what the log decides is not compared
+    assert [(one.subject, one.ok) for one in found[0][-2:]] == [("p1", True), ("p2", True)], found[0]
+    assert all(one.ok for one in found[1]), found[1]
+
+
+def test_a_log_of_another_federation_is_found(begun):
+    path = begun.folder / "p0.toml"
+    assert found_at(path, "state folder").text.endswith("round 1 of 1")
+    begun.values["name"] = "another"
+    begun.write("named.toml")
+    begun.write_peer(0, begun.files[0], federation="named.toml")
+    assert "holds the state of another federation" in found_at(path, "state folder").text
+    # of the same name, and with another model: known when the app is made
+    begun.write_peer(0, begun.files[0], size=50)
+    assert found_at(path, "state folder").ok
+    opened = next(one for one in check(path) if one.subject == "app and data")
+    assert (opened.ok, "holds the state of another federation, design or model" in opened.text) == (False, True)
+
+
+def test_a_key_that_is_not_the_one_of_the_roster_is_found_before_others_refuse_it(federation):
+    made = federation(3, protocol="shares", group_size=2)
+    path = made.folder / "p0.toml"
+    fingerprint = made.values["peers"][0]["fingerprint"]
+    assert fingerprint in found_at(path, "own keys").text
+    renewed = certificates.issue(made.keys, "p0", ["127.0.0.1"], renew=True)
+    keys = found_at(path, "own keys")
+    assert not keys.ok
+    assert f"has the fingerprint {certificates.describe(renewed.certificate).fingerprint}" in keys.text
+    assert f"federation.toml says {fingerprint}: correct that at all sites" in keys.text
+    renewed.key.chmod(0o644)
+    assert "run: chmod 600" in found_at(path, "own keys").text
+
+
+def test_a_renewed_key_that_the_log_does_not_know_is_found_with_the_command(begun):
+    path = begun.folder / "p0.toml"
+    renewed = certificates.issue(begun.keys, "p0", ["127.0.0.1"], renew=True)
+    keys = found_at(path, "own keys")
+    assert not keys.ok
+    assert f"securedfl roster renew {path} --certificate {renewed.certificate}" in keys.text
+
+
+@pytest.mark.parametrize(("days", "ok"), [(10, True), (0.5, False)])
+def test_the_command_that_renews_a_key_is_told(federation, days, ok):
+    made = federation(3, protocol="shares", group_size=2)
+    start = dt.datetime.now(dt.UTC) - dt.timedelta(days=1)
+    old = certificates.issue(made.keys, "p0", ["a.example.org"], renew=True, days=days, start=start)
+    entry = {**made.values["peers"][0], "fingerprint": certificates.describe(old.certificate).fingerprint}
+    made.write(peers=[entry, *made.values["peers"][1:]])
+    path = made.folder / "p0.toml"
+    keys = found_at(path, "own keys")
+    assert keys.ok == ok
+    assert "securedfl certs issue p0 --host a.example.org --renew; then" in keys.text
+    assert f"securedfl roster renew {path} --certificate {old.certificate}" in keys.text
+    # an authority is not renewed by a command
+    assert "certs issue" not in certificates.create_authority(made.folder / "brief", days=1).expiry()
+
+
+def test_ports_that_are_taken_are_found(federation):
+    made = federation(3, protocol="shares", group_size=2)
+    listen, path = made.values["peers"][0]["address"], made.folder / "p0.toml"
+    metrics = f"127.0.0.1:{free_ports(1)[0]}"
+    made.write_peer(0, made.files[0], extra={"metrics": metrics})
+    assert found_at(path, "metrics").text == f"{metrics} is free"
+    for taken, subject in ((metrics, "metrics"), (listen, "listening")):
+        host, port = taken.split(":")
+        with closing(socket.create_server((host, int(port)))):
+            found = found_at(path, subject)
+            assert not found.ok
+            assert taken in found.text
+    made.write_peer(0, made.files[0], extra={"metrics": listen})
+    assert not found_at(path, "metrics").ok
+
+
+def test_check_asks_a_running_peer_and_judges_by_its_log(federation):
+    made = federation(3, protocol="shares", group_size=2, rounds=100_000)
+    processes = made.start_all()
+    processes[0].wait_for(event="round", round=1)
+    moved = [{**made.values["peers"][0], "address": "127.0.0.1:9"}, *made.values["peers"][1:]]
+    made.write("stale.toml", peers=moved)
+    made.write_peer(0, made.files[0], federation="stale.toml", extra={"metrics": made.values["peers"][0]["address"]})
+    looked = CliRunner().invoke(app, ["check", str(made.folder / "p0.toml"), "--json"])
+    found = {one["subject"]: one for one in json.loads(looked.stdout)}
+    assert looked.exit_code == 0, looked.output
+    assert f"p0 is at {made.values['peers'][0]['address']} now" in found["roster"]["text"]
+    assert "links to p1 directly" in found["running peer"]["text"]
+    assert not {"listening", "metrics"} & found.keys()
