@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-INTERRUPTED = 130
+from securedfl.errors import INTERRUPTED
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EPIPE, errno.EIO)
 

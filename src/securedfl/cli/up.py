@@ -17,10 +17,12 @@ from securedfl.cli.report import report_of
 from securedfl.cli.train import tell
 from securedfl.cli.watch import Watch, watching
 from securedfl.errors import ConfigError, needing
+from securedfl.federation.apps.stopping import heed_signals
 from securedfl.federation.methods import SECURED
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder
 from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.summary import Summary
 
 SIMULATED = {
     "methods": "real peers run the method secured",
@@ -50,7 +52,8 @@ def up(
 ) -> None:
     """Make keys, start one peer process per site on loopback, and show them while they train.
 
-    Leaves the same run folder and report as `securedfl train`; Ctrl-C stops all peers.
+    Leaves the same run folder and report as `securedfl train`; Ctrl-C and SIGTERM stop all peers. Says at once when a
+    peer is lost, how, and what follows; the exit code tells of it at the end.
 
     **Examples**
 
@@ -60,7 +63,10 @@ def up(
     """
     with needing("real peers"):
         from securedfl.federation.peers.config import DEFAULT_PROTOCOL
+        from securedfl.federation.peers.local import LostError
         from securedfl.federation.peers.local import up as run
+    # so that no peer is left behind
+    heed_signals()
     console = Console(stderr=as_json, highlight=False, emoji=False)
     for key in sorted(settings.keys() & SIMULATED.keys()):
         raise ConfigError(f"--{key.replace('_', '-')} is for simulations: {SIMULATED[key]}; leave it away")
@@ -72,9 +78,17 @@ def up(
     chosen = checked(config, values)
     path = chosen.out or default_folder(chosen)
     console.print(f"{chosen.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)
+    lost: LostError | None = None
     with watching(path if watch else None, console), shown_on(console, chosen.rounds) as shown, report_of(shown):
-        summary = run(chosen, path, shown)
-    tell(summary, console, as_json=as_json)
+        try:
+            summary: Summary | None = run(chosen, path, shown)
+        except LostError as error:
+            summary, lost = error.summary, error
+    # what the others did counts, too
+    if summary is not None and (lost is None or summary.finished):
+        tell(summary, console, as_json=as_json)
+    if lost is not None:
+        raise lost
 
 
 @contextmanager
@@ -92,6 +106,10 @@ class LiveTable(Observer):
 
     def __init__(self, live: Live, rounds: int) -> None:
         self._live, self._rounds = live, rounds
+
+    def told(self, text: str) -> None:
+        """Say it above the table."""
+        self._live.console.print(text, markup=False, soft_wrap=True)
 
     def show(self, peers: Sequence[LocalPeer]) -> None:
         """Draw the table anew."""
@@ -128,6 +146,10 @@ class RoundLines(Observer):
 
     def __init__(self, console: Console, rounds: int) -> None:
         self._console, self._rounds, self._shown = console, rounds, -1
+
+    def told(self, text: str) -> None:
+        """Say it in a line of its own."""
+        self._console.print(text, markup=False, soft_wrap=True)
 
     def show(self, peers: Sequence[LocalPeer]) -> None:
         """Print the rounds that have been finished since the last call."""
