@@ -63,7 +63,7 @@ def up(
     """
     with needing("real peers"):
         from securedfl.federation.peers.config import DEFAULT_PROTOCOL
-        from securedfl.federation.peers.local import LostError
+        from securedfl.federation.peers.local import ProcessLostError
         from securedfl.federation.peers.local import up as run
     # so that no peer is left behind
     heed_signals()
@@ -78,11 +78,11 @@ def up(
     chosen = checked(config, values)
     path = chosen.out or default_folder(chosen)
     console.print(f"{chosen.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)
-    lost: LostError | None = None
+    lost: ProcessLostError | None = None
     with watching(path if watch else None, console), shown_on(console, chosen.rounds) as shown, report_of(shown):
         try:
             summary: Summary | None = run(chosen, path, shown)
-        except LostError as error:
+        except ProcessLostError as error:
             summary, lost = error.summary, error
     # what the others did counts, too
     if summary is not None and (lost is None or summary.finished):
@@ -155,8 +155,8 @@ class RoundLines(Observer):
         """Print the rounds that have been finished since the last call."""
         running = [peer for peer in peers if peer.process.returncode in (None, 0)]
         done = min((max(peer.rows, default=-1) for peer in running), default=-1)
-        # an operator may have changed it
-        rounds = max(done, *(peer.status.rounds or self._rounds for peer in peers))
+        # an operator may have changed it, which one that is lost does not know
+        rounds = max([done, *(peer.status.rounds or self._rounds for peer in running)])
         for round in range(self._shown + 1, done + 1):
             rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
             row = Row.of_peers(round, rows, {})

@@ -113,7 +113,8 @@ def up(
     try:
         save_certificate(path, certificates)
         for file in prepare(path / FEDERATION, config, deadlines):
-            peers.append(start(file))  # noqa: PERF401 - one by one, so that an error here leaves none behind
+            # one by one, so that an error here leaves none behind
+            peers.append(start(file))
         _watch(peers, observer)
     except BaseException:  # Ctrl-C too
         _end(folder, peers, absence, plans, observer)
@@ -122,7 +123,7 @@ def up(
     lost = [peer for peer in peers if peer.end()]
     summary = _end(folder, peers, absence, plans, observer)
     if lost or summary is None:
-        raise LostError(lost or peers, summary, path)
+        raise ProcessLostError(lost or peers, summary, path)
     return summary
 
 
@@ -175,7 +176,7 @@ def _end(
         folder.close()
 
 
-class LostError(PeerLostError):
+class ProcessLostError(PeerLostError):
     """Peers ended before their part was done; carries the exit code of an error of their own, if it was one.
 
     Attributes
