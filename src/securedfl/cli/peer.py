@@ -11,7 +11,7 @@ from rich.console import Console
 
 from securedfl.cli.watch import Watch, watching
 from securedfl.errors import needing
-from securedfl.federation.apps.stopping import heed_signals
+from securedfl.federation.apps.stopping import heeding_signals
 from securedfl.federation.peers.events import (
     AllDone,
     Back,
@@ -54,8 +54,6 @@ def peer(
     share_one_heap()
     # what a peer writes is for its owner alone
     os.umask(0o077)
-    # leave with a word to the others
-    heed_signals()
     console = Console(highlight=False, stderr=as_json, emoji=False)
 
     def tell(event: Event) -> None:
@@ -70,7 +68,8 @@ def peer(
 
     site = PeerConfig.load(config)
     say(*at_start(site))
-    with watching(site.out if watch else None, console):
+    # so that it leaves with a word to the others
+    with heeding_signals(), watching(site.out if watch else None, console):
         try:
             run_peer(config, tell)
         except KeyboardInterrupt:

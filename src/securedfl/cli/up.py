@@ -17,7 +17,7 @@ from securedfl.cli.report import report_of
 from securedfl.cli.train import tell
 from securedfl.cli.watch import Watch, watching
 from securedfl.errors import ConfigError, needing
-from securedfl.federation.apps.stopping import heed_signals
+from securedfl.federation.apps.stopping import heeding_signals
 from securedfl.federation.methods import SECURED
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder
@@ -65,8 +65,6 @@ def up(
         from securedfl.federation.peers.config import DEFAULT_PROTOCOL
         from securedfl.federation.peers.local import ProcessLostError
         from securedfl.federation.peers.local import up as run
-    # so that no peer is left behind
-    heed_signals()
     console = Console(stderr=as_json, highlight=False, emoji=False)
     for key in sorted(settings.keys() & SIMULATED.keys()):
         raise ConfigError(f"--{key.replace('_', '-')} is for simulations: {SIMULATED[key]}; leave it away")
@@ -79,7 +77,13 @@ def up(
     path = chosen.out or default_folder(chosen)
     console.print(f"{chosen.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)
     lost: ProcessLostError | None = None
-    with watching(path if watch else None, console), shown_on(console, chosen.rounds) as shown, report_of(shown):
+    # so that no peer is left behind
+    with (
+        heeding_signals(),
+        watching(path if watch else None, console),
+        shown_on(console, chosen.rounds) as shown,
+        report_of(shown),
+    ):
         try:
             summary: Summary | None = run(chosen, path, shown)
         except ProcessLostError as error:
