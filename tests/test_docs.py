@@ -15,6 +15,7 @@ from securedfl import errors
 from securedfl.cli import app
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.methods import METHODS
+from securedfl.federation.peers import telemetry
 from securedfl.federation.peers.config import NOT_SHARED, DeadlineConfig, FederationConfig, PeerConfig, RosterEntry
 from securedfl.federation.settings import PrivacySettings
 from securedfl.learning.data.datasets import SOURCES
@@ -28,6 +29,9 @@ PAGES = {
 }
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 every_page = pytest.mark.parametrize("page", PAGES)
+
+_METRIC = r'Metric\(\s*"(\w+)",\s*"\w+",\s*"([^"]*)"'
+METRICS = dict(re.findall(_METRIC, Path(telemetry.__file__).read_text(encoding="utf-8")))
 
 
 def said(text: str) -> str:
@@ -239,3 +243,23 @@ class TestSite:
                 text = generated.repository(name)
                 for link in re.findall(r"\]\(((?!https:|#)[^)#\s]+)", FENCE.sub("", text)):
                     assert (ROOT / "docs" / page).parent.joinpath(link).exists(), f"{name}: {link}"
+
+
+def test_metrics_are_named_as_they_are():
+    """All of them stand in the guides, with advice on what to alert on; none is there that no peer has."""
+    assert len(METRICS) > 10
+    for page, text in PAGES.items():
+        if page != "CHANGELOG.md":
+            assert set(re.findall(r"\bsecuredfl_(\w+)", text)) <= METRICS.keys(), page
+    for page in ("docs/guides/network.md", "docs/guides/operations.md"):
+        missing = {name for name in METRICS if f"securedfl_{name}" not in PAGES[page]}
+        assert not missing, f"{page} lacks {missing}"
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_what_is_said_of_a_metric_is_a_plain_sentence(name):
+    text = METRICS[name]
+    assert text[0].isupper() or text[0].isdigit()
+    assert text.endswith(".")
+    assert len(text) > 25
+    assert "_" not in text

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Integral
 
+INTERRUPTED = 130
+"""The exit code of a command that was stopped, by Ctrl-C for instance."""
+
 
 class SecuredFLError(Exception):
     """Base of every error that this package raises on purpose; its text says what to do next.

@@ -13,7 +13,7 @@ import pytest
 from securedfl.errors import AppError
 from securedfl.federation.apps.app import App, EntryPoint
 from securedfl.federation.apps.failures import Where
-from securedfl.federation.apps.stopping import heed_signals
+from securedfl.federation.apps.stopping import heeding_signals
 from securedfl.federation.apps.trainer import AppTrainer, size_of
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -23,10 +23,9 @@ HERE = Where("app:make", "site-a")
 @pytest.fixture
 def heeding():
     before = [signal.getsignal(number) for number in SIGNALS]
-    heed_signals()
-    yield
-    for number, handler in zip(SIGNALS, before, strict=True):
-        signal.signal(number, handler)
+    with heeding_signals():
+        yield
+    assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
 def leave(*_arguments):
@@ -101,7 +100,10 @@ def test_who_was_asked_to_stop_stops_whatever_the_app_makes_of_it(heeding, numbe
         update()
 
 
-def test_what_is_ignored_stays_ignored(heeding):
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    heed_signals()
-    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+def test_what_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with heeding_signals():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -8,13 +8,17 @@ import random
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from securedfl.federation.peers.local import COMMAND
 from securedfl.network.wire import keys as certificates
 from tests.network.peer_processes import await_text, ends, free_ports, last_line
 from tests.network.test_faults import shares
@@ -149,3 +153,37 @@ def test_garbage_and_strangers_on_the_port(federation):
     processes = [first, made.start(1), made.start(2)]
     assert ends(processes) == [0] * 3, [process.errors for process in processes]
     check_equal(made)
+
+
+def test_a_peer_says_where_things_are_and_what_to_do_next(federation):
+    """At its start: folder, log, certificates; at its end: the model and its use, or how to go on."""
+    made = federation(3, protocol="shares", group_size=2, rounds=1)
+    others = [made.start(1), made.start(2)]
+    line = [sys.executable, "-c", COMMAND, "peer", "p0.toml"]
+    done = subprocess.run(line, cwd=made.folder, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, ends(others)) == (0, [0, 0]), done.stderr
+    told, out = done.stdout.splitlines(), Path("out-p0")
+    assert told[0] == f"p0: everything goes to the folder {out}; its log is {out / 'peer.log'}"
+    assert told[1].startswith(f"Its TLS certificate is {made.files[0].certificate}, ")
+    assert str(out / "certificate.json") in told[1]
+    model, privacy, use, report = told[-4:]
+    assert model.startswith(f"Model: {out / 'model.safetensors'} and {out / 'model.npz'}; ")
+    assert str(out / "certificate.json") in privacy
+    assert f"securedfl.load({str(out)!r})" in use
+    assert f"`securedfl report {out}`" in report
+
+
+def test_a_peer_that_is_stopped_says_how_it_goes_on(federation):
+    made = federation(3, protocol="shares", group_size=2)
+    line = [sys.executable, "-c", COMMAND, "peer", "p0.toml"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(line, cwd=made.folder, **pipes) as process:
+        try:
+            while "waiting for" not in process.stdout.readline():
+                assert process.poll() is None, process.stderr.read()
+            process.terminate()
+            told, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "`securedfl peer p0.toml` goes on where the others are; what is done so far is in out-p0" in told

@@ -8,25 +8,24 @@ import os
 import sys
 from typing import Any
 
-from securedfl.federation.apps.stopping import heed_signals
-
-INTERRUPTED = 130
+from securedfl.errors import INTERRUPTED
+from securedfl.federation.apps.stopping import heeding_signals
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EPIPE, errno.EIO)
 
 
 def main() -> None:
     """Run the command line; the console script ``securedfl``."""
-    # a run folder stays usable, workers end, a peer says goodbye to the others
-    heed_signals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without a character shows "?" for it
     try:
         try:
-            from securedfl.cli.commands import app
+            # so that run folders stay usable, workers end, and a peer leaves with a word to the others
+            with heeding_signals():
+                from securedfl.cli.commands import app
 
-            app()
+                app()
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()

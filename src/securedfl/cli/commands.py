@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from typer.core import TyperGroup
 
-from securedfl.cli import INTERRUPTED
-from securedfl.errors import SecuredFLError
+from securedfl.errors import INTERRUPTED, SecuredFLError
 
 COMMANDS = (
     "new",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -26,7 +26,11 @@ from securedfl.federation.peers.events import (
     Waiting,
     to_json,
 )
+from securedfl.federation.run_folder.files import CERTIFICATE, LEDGER
 from securedfl.federation.run_folder.metrics import PeerRow
+
+if TYPE_CHECKING:
+    from securedfl.federation.peers.config import PeerConfig
 
 
 def peer(
@@ -57,11 +61,43 @@ def peer(
         elif text := describe(event):
             console.print(text, markup=False, soft_wrap=True)
 
-    place = PeerConfig.load(config).out if watch else None
-    with watching(place, console):
-        out = run_peer(config, tell)
-    if not as_json:
-        console.print(f"Model and metrics: {out}", markup=False, soft_wrap=True)
+    def say(*lines: str) -> None:
+        for line in lines if not as_json else ():
+            console.print(line, markup=False, soft_wrap=True)
+
+    site = PeerConfig.load(config)
+    say(*at_start(site))
+    with watching(site.out if watch else None, console):
+        try:
+            run_peer(config, tell)
+        except KeyboardInterrupt:
+            say(f"`securedfl peer {config}` goes on where the others are; what is done so far is in {site.out}")
+            raise
+    say(*at_end(site.out))
+
+
+def at_start(site: PeerConfig) -> list[str]:
+    """Return what a peer says before all else: where things are."""
+    return [
+        f"{site.name}: everything goes to the folder {site.out}; its log is {site.out / 'peer.log'}",
+        f"Its TLS certificate is {site.files().certificate}, what it promises about privacy {site.out / CERTIFICATE}",
+        f"`securedfl watch {site.out}` shows the run; Ctrl-C leaves with a word to the others",
+    ]
+
+
+def at_end(out: Path) -> list[str]:
+    """Return what a peer says when its part is over: what there is now, and what can be done with it."""
+    # late: the command line shall start fast
+    from securedfl.federation.run_folder.model import MODEL
+
+    models = [str(path) for name in (MODEL, "model.npz") if (path := out / name).exists()]
+    made = f"Model: {' and '.join(models)}; `sha256sum` shows whether other sites have the same" if models else ""
+    return [
+        made or "There is no model, because no average was made",
+        f"Certificate of privacy: {out / CERTIFICATE}, and what was really told: {out / LEDGER}",
+        *([f"Use it: `securedfl.load({str(out)!r})` in Python"] if (out / MODEL).exists() else []),
+        f"`securedfl report {out}` writes a page of all rounds",
+    ]
 
 
 def describe(event: Event) -> str:

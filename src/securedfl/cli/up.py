@@ -21,6 +21,7 @@ from securedfl.federation.methods import SECURED
 from securedfl.federation.observer import Observer
 from securedfl.federation.results import default_folder
 from securedfl.federation.run_folder.metrics import Row
+from securedfl.federation.run_folder.summary import Summary
 
 SIMULATED = {
     "methods": "real peers run the method secured",
@@ -50,7 +51,8 @@ def up(
 ) -> None:
     """Make keys, start one peer process per site on loopback, and show them while they train.
 
-    Leaves the same run folder and report as `securedfl train`; Ctrl-C stops all peers.
+    Leaves the same run folder and report as `securedfl train`; Ctrl-C and SIGTERM stop all peers. Says at once when a
+    peer is lost, how, and what follows; the exit code tells of it at the end.
 
     **Examples**
 
@@ -60,6 +62,7 @@ def up(
     """
     with needing("real peers"):
         from securedfl.federation.peers.config import DEFAULT_PROTOCOL
+        from securedfl.federation.peers.local import ProcessLostError
         from securedfl.federation.peers.local import up as run
     console = Console(stderr=as_json, highlight=False, emoji=False)
     for key in sorted(settings.keys() & SIMULATED.keys()):
@@ -72,9 +75,21 @@ def up(
     chosen = checked(config, values)
     path = chosen.out or default_folder(chosen)
     console.print(f"{chosen.peers} peers on loopback; run folder {path}", markup=False, soft_wrap=True)
-    with watching(path if watch else None, console), shown_on(console, chosen.rounds) as shown, report_of(shown):
-        summary = run(chosen, path, shown)
-    tell(summary, console, as_json=as_json)
+    lost: ProcessLostError | None = None
+    with (
+        watching(path if watch else None, console),
+        shown_on(console, chosen.rounds) as shown,
+        report_of(shown),
+    ):
+        try:
+            summary: Summary | None = run(chosen, path, shown)
+        except ProcessLostError as error:
+            summary, lost = error.summary, error
+    # what the others did counts, too
+    if summary is not None and (lost is None or summary.finished):
+        tell(summary, console, as_json=as_json)
+    if lost is not None:
+        raise lost
 
 
 @contextmanager
@@ -92,6 +107,10 @@ class LiveTable(Observer):
 
     def __init__(self, live: Live, rounds: int) -> None:
         self._live, self._rounds = live, rounds
+
+    def told(self, text: str) -> None:
+        """Say it above the table."""
+        self._live.console.print(text, markup=False, soft_wrap=True)
 
     def show(self, peers: Sequence[LocalPeer]) -> None:
         """Draw the table anew."""
@@ -129,12 +148,16 @@ class RoundLines(Observer):
     def __init__(self, console: Console, rounds: int) -> None:
         self._console, self._rounds, self._shown = console, rounds, -1
 
+    def told(self, text: str) -> None:
+        """Say it in a line of its own."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
     def show(self, peers: Sequence[LocalPeer]) -> None:
         """Print the rounds that have been finished since the last call."""
         running = [peer for peer in peers if peer.process.returncode in (None, 0)]
         done = min((max(peer.rows, default=-1) for peer in running), default=-1)
-        # an operator may have changed it
-        rounds = max(done, *(peer.status.rounds or self._rounds for peer in peers))
+        # an operator may have changed it, which one that is lost does not know
+        rounds = max([done, *(peer.status.rounds or self._rounds for peer in running)])
         for round in range(self._shown + 1, done + 1):
             rows = {peer.name: peer.rows[round] for peer in peers if round in peer.rows}
             row = Row.of_peers(round, rows, {})

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 _asked = threading.Event()
 
 
-def heed_signals() -> None:
-    """From now on stop at Ctrl-C, SIGTERM and SIGHUP (a terminal that was closed), all as a `KeyboardInterrupt`.
+@contextmanager
+def heeding_signals() -> Iterator[None]:
+    """Stop at Ctrl-C, SIGTERM and SIGHUP (a terminal that was closed), all as a `KeyboardInterrupt`.
 
     What whoever started this process has chosen to ignore, as nohup does, stays ignored.
     """
     _asked.clear()
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        # not every system has all of them
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _stop)
+    # not every system has all of them
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: handler for number in numbers if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        _asked.clear()
 
 
 def means_stop(error: BaseException) -> bool:

@@ -141,20 +141,38 @@ def peer_metrics(peer: Peer) -> list[Metric]:
     ready = {line.name: int(line.number in now.ready) for line in roster}
     expiry = describe(peer.settings.files.certificate).not_after.timestamp()
     return [
-        Metric("round", "gauge", "Round that the log is in.", now.state.round),
-        Metric("finished_round", "gauge", "Last round of which this peer has the result.", now.applied.round),
-        Metric("log_entries", "gauge", "Entries of the log.", now.state.length),
-        Metric("rounds", "gauge", "Rounds of the run, without round 0.", now.state.settings.rounds - 1),
-        Metric("peers", "gauge", "Peers of the roster.", len(roster)),
-        Metric("peers_present", "gauge", "Peers that are there, this one included.", len(now.present)),
-        Metric("peer_present", "gauge", "Whether each peer is there.", present, "peer"),
-        Metric("peer_ready", "gauge", "Whether each peer has trained for the round.", ready, "peer"),
-        Metric("peer_linked", "gauge", "Whether there is a link to each other peer.", linked, "peer"),
-        Metric("peer_relayed", "gauge", "Whether that link goes through a third peer or a relay.", relayed, "peer"),
-        Metric("sent_bytes_total", "counter", "Bytes sent since the start.", sent),
-        Metric("received_bytes_total", "counter", "Bytes received since the start.", received),
-        Metric("refused_total", "counter", "What was refused, by kind.", dict(links.counters)),
-        Metric("key_expires_seconds", "gauge", "When this peer's certificate expires, as a Unix time.", int(expiry)),
+        Metric("round", "gauge", "The round that the federation is in.", now.state.round),
+        Metric("finished_round", "gauge", "The last round of which this peer has the model.", now.applied.round),
+        Metric("log_entries", "gauge", "How many decisions the log of the federation holds.", now.state.length),
+        Metric(
+            "rounds", "gauge", "The last round of the run, as far as it is known now.", now.state.settings.rounds - 1
+        ),
+        Metric("peers", "gauge", "How many peers belong to the federation.", len(roster)),
+        Metric("peers_present", "gauge", "How many peers are there now, this one included.", len(now.present)),
+        Metric("peer_present", "gauge", "1 if something is heard from that peer, else 0.", present, "peer"),
+        Metric("peer_ready", "gauge", "1 if that peer has trained for the round, else 0.", ready, "peer"),
+        Metric("peer_linked", "gauge", "1 if there is a link to that peer, else 0.", linked, "peer"),
+        Metric(
+            "peer_relayed",
+            "gauge",
+            "1 if the link to that peer goes through another one or a relay, else 0.",
+            relayed,
+            "peer",
+        ),
+        Metric("sent_bytes_total", "counter", "Bytes that this peer has sent since its start.", sent),
+        Metric("received_bytes_total", "counter", "Bytes that this peer has received since its start.", received),
+        Metric(
+            "refused_total",
+            "counter",
+            "Connections and messages that were refused since the start, by kind.",
+            dict(links.counters),
+        ),
+        Metric(
+            "key_expires_seconds",
+            "gauge",
+            "When the TLS certificate of this peer expires, in seconds since 1970.",
+            int(expiry),
+        ),
     ]
 
 

@@ -1,23 +1,16 @@
-"""A local federation: keys, settings and one peer process per site on loopback, and one run folder of it all."""
+"""A local federation: keys, settings and one peer process per site on loopback, and the run folder of them all."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from msgspec import structs
-
 from securedfl.arrays import to_numpy
 from securedfl.designs import Design
-from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError
 from securedfl.federation.apps.settings import own_data
 from securedfl.federation.budget.account import last_round
 from securedfl.federation.budget.planning import check_privacy
@@ -26,12 +19,12 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.founding.files import NewSite, free_ports, write_federation
 from securedfl.federation.gate import pass_gate, save_certificate
 from securedfl.federation.methods import SECURED, choose_design
-from securedfl.federation.peers.config import NOT_SHARED
-from securedfl.federation.peers.events import PeerStatus, Phase, Resumed, from_json
+from securedfl.federation.peers.config import NOT_SHARED, FederationConfig, PeerConfig
+from securedfl.federation.peers.local.processes import ERROR, LocalPeer, start, stop
 from securedfl.federation.results import leave_results
 from securedfl.federation.run_folder.files import FEDERATION, SUMMARY
 from securedfl.federation.run_folder.folder import RunFolder
-from securedfl.federation.run_folder.metrics import PeerRow, pool
+from securedfl.federation.run_folder.metrics import pool
 from securedfl.federation.run_folder.model import MODEL, common_parts, read_model, save_model
 from securedfl.federation.run_folder.summary import Samples, Summary, joined, read_data, read_summary
 from securedfl.federation.run_folder.trackers import trackers
@@ -39,24 +32,6 @@ from securedfl.federation.task import chosen_by, task_of
 from securedfl.privacy.absence import Absence
 from securedfl.privacy.budget.plan import Plan
 from securedfl.protocols.protocol import by_name
-
-COMMAND = "from securedfl.cli import main; main()"
-STOP_SECONDS = 10.0
-ERROR = "error: "
-"""How the command line begins what it tells of an error."""
-
-
-@dataclass
-class LocalPeer:
-    """One peer process, and what it last said."""
-
-    name: str
-    process: subprocess.Popen[str]
-    status: PeerStatus = field(default_factory=PeerStatus)
-    rows: dict[int, PeerRow] = field(default_factory=dict)
-    seen: float = field(default_factory=time.monotonic)
-    error: str = ""
-    readers: tuple[threading.Thread, ...] = ()
 
 
 class LocalObserver(Protocol):
@@ -66,6 +41,9 @@ class LocalObserver(Protocol):
 
     def show(self, peers: Sequence[LocalPeer]) -> None:
         """See all peers, a few times per second."""
+
+    def told(self, text: str) -> None:
+        """Hear that a peer is lost, and what follows, as soon as it is known."""
 
 
 def prepare(folder: Path, config: TrainConfig, deadlines: Mapping[str, float] | None = None) -> list[Path]:
@@ -134,20 +112,50 @@ def up(
     peers: list[LocalPeer] = []
     try:
         save_certificate(path, certificates)
-        files = prepare(path / FEDERATION, config, deadlines)
-        peers = [_start(file) for file in files]
-        while any(peer.process.poll() is None for peer in peers) and not any(map(_failed, peers)):
-            observer.show(peers)
-            time.sleep(0.25)
-        observer.show(peers)
+        for file in prepare(path / FEDERATION, config, deadlines):
+            # one by one, so that an error here leaves none behind
+            peers.append(start(file))
+        _watch(peers, observer)
     except BaseException:  # Ctrl-C too
         _end(folder, peers, absence, plans, observer)
         raise
-    broken = next(filter(_failed, peers), None)
+    # before the others are stopped
+    lost = [peer for peer in peers if peer.end()]
     summary = _end(folder, peers, absence, plans, observer)
-    if broken is not None or summary is None or all(peer.process.returncode for peer in peers):
-        raise _FailedError(broken or peers[0], None if summary is None else path)
+    if lost or summary is None:
+        raise ProcessLostError(lost or peers, summary, path)
     return summary
+
+
+def _watch(peers: Sequence[LocalPeer], observer: LocalObserver) -> None:
+    """Show the peers until all of them have ended, or one has by an error of its own; tell at once of each loss."""
+    lost: set[str] = set()
+    while True:
+        running = sum(peer.running() for peer in peers)
+        observer.show(peers)
+        for peer in peers:
+            if peer.name not in lost and (end := peer.end()):
+                lost.add(peer.name)
+                observer.told(loss(peer, end, running))
+        if not running or any(peer.failed() for peer in peers):
+            return
+        time.sleep(0.25)
+
+
+def loss(peer: LocalPeer, end: str, running: int) -> str:
+    """Return what is told of a peer that ended too early, while so many others run: how, its log, and what follows."""
+    text = f"{peer.name} {end} in round {max(peer.status.round, 0)}; its log is {peer.log}."
+    if peer.failed():
+        return f"{text} It would fail again, so all others are stopped."
+    if not running:
+        return f"{text} Nobody is left."
+    federation = FederationConfig.load(PeerConfig.load(peer.file).federation)
+    fewest = len(federation.peers) if federation.missing.policy == "wait" else federation.fewest
+    goes_on = f"go on without it, while at least {fewest} peers are there" if running >= fewest else "wait for it"
+    return (
+        f"{text} It is not started again by itself: the others {goes_on}. `securedfl peer {peer.file}` in another "
+        "terminal brings it back, Ctrl-C here stops all."
+    )
 
 
 def _end(
@@ -158,7 +166,7 @@ def _end(
     observer: LocalObserver,
 ) -> Summary | None:
     """Stop all peers and leave the results; None if no round was reached, so that nothing is left."""
-    _stop(peers)
+    stop(peers)
     try:
         if not any(peer.rows for peer in peers) and folder.abandon():
             observer.folder = None
@@ -168,87 +176,29 @@ def _end(
         folder.close()
 
 
-def _failed(peer: LocalPeer) -> bool:
-    """Tell whether a peer ended by an error of its own, which nobody here mends; one that was killed may come back."""
-    return (peer.process.poll() or 0) > 0
+class ProcessLostError(PeerLostError):
+    """Peers ended before their part was done; carries the exit code of an error of their own, if it was one.
 
+    Attributes
+    ----------
+    summary
+        Of what the others did; None if no round was reached.
+    """
 
-class _FailedError(PeerLostError):
-    """A peer ended with an error, or all of them ended; carries its text and exit code."""
-
-    def __init__(self, peer: LocalPeer, folder: Path | None) -> None:
-        text = peer.error.removeprefix(ERROR) or "ended without a word"
-        text = text if peer.name in text else f"{peer.name}: {text}"
-        if folder is not None:
+    def __init__(self, lost: Sequence[LocalPeer], summary: Summary | None, folder: Path) -> None:
+        first = next((peer for peer in lost if peer.failed()), lost[0])
+        text = first.error.removeprefix(ERROR) if first.failed() and first.error else ""
+        if not text:
+            text = "; ".join(f"{peer.name} {peer.end() or 'ended without a word'} ({peer.log})" for peer in lost)
+        text = text if first.name in text else f"{first.name}: {text}"
+        if summary is not None and not summary.finished:
             text += f"\nThe run goes on with `securedfl peer` for every {folder / FEDERATION / 'peer-*.toml'}"
+        elif summary is not None:
+            text += "\nThe others finished: results and model are theirs"
         super().__init__(text)
-        self.exit_code = peer.process.returncode if peer.process.returncode > 0 else SecuredFLError.exit_code
-
-
-def _start(path: Path) -> LocalPeer:
-    """Start a peer in a session of its own, so that Ctrl-C reaches this process only, which then stops all."""
-    # it works in a folder of its own, and finds the modules of apps where this process does
-    modules = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
-    process = subprocess.Popen(  # noqa: S603 - our own interpreter and command
-        [sys.executable, "-c", COMMAND, "peer", path.name, "--json"],
-        cwd=path.parent,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(modules)},
-    )
-    peer = LocalPeer(path.stem, process)
-    peer.readers = tuple(
-        threading.Thread(target=read, args=(peer,), daemon=True) for read in (_read_events, _read_errors)
-    )
-    for reader in peer.readers:
-        reader.start()
-    return peer
-
-
-def _read_events(peer: LocalPeer) -> None:
-    for line in peer.process.stdout or ():
-        event = from_json(line)
-        peer.seen = time.monotonic()
-        if isinstance(event, PeerStatus):
-            peer.status = event
-        elif isinstance(event, Phase):
-            peer.status = structs.replace(peer.status, phase=event.phase, round=event.round)
-        elif isinstance(event, Resumed):
-            peer.status = structs.replace(peer.status, round=event.round)
-        elif isinstance(event, PeerRow):
-            peer.rows[event.round] = event
-            moved = {"bytes_in": event.bytes_in, "bytes_out": event.bytes_out}
-            peer.status = structs.replace(peer.status, round=event.round, **moved)
-
-
-def _read_errors(peer: LocalPeer) -> None:
-    """Keep our error with all its lines, or else the last line that there is."""
-    for line in peer.process.stderr or ():
-        if peer.error.startswith(ERROR) and not line.startswith(ERROR):
-            peer.error += f"\n{line.rstrip()}" if line.strip() else ""
-        else:
-            peer.error = line.strip() or peer.error
-
-
-def _stop(peers: list[LocalPeer]) -> None:
-    """Ask every process to leave, and end those that do not; each by its own handle."""
-    for peer in peers:
-        if peer.process.poll() is None:
-            peer.process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + STOP_SECONDS
-    for peer in peers:
-        try:
-            peer.process.wait(max(deadline - time.monotonic(), 0.1))
-        except subprocess.TimeoutExpired:
-            peer.process.kill()
-            peer.process.wait()
-        for reader in peer.readers:
-            reader.join(5)
-        for pipe in (peer.process.stdout, peer.process.stderr):
-            if pipe is not None:
-                pipe.close()
+        self.summary = summary
+        if first.failed():
+            self.exit_code = first.process.returncode
 
 
 def _with_records(config: TrainConfig, design: Design) -> tuple[TrainConfig, dict[str, Plan]]:
