@@ -69,6 +69,13 @@ class Wish(Struct, frozen=True):
         """Where it lies in the state folder: who looks takes nobody's wish away."""
         return "look" if self.kind == "look" else "wish"
 
+    def __str__(self) -> str:
+        """Return what is wanted, for people: the kind and what was given with it."""
+        given = [self.name, self.address, self.fingerprint, self.reason]
+        given += [f"rounds {self.rounds}"] if self.rounds is not None else []
+        given += [f"{name} {value:g}" for name, value in self.deadlines.items()]
+        return " ".join([self.kind, *filter(None, given)])
+
     def upon(self, settings: Settings) -> Settings:
         """Return settings with what is wanted of them."""
         changes: dict[str, float] = {str(name): value for name, value in self.deadlines.items()}
