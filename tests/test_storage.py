@@ -200,3 +200,11 @@ def test_arrays_may_have_any_name_and_none_is_lost_in_silence(tmp_path):
             fewer.writestr(name, file.read(name))
     with pytest.raises(RunFolderError, match="some of its arrays are missing"):
         read_arrays(path)
+
+
+def test_the_same_arrays_have_the_same_bytes_whenever_they_are_written(tmp_path, monkeypatch):
+    write_arrays(tmp_path / "a.npz", {"w": np.arange(3), "b": np.ones(2)})
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    monkeypatch.setattr("time.localtime", lambda *_: (2033, 5, 18, 3, 33, 20, 2, 138, 0))
+    write_arrays(tmp_path / "b.npz", {"w": np.arange(3), "b": np.ones(2)})
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()

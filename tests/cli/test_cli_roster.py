@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from securedfl.cli import app
 from securedfl.federation.checking import standing as standing_of
 from securedfl.federation.checking.standing import Member, Standing
-from securedfl.network.operator import Wish
 from securedfl.network.wire import keys as certificates
 
 
@@ -24,7 +23,7 @@ def site(tmp_path, monkeypatch):
     own = {"name": "a", "federation": "federation.toml", "out": "out"}
     own |= {"key": "a.key", "certificate": "a.crt", "authority": "ca.crt"}
     (tmp_path / "a.toml").write_text(tomli_w.dumps(own))
-    made = SimpleNamespace(folder=tmp_path, wishes=[], block=0, wish="")
+    made = SimpleNamespace(folder=tmp_path, wishes=[], block=0, asked="")
 
     def grant(_config, wish, _wait):
         made.wishes.append(wish)
@@ -33,7 +32,7 @@ def site(tmp_path, monkeypatch):
     def now(_path):
         fingerprint = certificates.describe(tmp_path / "d.crt").fingerprint
         members = (Member(7, "d", "", fingerprint, True),)
-        return Standing("trial", 3, 9, "training", "", members, made.block, made.wish)
+        return Standing("trial", 3, 9, "training", "", members, made.block, made.asked)
 
     monkeypatch.setattr("securedfl.cli.roster.wanted", grant)
     monkeypatch.setattr(standing_of, "standing", now)
@@ -72,10 +71,10 @@ def test_an_added_site_waits_for_a_block_of_new_ones_and_that_is_said(site, bloc
 
 
 def test_roster_show_and_certs_show_write_fingerprints_alike_and_a_wish_that_stands_is_told(site):
-    site.wish = str(Wish("settings", rounds=40, deadlines={"train": 7200.0}))
+    site.asked = "one more round"
     told = roster(site, "show")
     fingerprint = certificates.describe(site.folder / "d.crt").fingerprint
     assert f"d  only dials out  {fingerprint}  added later" in told
-    assert "Asked for here and not decided: settings rounds 40 train 7200; `securedfl withdraw" in told
+    assert "Asked for at this site, and not decided: one more round" in told
     shown = CliRunner().invoke(app, ["certs", "show", str(site.folder / "d.crt")]).stdout
     assert f"{fingerprint}  d" in shown

@@ -163,9 +163,11 @@ def test_help_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_ctrl_c_leaves_a_usable_run_and_exit_code_130(tmp_path):
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_stays_usable_and_its_exit_code_is_130(tmp_path, stop):
     folder = tmp_path / "run"
-    arguments = ["train", "--model", "linear", "--rounds", "1000", "--methods", "secured", "--out", str(folder)]
+    arguments = ["train", "--model", "linear", "--rounds", "1000", "--methods", "secured", "--workers", "2"]
+    arguments += ["--out", str(folder)]
     process = subprocess.Popen([SECUREDFL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         deadline = time.monotonic() + 60
@@ -173,7 +175,7 @@ def test_ctrl_c_leaves_a_usable_run_and_exit_code_130(tmp_path):
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.01)
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, stop)
         output, _ = process.communicate(timeout=60)
     finally:
         process.kill()
@@ -181,6 +183,7 @@ def test_ctrl_c_leaves_a_usable_run_and_exit_code_130(tmp_path):
     assert process.returncode == 130
     assert f"Continue with: securedfl train --resume {folder}" in output
     assert "Traceback" not in output
+    assert "Warning" not in output
     assert json.loads((folder / "summary.json").read_text())["finished"] is False
     assert (folder / "report.html").exists()
 

@@ -225,3 +225,17 @@ def test_a_loop_of_ones_own_is_not_told_to_train_digits():
     assert (known["dataset"], known["config"]["model"]) == ("digits", "cnn-small")
     app = settings_of(TrainConfig.resolve({"peers": 3, "entry": "app:make"}), ())
     assert (app["dataset"], app["config"]["entry"], "dealing" in app["config"]) == ("app:make", "app:make", False)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor], ids=["arrays", "tensors"])
+def test_the_same_model_has_the_same_bytes_at_all_sites(tmp_path, kind):
+    """Sites compare their files by a hash."""
+    model = {"w": kind(np.arange(6.0, dtype=np.float32).reshape(2, 3)), "b": kind(np.array([1, 2]))}
+    written = set()
+    for site in range(20):
+        path = tmp_path / f"{site}.safetensors"
+        save_model(path, model, About(method="secured", round=3))
+        written.add(path.read_bytes())
+    assert len(written) == 1
+    read, about = read_model(path)
+    assert (about.round, list(read["w"].shape)) == (3, [2, 3])

@@ -37,6 +37,17 @@ def test_crash_for_good_with_shares(federation, place):
     assert [row["void"] for row in made.rows(0)] == [False, False, place == "committed", False]
 
 
+def test_an_app_that_calls_sys_exit_ends_its_peer_with_an_error(federation):
+    """Not with exit code 0, as if all were done; the others are told, and go on."""
+    made = shares(federation, data={1: {"leaving_round": 2}})
+    processes = made.start_all()
+    assert processes[1].end() == 13
+    assert "update of toy:make failed at p1 in round 2: SystemExit" in processes[1].errors
+    survivors = [process for k, process in enumerate(processes) if k != 1]
+    assert ends(survivors) == [0] * 3, [process.errors for process in survivors]
+    check_equal(made, [0, 2, 3])
+
+
 def test_whoever_is_done_may_leave_before_a_lost_peer_is_back(federation):
     """Ctrl-C or SIGTERM while nothing is left to do is no failure."""
     made = shares(federation, deadlines={"absent": 600})

@@ -27,7 +27,17 @@ from securedfl.federation.run_folder.metrics import to_line
 from securedfl.network.core.entries import Line, Remove, Settings
 from securedfl.network.core.events import Command
 from securedfl.network.core.state import State
-from securedfl.network.operator import NOTHING_WAITS, TAKEN_BACK, Desk, Wish, ask_of, pending, want, withdraw
+from securedfl.network.operator import (
+    NOTHING_WAITS,
+    TAKEN_BACK,
+    Desk,
+    Wish,
+    ask_of,
+    pending,
+    pending_in_words,
+    want,
+    withdraw,
+)
 from securedfl.network.progress import endpoints_of
 from securedfl.network.wire import keys as certificates
 from tests.federation.test_rows import PEER_ROW
@@ -61,8 +71,12 @@ def test_more_rounds_after_the_last_one(federation):
     """Peers that have finished are started again, and stay until the wish that stands is decided."""
     made = federation(3, protocol="shares", group_size=2, rounds=1, deadlines={"absent": 25})
     assert [process.end() for process in made.start_all()] == [0] * 3
+    assert json.loads(command(made, "roster", "show", "p1.toml", "--json").stdout)["asked"] == ""
     asked = command(made, "extend", "p1.toml", "--rounds", "3", "--wait", "1")
     assert (asked.returncode, "the wish stands" in asked.stderr) == (7, True)
+    shown = command(made, "roster", "show", "p1.toml").stdout
+    assert "Asked for at this site, and not decided: settings changed: the last round is 3;" in shown
+    assert "`securedfl withdraw PEER.toml` takes it back" in shown
     alone = made.start(1)
     assert alone.end() == 0, alone.errors
     assert "is not decided" in alone.wait_for(event="ignored")["reason"]
@@ -127,11 +141,13 @@ def test_a_wish_can_be_taken_back_whether_or_not_the_peer_runs(tmp_path):
     for expected in (NOTHING_WAITS, TAKEN_BACK):
         nothing = Wish("nothing")
         (tmp_path / "wish").write_bytes(msgspec.json.encode(nothing))
+        assert pending_in_words(tmp_path, state) == ""
         desk._looked = 0.0
         assert desk.new_command(state, {}, dict) == Command(None)
         answer = json.loads((tmp_path / f"answer-{nothing.number}").read_bytes())
         assert (answer["granted"], answer["text"]) == (True, expected)
         (tmp_path / "wish").write_bytes(msgspec.json.encode(Wish("remove", name="b")))
+        assert pending_in_words(tmp_path, state).startswith("b leaves the roster; ")
         desk._looked = 0.0
         assert desk.new_command(state, {}, dict) == Command(Remove(1))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import numpy as np
@@ -23,6 +24,8 @@ def make(settings):
             model["a"][0, 0] = np.nan
         if round == settings.get("failing_round"):
             raise ArithmeticError("this site's data")
+        if round == settings.get("leaving_round"):
+            sys.exit()
         time.sleep(float(settings.get("pause", 0)))
         if round == settings.get("slow_round"):
             time.sleep(float(settings["slow_seconds"]))

@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any
 
+from securedfl.federation.apps.stopping import heed_signals
+
 INTERRUPTED = 130
 
 _OUTPUT_ERRORS = (errno.ENOSPC, errno.EPIPE, errno.EIO)
@@ -15,6 +17,8 @@ _OUTPUT_ERRORS = (errno.ENOSPC, errno.EPIPE, errno.EIO)
 
 def main() -> None:
     """Run the command line; the console script ``securedfl``."""
+    # a run folder stays usable, workers end, a peer says goodbye to the others
+    heed_signals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without a character shows "?" for it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -50,8 +49,6 @@ def peer(
     share_one_heap()
     # what a peer writes is for its owner alone
     os.umask(0o077)
-    # leave as after Ctrl-C: with a word to the others
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console = Console(highlight=False, stderr=as_json, emoji=False)
 
     def tell(event: Event) -> None:

@@ -55,8 +55,8 @@ def show(config: Annotated[Path, typer.Argument(metavar="PEER.toml", help=OWN)],
             f"{member.number:>3}  {member.name}  {member.address or 'only dials out'}  {member.fingerprint}"
             + "  added later" * member.added
         )
-    if now.wish:
-        typer.echo(f"Asked for here and not decided: {now.wish}; `securedfl withdraw {config}` takes it back")
+    if now.asked:
+        typer.echo(f"Asked for at this site, and not decided: {now.asked}")
 
 
 @roster.command()

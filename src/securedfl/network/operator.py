@@ -23,7 +23,7 @@ from securedfl.network.core.messages import Status
 from securedfl.network.core.state import State
 from securedfl.network.journal import in_use
 from securedfl.network.wire.values import Reach, split_address
-from securedfl.network.words import looked_in_words
+from securedfl.network.words import entry_in_words, looked_in_words
 from securedfl.storage import OWNER, write_bytes
 
 LAST_ROUND = 2**31 - 1
@@ -68,13 +68,6 @@ class Wish(Struct, frozen=True):
     def file(self) -> str:
         """Where it lies in the state folder: who looks takes nobody's wish away."""
         return "look" if self.kind == "look" else "wish"
-
-    def __str__(self) -> str:
-        """Return what is wanted, for people: the kind and what was given with it."""
-        given = [self.name, self.address, self.fingerprint, self.reason]
-        given += [f"rounds {self.rounds}"] if self.rounds is not None else []
-        given += [f"{name} {value:g}" for name, value in self.deadlines.items()]
-        return " ".join([self.kind, *filter(None, given)])
 
     def upon(self, settings: Settings) -> Settings:
         """Return settings with what is wanted of them."""
@@ -222,7 +215,17 @@ def withdraw(folder: Path, timeout: float) -> str:
 
 def pending(folder: Path) -> Wish | None:
     """Return what was asked for at this site and is not decided, if anything."""
-    return _read(folder / "wish", Wish)
+    wish = _read(folder / "wish", Wish)
+    return None if wish is None or wish.kind == "nothing" else wish
+
+
+def pending_in_words(folder: Path, state: State) -> str:
+    """Return what was asked for at this site and is not decided, and how to take it back; "" if nothing was."""
+    wish = pending(folder)
+    if wish is None:
+        return ""
+    ask = ask_of(wish, state)
+    return f"{ask if isinstance(ask, str) else entry_in_words(ask, state.roster)}; {TAKE_BACK}"
 
 
 def want(folder: Path, wish: Wish, timeout: float) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from securedfl.errors import AppError, SecuredFLError
+from securedfl.federation.apps.stopping import means_stop
 
 OURS = Path(__file__).parents[2]
 LIBRARIES = tuple(Path(path) for name, path in sysconfig.get_paths().items() if name.endswith(("lib", "stdlib")))
@@ -30,12 +31,17 @@ class Where:
 
     @contextmanager
     def told(self, function: str, round: int | None = None) -> Iterator[None]:
-        """Turn what a function of the app raises into an `AppError`; our own errors already say what to do."""
+        """Turn what a function of the app raises into an `AppError`; our own errors already say what to do.
+
+        That also goes for `sys.exit` and for whatever else is no `Exception`: a peer must not end as if all were done.
+        """
         try:
             yield
         except SecuredFLError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if means_stop(error):
+                raise KeyboardInterrupt from error
             at = f" at {self.peer}" if self.peer else ""
             at += f" in round {round}" if round else ""
             lines = "".join(f"\n{line}" for line in own_lines(error))

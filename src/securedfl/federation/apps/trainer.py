@@ -33,7 +33,7 @@ class _Made:
     @property
     def model(self) -> Container:
         """The model, opened anew: whoever trains it may put other arrays into it."""
-        return Container.of(self.app.model)
+        return _opened(self.app, self.where)
 
     def score(self, row: Array, what: str, evaluate: Callable[[], Any]) -> Score | None:
         """Score the parameters of a row by a function of the app; None if there are no samples."""
@@ -57,7 +57,7 @@ class AppTrainer:
 
     def take(self, peer: int, app: App, where: Where = NOWHERE) -> None:
         """Train a peer by an app from now on; ``where`` it is, errors say."""
-        schema = self._describe(Container.of(app.model))
+        schema = self._describe(_opened(app, where))
         self._schema = self._schema or schema
         self._schema.require(schema, peer)
         self._peers[peer] = _Made(app, where, schema)
@@ -107,7 +107,8 @@ class AppTrainer:
 
     def samples(self, peer: int) -> int:
         """Return how many training samples the peer has."""
-        return self._peers[peer].app.size
+        one = self._peers[peer]
+        return size_of(one.app, one.where)
 
     def whole(self, peer: int, row: Array) -> State:
         """Return the peer's whole model by name, what stays at home included."""
@@ -136,6 +137,18 @@ class AppTrainer:
         if hasattr(update, "load_state_dict"):
             with one.where.told("update.load_state_dict"):
                 update.load_state_dict(state["update"])
+
+
+def _opened(app: App, where: Where) -> Container:
+    """Return an app's model, opened: that may run code of the app, too."""
+    with where.told("model"):
+        return Container.of(app.model)
+
+
+def size_of(app: App, where: Where) -> int:
+    """Return how many training samples an app has; its data may count them by code of its own."""
+    with where.told("data"):
+        return app.size
 
 
 def _as_numpy(arrays: Mapping[str, Any]) -> State:

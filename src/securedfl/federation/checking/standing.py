@@ -9,7 +9,7 @@ from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.telemetry import PHASES
 from securedfl.network.core.state import Rules, State
 from securedfl.network.journal import read_state
-from securedfl.network.operator import pending
+from securedfl.network.operator import pending_in_words
 from securedfl.protocols.protocol import by_name
 
 WORDS = {
@@ -36,8 +36,8 @@ class Standing:
     """Where a run stands: its name, the round that runs or was the last, the last one of all, the phase, the members.
 
     ``phase`` is what peers do in the round, or ``not begun``, ``done`` or ``ended``; ``reason`` says why it ended.
-    ``block`` is how many peers come and go together, 0 if each may alone; ``wish`` is what was asked for at this site
-    and is not decided.
+    ``block`` is how many peers come and go together, 0 if each may alone; ``asked`` what an operator of this site asked
+    for that is not decided, in words.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Standing:
     reason: str
     members: tuple[Member, ...]
     block: int = 0
-    wish: str = ""
+    asked: str = ""
 
     @property
     def told(self) -> str:
@@ -74,7 +74,7 @@ def standing(path: Path) -> Standing:
             for line in now.roster
         ),
         block=federation.missing.block if federation.missing.policy == "blocks" else 0,
-        wish=str(pending(config.state) or ""),
+        asked=pending_in_words(config.state, now),
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from securedfl.errors import ConfigError
 from securedfl.federation.apps.app import EntryPoint
 from securedfl.federation.apps.settings import peer_settings, start_seed
-from securedfl.federation.apps.trainer import AppTrainer
+from securedfl.federation.apps.trainer import AppTrainer, size_of
 from securedfl.federation.budget.task import planned
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.task import make_task
@@ -152,7 +152,7 @@ def _app_learner(federation: FederationConfig, config: PeerConfig, name: str, fo
         trainer=trainer,
         me=me,
         train=trainer.update,
-        samples=PeerSamples(app.size),
+        samples=PeerSamples(size_of(app, entry.at(settings))),
         common=app.common,
         coding=app.coding,
     )

@@ -85,6 +85,19 @@ def save_model(path: Path, model: Mapping[str, Any], about: About) -> None:
             from safetensors.numpy import save_file as save_arrays
 
             save_arrays({name: np.array(value, order="C") for name, value in kept.items()}, temporary, metadata)
+        _order_metadata(temporary)
+
+
+def _order_metadata(path: Path) -> None:
+    """Put what a file says about its model in order: the library has any, and sites compare their files by a hash."""
+    with path.open("r+b") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        ordered = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode().ljust(size)
+        if len(ordered) == size:
+            file.seek(8)
+            file.write(ordered)
 
 
 def personal_parts(homes: Sequence[Mapping[str, Array]]) -> tuple[str, ...]:
