@@ -253,6 +253,22 @@ def test_members_that_have_the_same_result_are_given_time():
         assert sense.views.split() == 0.0
 
 
+def test_so_few_results_that_all_of_them_may_lie_are_waited_for_no_longer_than_those_that_differ():
+    """Two members have the same, and the third says nothing of it, where two may lie."""
+    sense = results(2, b"a", b"a", b"")
+    assert sense.want() != Abandon(0, 0)
+    sense.views.now = sense._long + 0.5
+    for peer in (1, 2):
+        said = sense.views.status(peer)
+        sense.views.take(replace(said, sequence=said.sequence + 1))
+    assert sense.want() == Abandon(0, 0)
+    # all have told, and that is one too few
+    sense = results(2, b"a", b"a")
+    sense.views.now = sense.views.grace + 0.5
+    assert sense.want() == Abandon(0, 0)
+    assert results(1, b"a", b"a").views.split() == 0.0
+
+
 def test_results_that_were_told_before_there_could_be_any_count_for_nothing_when_all_have_failed():
     """Seed 10008818 of the world: the core ended with an error of Python."""
     views = Views(0, replace(results(1, b"", b"", b"", b"").views.state, phase="begun"), lying=1, now=0.0)

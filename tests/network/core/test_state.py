@@ -149,6 +149,14 @@ def test_only_what_can_be_recovered_is_finished_without_the_lost():
     assert refusal(after(Begin(0, 0, ALL)), Without(0, 0, (2,)), one)
 
 
+def test_so_many_stay_that_their_result_is_believed():
+    """Seed 15041261 of the world: two of four members were left where two may lie, and all waited for ever."""
+    lying = Rules(lying=len(ALL) - 2, recoverable=lambda *_: True)
+    committed = after(Begin(0, 0, ALL), Commit(0, 0), rules=lying)
+    assert not refusal(committed, Without(0, 0, (2,)), lying)
+    assert refusal(committed, Without(0, 0, (1, 2)), lying)
+
+
 def test_a_new_state_folder_votes_from_the_next_entry_on_and_voids_the_round_it_was_bound_in():
     state = after(Begin(0, 0, (0, 1, 2)), Commit(0, 0), Abandon(0, 0), Admit(1, "new"))
     assert state.roster[1].incarnation == "new"

@@ -114,6 +114,10 @@ def test_members_that_failed_are_not_waited_for_where_results_differ():
     assert not run_seed(6032282).kind
 
 
+def test_where_two_lie_two_members_that_are_left_are_too_few_to_be_believed():
+    assert not run_seed(15041261).kind
+
+
 @pytest.mark.parametrize("seed", [1016633, 1091635])
 def test_removals_while_others_have_lost_their_disks(seed):
     """What made them wait for ever is shown by core/test_sense.py; the world loses one disk less there since."""

@@ -234,7 +234,9 @@ def refusal(state: State, entry: Entry, rules: Rules) -> str:
             return _running(state, entry, "begun")
         case en.Without(_, _, lost):
             grown = set(state.lost) < set(lost) < set(state.members) and list(lost) == sorted(set(lost))
-            possible = rules.can_lose and grown and rules.recoverable(state, lost)
+            # a result of those that are left is believed if more have it than may lie
+            enough = len(state.members) - len(lost) > rules.lying
+            possible = rules.can_lose and grown and enough and rules.recoverable(state, lost)
             return _running(state, entry, "committed") or ("" if possible else "the total would be lost")
         case en.Done(_, _, result):
             return _running(state, entry, "committed") or ("" if result else "a result has a digest")

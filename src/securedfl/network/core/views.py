@@ -260,17 +260,19 @@ class Views:
         return peer in blamed or (peer in failed and blamed.isdisjoint(failed[peer].peers))
 
     def split(self) -> float:
-        """Return for how long members have had different results of the attempt; 0 while more of them may come.
+        """Return for how long members have had results of the attempt that make no average; 0 while more may come.
 
-        Those that may lie need not come. Somebody sent other sums to some than to others, or lies about its result.
+        Those that may lie need not come. Somebody sent other sums to some than to others, lies about its result, or
+        says nothing of it where so few are left that the others alone are not believed.
         """
         left = set(self.state.members).difference(self.state.lost)
         held = [since for peer, since in self._held.items() if peer in left]
         # who has failed comes to none by itself, and takes none of which nobody knows whether it is the right one
         failed = [peer for peer in left.difference(self._held) if self.status(peer).failed.which == self.state.now]
         few = len(held) + len(failed) < max(2, len(left) - max(1, self._lying))
+        agreed = not self.odd() and not 0 < len(self._said()) <= self._lying
         # all may have failed, and somebody may have told of a result before there could be one
-        return 0.0 if few or not held or not self.odd() else self.now - max(held)
+        return 0.0 if few or not held or agreed else self.now - max(held)
 
     @property
     def whole(self) -> bool:
@@ -279,12 +281,16 @@ class Views:
 
     def odd(self) -> tuple[int, ...]:
         """Return the members that say to have another result of the attempt than most do; all, if no result leads."""
-        now = self.state.now
-        held = {p: self.status(p).holds for p in self.state.members if self.status(p).holds.which == now}
+        held = self._said()
         (usual, most), *others = Counter(held.values()).most_common() or [(NO_RESULT, 0)]
         if not others:
             return ()
         return tuple(peer for peer, result in held.items() if result != usual or others[0][1] == most)
+
+    def _said(self) -> dict[int, Result]:
+        """Return the members that say to have a result of the attempt, with it."""
+        said = {peer: self.status(peer).holds for peer in self.state.members}
+        return {peer: result for peer, result in said.items() if result.which == self.state.now}
 
     def holders(self, result: Result) -> tuple[int, ...]:
         """Return who is there and says that it has stored a result."""
