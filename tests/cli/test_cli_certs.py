@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tomllib
 
 import pytest
 from typer.testing import CliRunner
@@ -111,6 +112,10 @@ def test_a_relay_starts_says_where_it_listens_and_stops_on_sigterm(authority):
             port = int(line.split("127.0.0.1:")[1].split(",")[0])
             assert keys.describe(authority / "relay-a.crt").fingerprint in line
             socket.create_connection(("127.0.0.1", port), timeout=10).close()
+            told = [process.stdout.readline() for _ in range(7)]
+            (entry,) = tomllib.loads("".join(told[told.index("[[relays]]\n") :]))["relays"]
+            assert (entry["name"], entry["address"]) == ("relay-a", f"HOST:{port}")
+            assert entry["fingerprint"] in line
             process.send_signal(signal.SIGTERM)
             assert "0 bytes were passed on" in process.communicate(timeout=20)[0]
             assert process.returncode == 0

@@ -228,3 +228,30 @@ def test_what_only_a_simulation_keeps_is_not_shared():
     roster = [{"name": f"p{number}", "address": "h:1"} for number in range(3)]
     with pytest.raises(ConfigError, match="keep_updates"):
         FederationConfig.resolve({"peers": roster, "train": {"keep_updates": 1}})
+
+
+def test_sites_that_only_dial_out_are_written_and_run(plain):
+    init = ("federation", "init", "a", "b=none", "c=none", "--keys", "--entry=plain_app:make", "--rounds=1")
+    result = invoke(*init, "--data=n={number}")
+    assert result.exit_code == 0, result.output
+    assert "Only dialling out: b, c." in result.stdout
+    federation = FederationConfig.load(plain / "federation.toml")
+    assert [peer.listens for peer in federation.roster] == [True, False, False]
+    assert [PeerConfig.load(plain / f"{name}.toml").listen for name in "abc"] == [None, False, False]
+    said = run_peers(plain, "abc")
+    assert all("round   1  3 peers" in text for text in said), said
+
+
+def test_sites_that_only_dial_out_have_no_host_in_their_commands_and_need_a_relay_if_all_do(tmp_path):
+    some = invoke("federation", "init", "a=h:1", "b=none", "c=none", "--dir", tmp_path / "some", "--entry=app:make")
+    assert f"certs request b --dir {tmp_path / 'some' / 'keys'}" in some.stdout
+    none = invoke("federation", "init", "a=none", "b=none", "c=none", "--dir", tmp_path / "none", "--entry=app:make")
+    assert none.exit_code == 0, none.output
+    assert "name it under [[relays]]" in none.stdout
+
+
+def test_fingerprints_as_other_tools_write_them_are_the_same(tmp_path):
+    roster = [{"name": name, "address": f"h:{n}", "fingerprint": f"{n:064x}"} for n, name in enumerate("abc", 1)]
+    colons = ":".join(["00"] * 31 + ["0A"])
+    roster[0]["fingerprint"] = colons
+    assert FederationConfig.resolve({"peers": roster}).roster[0].fingerprint == f"{10:064x}"

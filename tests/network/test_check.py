@@ -187,3 +187,21 @@ def test_check_tells_a_relay_that_is_missing_with_the_sites_from_one_that_does_n
     assert "shows a certificate with fingerprint" in false[-2].text
     assert "mismatch" in false[-1].text
     assert failure(false).exit_code == 4
+
+
+def test_check_tells_which_pairs_go_through_which_relay(relays):
+    made, entries = relays
+    # nobody can be dialled, so that only the relay that runs joins them
+    silent = [{key: value for key, value in entry.items() if key != "address"} for entry in made.values["peers"]]
+    made.write(peers=silent, relays=entries)
+    found = {}
+
+    def work(k):
+        found[k] = check(made.folder / f"p{k}.toml", wait=60, within=0)
+
+    in_threads(work, 3)
+    assert all(one.ok for one in found[0]), found[0]
+    pairs = next(one.text for one in found[0] if one.subject == "through relay-a")
+    assert {"p0 and p1", "p0 and p2"} <= set(pairs.split(", ")) <= {"p0 and p1", "p0 and p2", "p1 and p2"}
+    assert "reached through relay-a" in next(one.text for one in found[0] if one.subject == "p1")
+    assert "only dials out" in next(one.text for one in found[0] if one.subject == "listening")

@@ -7,11 +7,15 @@ import json
 import socket
 from contextlib import closing
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from securedfl.cli import app
+from securedfl.errors import ConfigError
 from securedfl.federation.checking.check import check
+from securedfl.federation.checking.own import OwnSite
+from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.network.wire import keys as certificates
 from tests.network.peer_processes import free_ports, in_threads
 
@@ -141,3 +145,28 @@ def test_check_asks_a_running_peer_and_judges_by_its_log(federation):
     assert f"p0 is at {made.values['peers'][0]['address']} now" in found["roster"]["text"]
     assert "links to p1 directly" in found["running peer"]["text"]
     assert not {"listening", "metrics"} & found.keys()
+
+
+@pytest.mark.parametrize(("gone", "told"), [(True, "was removed from the roster"), (False, "does not name it yet")])
+def test_a_site_that_its_log_does_not_name_is_told_why(federation, gone, told):
+    made = federation(3, protocol="shares", group_size=2)
+    config = PeerConfig.load(made.folder / "p0.toml")
+    shared = FederationConfig.load(config.federation)
+    before = shared.genesis()
+    retired = before.roster[:1] if gone else ()
+    log = msgspec.structs.replace(before, roster=before.roster[1:], retired=retired, length=9)
+    site = OwnSite(made.folder / "p0.toml", config, shared, log)
+    with pytest.raises(ConfigError, match=told):
+        site.members()
+    # its key is fine, and there is no address that others dial
+    assert "fingerprint" in site.key()
+    assert site.moved() == ""
+
+
+def test_a_damaged_log_is_told_beside_all_else(begun):
+    path = begun.folder / "p0.toml"
+    (begun.folder / "out-p0" / "state" / "genesis").write_bytes(b"garbage")
+    found = {one.subject: one for one in check(path, within=0)}
+    assert (found["state folder"].ok, "genesis is unreadable" in found["state folder"].text) == (False, True)
+    assert found["own keys"].ok
+    assert "p1" not in found

@@ -35,7 +35,7 @@ def test_an_expired_certificate_ends_a_peer_and_shuts_it_out(federation):
     honest = made.start(1)
     assert honest.end() == 4
     assert "expired on" in last_line(honest)
-    assert "certs issue p1 --renew" in last_line(honest)
+    assert "certs issue p1 --host 127.0.0.1 --renew" in last_line(honest)
     first = made.start(0)
     first.wait_for(event="waiting")
     processes = [first, made.start(1, "ignores expiry"), made.start(2)]

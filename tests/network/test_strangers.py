@@ -33,6 +33,13 @@ def test_a_peer_that_was_mended_in_time_ends_nobody():
     assert met.trouble(2000.0, begun=False) == ""
 
 
+def test_a_check_of_a_site_is_no_other_run():
+    met = Strangers({**MINE, "p0.fingerprint": "0"}, name="p0")
+    assert met.hear("p1", {"seed": "0"}, 100.0) == ""
+    assert "seed is 1 there" in met.hear("p1", {"seed": "1"}, 100.0)
+    assert met.trouble(1000.0, begun=False) == ""
+
+
 def test_as_many_as_may_lie_end_nobody():
     met = Strangers(MINE, lying=1)
     told = met.hear("p1", {**OTHER, "\x1b[31m" + "k" * 99: "\n"}, 100.0)

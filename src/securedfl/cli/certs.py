@@ -16,6 +16,8 @@ certs = typer.Typer(help="Make and show the keys of a federation.", no_args_is_h
 
 Folder = Annotated[Path, typer.Option("--dir", help="Folder of the federation's keys.")]
 
+PLACE = "for federation.toml (of a relay: [[relays]], and `securedfl relay` prints it)"
+
 
 @certs.command()
 def init(
@@ -52,7 +54,7 @@ def issue(
     from securedfl.network.wire import keys as certificates
 
     files = certificates.issue(folder, name, host or (), days=days, renew=renew)
-    typer.echo(f"Give {files.key}, {files.certificate} and {files.authority} to {name} only; for federation.toml:\n")
+    typer.echo(f"Give {files.key}, {files.certificate} and {files.authority} to {name} only; {PLACE}:\n")
     typer.echo(_roster_line(files.certificate))
 
 
@@ -92,7 +94,7 @@ def sign(
     from securedfl.network.wire import keys as certificates
 
     path = certificates.sign(folder, csr, days=days, renew=renew)
-    typer.echo(f"Send {path} and {folder / 'ca.crt'} back to the site; for federation.toml:\n")
+    typer.echo(f"Send {path} and {folder / 'ca.crt'} back to the site; {PLACE}:\n")
     typer.echo(_roster_line(path))
 
 
@@ -151,8 +153,8 @@ def _roster_line(certificate: Path) -> str:
     return roster_entry(info.name, f"{where}:7443", info.fingerprint)
 
 
-def roster_entry(name: str, address: str, fingerprint: str, *, added: bool = False) -> str:
-    """Return a peer's entry for federation.toml; one without an address only dials out."""
+def roster_entry(name: str, address: str, fingerprint: str, *, added: bool = False, kind: str = "peers") -> str:
+    """Return the entry of a peer, or of ``relays``, for federation.toml; a peer without an address only dials out."""
     values = {"name": name, "address": address, "fingerprint": fingerprint}
-    lines = ["[[peers]]", *(f'{key} = "{value}"' for key, value in values.items() if value)]
+    lines = [f"[[{kind}]]", *(f'{key} = "{value}"' for key, value in values.items() if value)]
     return "\n".join([*lines, "added = true"] if added else lines)

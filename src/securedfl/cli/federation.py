@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-from securedfl.cli.options import with_settings
+from securedfl.cli.options import address_of, with_settings
 from securedfl.errors import ConfigError, needing
 
 federation = typer.Typer(help="Begin a federation.", no_args_is_help=True, rich_markup_mode="markdown")
@@ -22,7 +22,10 @@ def _group() -> None:
 def init(
     sites: Annotated[
         list[str],
-        typer.Argument(metavar="NAME=HOST:PORT...", help="The sites; with --keys a name is enough."),
+        typer.Argument(
+            metavar="NAME=HOST:PORT...",
+            help="The sites; NAME=none only dials out (listen = false); with --keys a name is enough.",
+        ),
     ],
     folder: Annotated[Path, typer.Option("--dir", help="Where the files go.")] = Path(),
     name: Annotated[str, typer.Option(help="Names the run.")] = "federation",
@@ -46,6 +49,7 @@ def init(
     **Examples**
 
     - `securedfl federation init a=a.example.org:7443 b=b.example.org:7443 c=c.example.org:7443 --entry app:make`
+    - `securedfl federation init a=a.example.org:7443 b=none c=none --entry app:make`
     - `securedfl federation init a b c --keys --entry app:make --rounds 5 --data path=data/{name}.csv`
     """
     with needing("real peers"):
@@ -65,10 +69,9 @@ def init(
     begun = []
     for number, site in enumerate(sites):
         called, _, address = site.partition("=")
-        if not address and not keys:
-            raise ConfigError(f"where do others reach {called}? Give {called}=HOST:PORT, or --keys for a trial here")
+        address = address or (f"127.0.0.1:{next(ports)}" if keys else _unknown(called))
         own = {"data": own_data(texts, number, called)} if data else {}
-        begun.append(NewSite(name=called, address=address or f"127.0.0.1:{next(ports)}", own=own))
+        begun.append(NewSite(name=called, address=address_of(address), own=own))
     shared = {"name": name, "entry": entry, "max_weight": max_weight, "train": settings}
     shared |= {"lying": lying} if lying else {}
     made = write_federation(folder, begun, shared, issue=keys, replace=replace)
@@ -76,6 +79,8 @@ def init(
     for path in (folder / FEDERATION, *paths):
         typer.echo(path)
     typer.echo(f"\n{told(made.certificates)}")
+    if silent := [site.name for site in begun if not site.address]:
+        typer.echo(f"\n{_silent(silent, len(begun))}")
     typer.echo("\nNext:\n" + "\n".join(_next(made.missing, begun, folder / KEYS, paths)))
     if entry is None:
         typer.echo(
@@ -83,6 +88,24 @@ def init(
             "sites, for a trial. For data of your own\nname an app with --entry, or join from your own loop at each "
             f'site: securedfl.join("{paths[0]}") (docs/guides/own-models.md)'
         )
+
+
+def _unknown(name: str) -> NoReturn:
+    raise ConfigError(
+        f"where do others reach {name}? Give {name}=HOST:PORT, {name}=none if it only dials out, or --keys for a trial "
+        "here"
+    )
+
+
+def _silent(names: list[str], sites: int) -> str:
+    """Return who joins those that only dial out."""
+    listed = ", ".join(names)
+    if len(names) == sites:
+        return (
+            f"All sites ({listed}) only dial out: without a relay nobody reaches anybody. Run one (`securedfl relay "
+            "--help`), and name it under [[relays]] in federation.toml of all sites (docs/guides/network.md)."
+        )
+    return f"Only dialling out: {listed}. Each dials the sites that listen, and two of them are joined by one of those."
 
 
 def _next(missing: list[str], sites: list[Any], keys: Path, paths: list[Path]) -> list[str]:
@@ -99,10 +122,10 @@ def _next(missing: list[str], sites: list[Any], keys: Path, paths: list[Path]) -
     # late: the network takes a moment
     from securedfl.network.wire.values import split_address
 
-    hosts = {site.name: split_address(site.address)[0] for site in sites}
+    hosts = {site.name: f" --host {split_address(site.address)[0]}" if site.address else "" for site in sites}
     return [
         f"securedfl certs init --dir {keys}    # once, by whoever holds the federation's authority",
-        *(f"securedfl certs request {site} --host {hosts[site]} --dir {keys}    # at {site}" for site in missing),
+        *(f"securedfl certs request {site}{hosts[site]} --dir {keys}    # at {site}" for site in missing),
         *(f"securedfl certs sign {keys / site}.csr --dir {keys}    # the file that {site} sends" for site in missing),
         "then the same command again with --replace: it fills in the fingerprints, and each site gets federation.toml,",
         "its own NAME.toml, its NAME.crt and ca.crt; then `securedfl check NAME.toml --wait 60` at all sites at once",

@@ -42,6 +42,14 @@ CHOICES = {
 """What ``--help`` shows for values that are neither numbers nor one of a few words, as the field says."""
 
 
+NOWHERE = "none"
+
+
+def address_of(text: str) -> str:
+    """Return an address as federation.toml has it: a site that only dials out has ``none`` on the command line."""
+    return "" if text == NOWHERE else text
+
+
 def with_settings(*, unseen: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command that takes ``settings`` one option per field of `TrainConfig`; unset ones are left out.
 

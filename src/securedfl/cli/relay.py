@@ -28,6 +28,7 @@ def relay(
     - `securedfl certs issue relay-a --host relay.example.org`
     - `securedfl relay --listen 0.0.0.0:7444 --key relay-a.key --certificate relay-a.crt --authority ca.crt`
     """
+    from securedfl.cli.certs import roster_entry
     from securedfl.network.wire.contact.relay import RelayServer
     from securedfl.network.wire.keys import KeyFiles, describe
     from securedfl.network.wire.values import Limits
@@ -40,6 +41,11 @@ def relay(
     server = RelayServer(KeyFiles(key, certificate, authority), listen, Limits(joined=pairs))
     info = describe(certificate)
     typer.echo(f"relay {info.name} listens at {server.address}, fingerprint {info.fingerprint}")
+    where = next((host for host in info.hosts if host != info.name), "HOST")
+    address = f"{where}:{server.address.rpartition(':')[2]}"
+    typer.echo(
+        f"for federation.toml of all sites:\n\n{roster_entry(info.name, address, info.fingerprint, kind='relays')}\n"
+    )
     if info.expiry():
         typer.echo(f"warning: {info.expiry()}", err=True)
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from securedfl.cli.certs import roster_entry
-from securedfl.cli.options import Json
+from securedfl.cli.options import NOWHERE, Json, address_of
 from securedfl.cli.stop import OWN, PeerFile, Wait, wanted
 from securedfl.errors import ConfigError, needing
 
@@ -26,7 +26,9 @@ roster = typer.Typer(
 
 Name = Annotated[str, typer.Argument(help="The peer's name.")]
 Certificate = Annotated[Path, typer.Option(help="The peer's certificate, NAME.crt.")]
-Address = Annotated[str, typer.Option(metavar="HOST:PORT", help="Where others reach it; none if it only dials out.")]
+Address = Annotated[
+    str, typer.Option(metavar="HOST:PORT|none", help="Where others reach it; the word none if it only dials out.")
+]
 
 
 @roster.command()
@@ -58,7 +60,7 @@ def show(config: Annotated[Path, typer.Argument(metavar="PEER.toml", help=OWN)],
 
 
 @roster.command()
-def add(config: PeerFile, certificate: Certificate, address: Address = "", wait: Wait = 60.0) -> None:
+def add(config: PeerFile, certificate: Certificate, address: Address = NOWHERE, wait: Wait = 60.0) -> None:
     """Let a new site in. It takes part from the next attempt on, once its peer runs.
 
     With `absence = "blocks"`, the default of larger federations, that is when a whole block of new sites is there: the
@@ -69,12 +71,13 @@ def add(config: PeerFile, certificate: Certificate, address: Address = "", wait:
     **Example**
 
     - `securedfl roster add hospital-a.toml --certificate hospital-d.crt --address d.example.org:7443`
+    - `securedfl roster add hospital-a.toml --certificate hospital-d.crt --address none`
     """
     with needing("real peers"):
         from securedfl.federation.checking.standing import standing
     from securedfl.network.operator import Wish
 
-    info = _issued(config, certificate)
+    info, address = _issued(config, certificate), address_of(address)
     typer.echo(wanted(config, Wish("add", name=info.name, address=address, fingerprint=info.fingerprint), wait))
     now = standing(config)
     number = next(member.number for member in now.members if member.name == info.name)
@@ -83,9 +86,11 @@ def add(config: PeerFile, certificate: Certificate, address: Address = "", wait:
         "that ever belonged to the run. The others may add it, too:\n"
     )
     typer.echo(roster_entry(info.name, address, info.fingerprint, added=True))
+    if not address:
+        typer.echo("\nIts peer.toml says: listen = false")
     if now.block:
         typer.echo(
-            f"Peers come and go in blocks here: it takes part once {now.block} new sites are there, so that no "
+            f"\nPeers come and go in blocks here: it takes part once {now.block} new sites are there, so that no "
             'total tells less than the sum of them (absence = "blocks").'
         )
 
@@ -110,10 +115,14 @@ def move(config: PeerFile, name: Name, address: Address, wait: Wait = 60.0) -> N
     **Example**
 
     - `securedfl roster move hospital-a.toml hospital-c --address c2.example.org:7443`
+    - `securedfl roster move hospital-a.toml hospital-c --address none`
     """
     from securedfl.network.operator import Wish
 
+    address = address_of(address)
     typer.echo(wanted(config, Wish("move", name=name, address=address), wait))
+    where = '"HOST:PORT", where it listens now' if address else "false"
+    typer.echo(f"The peer.toml of {name} says from its next start on: listen = {where}")
 
 
 @roster.command()

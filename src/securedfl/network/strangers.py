@@ -35,10 +35,14 @@ class Strangers:
 
     def hear(self, name: str, theirs: dict[str, str], now: float) -> str:
         """Take note of what another peer tells; return what differs, in words, or an empty string."""
-        found = differences(self._mine, theirs)
+        mine = self._mine
+        if not theirs.keys() & {RUN, "model"}:
+            # `securedfl check`, which knows neither: what it does not tell is not another setting
+            mine = {key: value for key, value in mine.items() if key in theirs}
+        found = differences(mine, theirs)
         text = found and f"{name} has other settings: {found}; all sites need the same federation.toml, model, coding"
         own = f"{self._name}.fingerprint"
-        if own in self._mine and own not in theirs:
+        if own in mine and own not in theirs:
             # who began the run is part of it, and the other does not count this peer among them
             text += f"; if {self._name} was added later, mark its entry with added = true"
         if theirs.get(RUN, self._mine.get(RUN)) == self._mine.get(RUN):

@@ -107,13 +107,14 @@ def _entry_in_words(entry: Entry, roster: Iterable[Line]) -> str:
         case en.End(reason):
             return f"an operator ended the run: {reason}"
         case en.Add(peer):
-            return f"{peer.name} joins the roster"
+            where = f"at {peer.address}" if peer.address else "and only dials out"
+            return f"{peer.name} joins the roster, {where}, with the fingerprint {peer.key.hex()}"
         case en.Remove(number):
             return f"{listed(number)} leaves the roster"
         case en.Move(number, address):
             return f"{listed(number)} is at {address} now" if address else f"{listed(number)} only dials out now"
-        case en.Renew(number, _):
-            return f"{listed(number)} has a new key"
+        case en.Renew(number, key):
+            return f"{listed(number)} has a new key, with the fingerprint {key.hex()}"
         case en.Admit(number, _):
             return f"{listed(number)} is admitted with a new state folder"
 

@@ -74,7 +74,7 @@ class OwnSite:
         told = f"{len(self.roster)} peers by this site's own log, not by federation.toml"
         return f"{told}, which is older: {'; '.join(changes)}" if changes else f"{told}, which says the same"
 
-    def keys(self) -> str:
+    def key(self) -> str:
         """Say how long the key is valid; refuse one that does not fit, or is not the one of the roster."""
         files = self.config.files()
         found = check_keys(files, self.config.name, self.path)
@@ -133,7 +133,7 @@ def look_at_home(
         findings = [Examined("state folder", False, str(error))]
     else:
         findings = [look("state folder", home.state)]
-    findings = [look("own keys", home.keys), *findings, look("roster", home.members)]
+    findings = [look("own keys", home.key), *findings, look("roster", home.members)]
     if not running:
         listening = look("listening", home.listening)
         findings.append(listening)

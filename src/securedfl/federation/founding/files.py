@@ -35,9 +35,10 @@ ADVICE = "choose another folder"
 
 @dataclass(frozen=True, kw_only=True)
 class NewSite:
-    """One site of a federation that begins: its peer's name, and ``HOST:PORT`` where others reach it.
+    """One site of a federation that begins: its peer's name, and ``HOST:PORT`` where others reach it, if they do.
 
-    ``out`` is the folder of its results; ``own`` are further settings of its own, such as ``data``.
+    Without an address it only dials out. ``out`` is the folder of its results; ``own`` are further settings of its own,
+    such as ``data``.
     """
 
     name: str
@@ -87,7 +88,9 @@ def write_federation(
     for site in sites:
         if not re.fullmatch(NAME, site.name):
             raise ConfigError(f"the name {site.name!r} of a site must have small letters, digits and dashes only")
-    roster = [{"name": site.name, "address": site.address, "fingerprint": ""} for site in sites]
+    roster = [
+        {"name": site.name, **({"address": site.address} if site.address else {}), "fingerprint": ""} for site in sites
+    ]
     certificates = pass_federation(_resolved(roster, shared))
     make_folder(folder, ADVICE)
     if issue:
@@ -106,6 +109,7 @@ def write_federation(
             "key": f"{KEYS}/{site.name}.key",
             "certificate": f"{KEYS}/{site.name}.crt",
             "authority": f"{KEYS}/ca.crt",
+            **({} if site.address else {"listen": False}),
             **site.own,
         }
         write_text(path, ABOUT[False] + tomli_w.dumps(own), ADVICE)
@@ -125,7 +129,7 @@ def _issue(folder: Path, sites: Sequence[NewSite]) -> None:
         keys.create_authority(folder)
     for site in sites:
         if not (folder / f"{site.name}.crt").exists():
-            keys.issue(folder, site.name, [split_address(site.address)[0]])
+            keys.issue(folder, site.name, [split_address(site.address)[0]] if site.address else ())
 
 
 def free_ports(count: int) -> list[int]:

@@ -44,6 +44,11 @@ PEERS_PER_SECOND = 6
 Seconds = Annotated[float, Field(gt=0), BeforeValidator(lambda v: float(v) if type(v) is int else v)]
 
 
+def _plain(fingerprint: Any) -> Any:
+    """Return a fingerprint as all commands and logs write it; other tools write capitals and colons."""
+    return fingerprint.replace(":", "").lower() if isinstance(fingerprint, str) else fingerprint
+
+
 class RosterEntry(StrictSettings):
     """One peer or relay: its name, where others reach it, and the SHA-256 fingerprint of its certificate.
 
@@ -53,7 +58,7 @@ class RosterEntry(StrictSettings):
 
     name: str = Field(pattern=f"^{NAME}$")
     address: str = ""
-    fingerprint: str = Field("", pattern=r"^([0-9a-f]{64})?$")
+    fingerprint: Annotated[str, BeforeValidator(_plain)] = Field("", pattern=r"^([0-9a-f]{64})?$")
     added: bool = False
 
     def member(self) -> Endpoint:

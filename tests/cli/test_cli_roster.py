@@ -1,0 +1,80 @@
+"""`securedfl roster`: what it says of sites that only dial out, of blocks, and of a wish that stands."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import tomli_w
+from typer.testing import CliRunner
+
+from securedfl.cli import app
+from securedfl.federation.checking import standing as standing_of
+from securedfl.federation.checking.standing import Member, Standing
+from securedfl.network.wire import keys as certificates
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """Return a site whose peer grants every wish, what it was asked for, and what its log says."""
+    certificates.create_authority(tmp_path)
+    for name in ("a", "d"):
+        certificates.issue(tmp_path, name)
+    own = {"name": "a", "federation": "federation.toml", "out": "out"}
+    own |= {"key": "a.key", "certificate": "a.crt", "authority": "ca.crt"}
+    (tmp_path / "a.toml").write_text(tomli_w.dumps(own))
+    made = SimpleNamespace(folder=tmp_path, wishes=[], block=0, asked="")
+
+    def grant(_config, wish, _wait):
+        made.wishes.append(wish)
+        return "granted"
+
+    def now(_path):
+        fingerprint = certificates.describe(tmp_path / "d.crt").fingerprint
+        members = (Member(7, "d", "", fingerprint, True),)
+        return Standing("trial", 3, 9, "training", "", members, made.block, made.asked)
+
+    monkeypatch.setattr("securedfl.cli.roster.wanted", grant)
+    monkeypatch.setattr(standing_of, "standing", now)
+    return made
+
+
+def roster(site, *arguments):
+    result = CliRunner().invoke(app, ["roster", arguments[0], str(site.folder / "a.toml"), *arguments[1:]])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("given", [(), ("--address", "none")])
+def test_a_site_that_only_dials_out_is_added(site, given):
+    told = roster(site, "add", "--certificate", str(site.folder / "d.crt"), *given)
+    assert (site.wishes[0].kind, site.wishes[0].address) == ("add", "")
+    assert "number 7, so entry 8" in told
+    assert "address" not in told
+    assert "listen = false" in told
+
+
+def test_a_site_moves_to_where_it_only_dials_out_and_back(site):
+    assert "The peer.toml of d says from its next start on: listen = false" in roster(
+        site, "move", "d", "--address=none"
+    )
+    assert 'listen = "HOST:PORT"' in roster(site, "move", "d", "--address=d.example.org:7443")
+    assert [wish.address for wish in site.wishes] == ["", "d.example.org:7443"]
+
+
+@pytest.mark.parametrize(("block", "said"), [(0, False), (3, True)])
+def test_an_added_site_waits_for_a_block_of_new_ones_and_that_is_said(site, block, said):
+    site.block = block
+    told = roster(site, "add", "--certificate", str(site.folder / "d.crt"), "--address=d.example.org:7443")
+    assert ("it takes part once 3 new sites are there" in told) == said
+    assert ('absence = "blocks"' in told) == said
+
+
+def test_roster_show_and_certs_show_write_fingerprints_alike_and_a_wish_that_stands_is_told(site):
+    site.asked = "one more round"
+    told = roster(site, "show")
+    fingerprint = certificates.describe(site.folder / "d.crt").fingerprint
+    assert f"d  only dials out  {fingerprint}  added later" in told
+    assert "Asked for at this site, and not decided: one more round" in told
+    shown = CliRunner().invoke(app, ["certs", "show", str(site.folder / "d.crt")]).stdout
+    assert f"{fingerprint}  d" in shown
