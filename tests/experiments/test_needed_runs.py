@@ -88,6 +88,17 @@ def test_own_starts_have_runs_of_their_own():
     assert cells[0].about == "femnist, 9 peers, seed 0, own starts (scaled: 5 of 50 rounds)"
 
 
+def test_fewer_methods_have_runs_of_their_own():
+    chosen = {"datasets": ["femnist"], "peers": [9]}
+    (cell,) = needed_runs(read_preset("table"), OUT, methods=["fedavg", "local"], **chosen)
+    assert (cell.folder.name, cell.config.methods) == ("femnist-9-seed0-local+fedavg", ("local", "fedavg"))
+    assert cell.about == "femnist, 9 peers, seed 0, local, fedavg"
+    with pytest.raises(ConfigError, match="unknown --methods 'fedavgg'; did you mean 'fedavg'"):
+        needed_runs(read_preset("table"), OUT, methods=["local", "fedavgg"], **chosen)
+    with pytest.raises(ConfigError, match="one method alone compares nothing"):
+        needed_runs(read_preset("table"), OUT, methods=["fedavg"], **chosen)
+
+
 def test_scaled_folders_say_so():
     preset = read_preset("table")
     scale = Scale(rounds=0.4, users=0.25, width=0.25)

@@ -210,6 +210,24 @@ def test_means_are_over_seeds_that_all_methods_have(tmp_path):
     assert cell.methods["local"].best == [0.97]
 
 
+def test_fewer_methods_are_compared_among_themselves_until_there_are_all(tmp_path):
+    three = ["paper", "local", "fedavg"]
+    write_runs(tmp_path, "table", OURS, datasets=["femnist"], methods=three)
+    record, result = make_record("table", collected("table", tmp_path), command="c", chosen={})
+    assert record.commands == [
+        "securedfl reproduce table --datasets femnist --peers 9 --seeds 0 --methods local,fedavg,paper",
+        "securedfl reproduce table --datasets femnist --peers 15 --seeds 0 --methods local,fedavg,paper",
+    ]
+    assert result.table.rows[0][2:10] == ["99.01 %", "97.00 %", "99.52 %", "99.00 %", "99.53 %", "99.01 %", "–", "–"]
+    found = verdicts(result)
+    assert found["Local-Only is below FedAvg on FEMNIST"] == "holds for these models"
+    assert found["SecureD-FL shares is within 0.02 points of FedAvg on FEMNIST"] == "not measured"
+    assert any("Not run in full: FEMNIST with 9 peers" in note for note in result.notes)
+    write_runs(tmp_path, "table", OURS, datasets=["femnist"], peers=[9])
+    cell = collected("table", tmp_path).cells[0]
+    assert (cell.whole, cell.only, set(cell.methods)) == (True, [], set(OURS))
+
+
 def test_results_are_not_replaced_by_nothing(tmp_path):
     write_runs(tmp_path, "table", OURS, datasets=["femnist"], peers=[9])
     assert invoke("table", "--no-train", "--out", tmp_path).exit_code == 0

@@ -34,8 +34,6 @@ reproduce = typer.Typer(
 
 OUT = Path("runs/reproduce")
 STARTS = get_args(Initial)
-
-
 Out = Annotated[Path, typer.Option(metavar="DIR", help="Folder of all results; runs are shared between experiments.")]
 
 
@@ -55,6 +53,9 @@ class Asked:
     seeds: Annotated[str | None, typer.Option(metavar="0,1,2|0-4", help="Seeds; several give mean and spread.")] = None
     datasets: Annotated[str | None, typer.Option(metavar="NAME,...", help="Only these data sets.")] = None
     peers: Annotated[str | None, typer.Option(metavar="9,15", help="Only these numbers of peers.")] = None
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAME,...", help="Only these methods: local,fedavg,paper,secured,shares.")
+    ] = None
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds instead of 50; labelled as scaled.")] = None
     initial: Annotated[
         str | None,
@@ -108,6 +109,7 @@ class Asked:
             scale=Scale.parse(self.scale) if self.scale is not None else None,
             datasets=names(self.datasets, "--datasets") if self.datasets is not None else None,
             peers=whole_numbers(self.peers, "--peers") if self.peers is not None else None,
+            methods=names(self.methods, "--methods") if self.methods is not None else None,
             rounds=self.rounds,
             initial=self._initial,
             machine=machine,
@@ -122,7 +124,7 @@ class Asked:
     @property
     def chosen(self) -> dict[str, object]:
         """What was chosen instead of the preset's settings."""
-        keys = ("scale", "seeds", "datasets", "peers", "rounds", "initial", "device", "most")
+        keys = ("scale", "seeds", "datasets", "peers", "methods", "rounds", "initial", "device", "most")
         return {key: getattr(self, key) for key in keys if getattr(self, key) is not None}
 
     def command(self, name: str) -> str:
@@ -148,7 +150,7 @@ HELP = {
     - `securedfl reproduce table --data-dir data`
     - `securedfl reproduce table --data-dir data --datasets femnist --peers 9 --seeds 0-2`
     - `securedfl reproduce table --data-dir data --scale 0.1` : a tenth of rounds, users and width
-    - `securedfl reproduce table --datasets cifar10 --scale rounds=0.2,users=0.1,width=0.25 --resume`
+    - `securedfl reproduce table --datasets cifar10 --scale width=0.125 --methods local,fedavg,paper --resume`
     - `securedfl reproduce table --data-dir data --datasets cifar10 --device cuda --workers 1` : in full, on a GPU
     """,
     "curves": """Test accuracy per round (Figure 3), from the same runs as the table.
@@ -198,10 +200,11 @@ HELP = {
 """What ``--help`` says of each command."""
 
 WITHOUT = {
-    "iterations": {"most"},
-    "privacy": {"most", "tidy", "initial"},
+    "iterations": {"most", "methods"},
+    "accuracy": {"most", "tidy", "methods"},
+    "privacy": {"most", "tidy", "methods", "initial"},
     "groups": {field.name for field in fields(Asked)} - {"out", "most", "seeds", "as_json"},
-    "all": {"datasets", "peers", "rounds", "initial", "most"},
+    "all": {"datasets", "peers", "methods", "rounds", "initial", "most"},
 }
 """Options that a command has no use for; those that are not named here train, and keep no parameters."""
 

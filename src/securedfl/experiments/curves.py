@@ -13,17 +13,8 @@ from securedfl.experiments.figures import Curve, Panel
 from securedfl.experiments.judging import Rule, below, judged, within
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Plot, Shown, round_records, smaller, with_spread
-from securedfl.experiments.runs.found import (
-    NOTHING,
-    Accuracies,
-    ByIterations,
-    ByPlace,
-    Cell,
-    FoundRun,
-    cells,
-    differences,
-    mean,
-)
+from securedfl.experiments.runs.collected import ByIterations, ByPlace, Cell
+from securedfl.experiments.runs.found import NOTHING, Accuracies, FoundRun, cells, differences, mean
 from securedfl.experiments.table import AVERAGING, COLUMNS, against_fedavg
 from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Table
@@ -162,14 +153,18 @@ def present_by_iterations(data: IterationsData) -> Shown:
 
 def _by_method(data: MethodsData, cells: Sequence[MethodsCell]) -> Iterator[Finding]:
     """Judge where curves end."""
-    # of what is smaller only the data sets that were run count as missing
-    missing = [place for name in {cell.dataset for cell in cells} for place in data.not_run(name, cells)]
-    missing = data.not_run() if cells == data.judged else sorted(missing)
+
+    def missing(method: str) -> list[str]:
+        if cells == data.judged:
+            return data.not_run(method=method)
+        # of what is smaller only the data sets that were run count as missing
+        return sorted(place for name in {cell.dataset for cell in cells} for place in data.not_run(name, cells, method))
+
     limit, close = paper.ANY_POINTS, partial(within, limit=paper.ANY_POINTS)
     for method in AVERAGING:
         claim = f"{COLUMNS[method]} ends within {limit:g} point of FedAvg"
-        yield Finding.of(claim, _ends(cells, method, close), missing)
-    yield Finding.of("Local-Only ends below FedAvg", _ends(cells, "local", below), missing)
+        yield Finding.of(claim, _ends(cells, method, close), missing(method))
+    yield Finding.of("Local-Only ends below FedAvg", _ends(cells, "local", below), missing("local"))
 
 
 def _by_iterations(data: IterationsData, cells: Sequence[IterationsCell]) -> Iterator[Finding]:

@@ -22,7 +22,8 @@ from securedfl.errors import RunFolderError
 from securedfl.experiments import figures, paper
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Plot, Shown, smaller
-from securedfl.experiments.runs.found import ByIterations, Cell, FoundRun, cells, find, mean, spread
+from securedfl.experiments.runs.collected import ByIterations, Cell
+from securedfl.experiments.runs.found import FoundRun, cells, find, mean, spread
 from securedfl.federation.run_folder.files import updates_file
 from securedfl.learning.data.hub import Tell
 from securedfl.protocols import InsecureSeededDraw, by_name

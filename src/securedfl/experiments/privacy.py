@@ -13,7 +13,8 @@ from securedfl.experiments.figures import Curve, Panel, panels
 from securedfl.experiments.judging import Rule, above, judged
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Plot, Shown, round_records, smaller, with_spread
-from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
+from securedfl.experiments.runs.collected import ByPlace, Cell
+from securedfl.experiments.runs.found import Accuracies, FoundRun, cells, differences, mean
 from securedfl.federation.run_folder.files import read_ledgers
 from securedfl.learning.data.hub import Tell
 from securedfl.reporting.page import Table

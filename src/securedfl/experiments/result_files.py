@@ -17,7 +17,8 @@ from securedfl.errors import RunFolderError
 from securedfl.experiments import curves, groups, iterations, privacy, table
 from securedfl.experiments.presets import NAMES, Preset, read_preset
 from securedfl.experiments.results import Finding, Plot, Shown, Verdict
-from securedfl.experiments.runs.found import Cell, merged
+from securedfl.experiments.runs.collected import Cell
+from securedfl.experiments.runs.found import merged
 from securedfl.experiments.runs.training import RUNS
 from securedfl.federation.run_folder.summary import versions
 from securedfl.learning.data.hub import Tell
@@ -219,6 +220,7 @@ def _command(preset: Preset, cell: Cell) -> str:
     """Return the command line that gives a cell's numbers again."""
     line = f"securedfl reproduce {preset.name} --datasets {cell.dataset} --peers {cell.peers}"
     line += f" --seeds {','.join(map(str, cell.seeds))}"
+    line += f" --methods {','.join(cell.only)}" if cell.only else ""
     line += f" --rounds {cell.rounds}" if cell.rounds != preset.rounds else ""
     line += " --initial own" if preset.starts and cell.initial == "own" else ""
     parts = {"users": cell.users, "width": cell.width}

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from securedfl.experiments import paper
-from securedfl.experiments.runs.found import Accuracies, C, Cell, mean, spread
+from securedfl.experiments.runs.collected import C, Cell
+from securedfl.experiments.runs.found import Accuracies, mean, spread
 from securedfl.reporting.page import Table
 from securedfl.reporting.units import percent
 

@@ -12,7 +12,8 @@ from securedfl.experiments import paper
 from securedfl.experiments.judging import Rule, above, below, judged, within
 from securedfl.experiments.presets import Preset
 from securedfl.experiments.results import Check, Finding, Shown, smaller, with_spread
-from securedfl.experiments.runs.found import Accuracies, ByPlace, Cell, FoundRun, cells, differences, mean
+from securedfl.experiments.runs.collected import ByPlace, Cell
+from securedfl.experiments.runs.found import Accuracies, FoundRun, cells, differences, mean
 from securedfl.federation.methods import METHODS
 from securedfl.federation.run_folder.correctness import Which
 from securedfl.learning.data.hub import Tell
@@ -196,8 +197,9 @@ def _findings(data: TableData) -> Iterator[Finding]:
     for method in AVERAGING:
         claim = f"{COLUMNS[method]} is less than {paper.ANY_POINTS:g} point below FedAvg in all cases"
         rule = partial(above, limit=-paper.ANY_POINTS)
-        yield Finding.of(claim, _judged(data.judged, method, rule), data.not_run())
-    yield Finding.of("Local-Only is below FedAvg", _judged(data.judged, "local", below), data.not_run())
+        yield Finding.of(claim, _judged(data.judged, method, rule), data.not_run(method=method))
+    local = data.not_run(method="local")
+    yield Finding.of("Local-Only is below FedAvg", _judged(data.judged, "local", below), local)
     yield from smaller(data.smaller, partial(_claims, data))
 
 
@@ -205,11 +207,11 @@ def _claims(data: TableData, cells: Sequence[TableCell]) -> Iterator[Finding]:
     """Judge the claims about one data set each."""
     for dataset, limit in paper.POINTS.items():
         own = [cell for cell in cells if cell.dataset == dataset]
-        missing, name = data.not_run(dataset, own), paper.name(dataset)
+        missing, name = partial(data.not_run, dataset, own), paper.name(dataset)
         for method in AVERAGING:
             claim = f"{COLUMNS[method]} is within {limit:g} points of FedAvg on {name}"
-            yield Finding.of(claim, _judged(own, method, partial(within, limit=limit)), missing)
-        yield Finding.of(f"Local-Only is below FedAvg on {name}", _judged(own, "local", below), missing)
+            yield Finding.of(claim, _judged(own, method, partial(within, limit=limit)), missing(method))
+        yield Finding.of(f"Local-Only is below FedAvg on {name}", _judged(own, "local", below), missing("local"))
         yield Finding.of(f"More peers hurt Local-Only on {name}", _hurt(own))
 
 

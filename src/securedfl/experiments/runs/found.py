@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
 from securedfl.errors import RunFolderError
-from securedfl.experiments import paper
 from securedfl.experiments.presets import Preset, scaled_in_words
+from securedfl.experiments.runs.collected import Cell
 from securedfl.experiments.runs.training import RUNS, settings
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.identity import changed_settings
@@ -22,7 +22,6 @@ from securedfl.federation.run_folder.correctness import Correct, Which, read_cor
 from securedfl.federation.run_folder.files import CONFIG, read_config
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.run_folder.summary import read_summary
-from securedfl.learning.training.task import Initial
 from securedfl.sureness import Difference, Pair, compare
 
 
@@ -30,20 +29,28 @@ from securedfl.sureness import Difference, Pair, compare
 class FoundRun:
     """One run: the accuracies from round 0 on of each method that has finished.
 
-    ``variant`` is which of the preset's it is, if it has any; ``versions`` are those of what trained it.
+    ``wanted`` are the methods that the experiment compares, of which the run may have fewer. ``variant`` is which of
+    the preset's it is, if it has any; ``versions`` are those of what trained it.
     """
 
     folder: Path
     config: TrainConfig
     scaled: str
     curves: Mapping[str, list[float]]
+    wanted: Sequence[str]
     variant: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
-        """Whether all its methods have finished."""
-        return set(self.config.methods) <= set(self.curves)
+        """Whether all methods that are wanted have finished."""
+        return set(self.wanted) <= set(self.curves)
+
+    @property
+    def only(self) -> list[str]:
+        """Its methods, if they have finished and the experiment has more."""
+        own = list(self.config.methods)
+        return own if set(own) == set(self.curves) < set(self.wanted) else []
 
     def correct(self, method: str, which: Which) -> Correct | None:
         """Return which test predictions a method's model got right; None if that is not known."""
@@ -98,111 +105,6 @@ class Accuracies:
 NOTHING = Accuracies([], [])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """Runs that differ in nothing but seed (and iterations): a cell of the paper's table.
-
-    Attributes
-    ----------
-    scaled, users, width
-        How they are smaller than the paper's: in words, and the shares of all users and of the model's width.
-    initial
-        Whether all peers began with the same parameters; results that do not say it began with their own.
-    whole
-        Whether all methods have finished, with one seed at least.
-    versions
-        Of what trained it; several of one package are listed.
-    """
-
-    dataset: str
-    peers: int
-    scaled: str
-    rounds: int
-    users: float
-    width: float
-    seeds: list[int]
-    initial: Initial = "own"
-    whole: bool = True
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def place(self) -> str:
-        """Data set and peers, whether the runs were scaled, and if peers had starts of their own."""
-        return f"{paper.name(self.dataset)}, {self.peers} peers{self.marks}"
-
-    @property
-    def marks(self) -> str:
-        """What sets the runs apart from the paper's."""
-        return (", scaled" if self.scaled else "") + (", own starts" if self.initial == "own" else "")
-
-    @property
-    def scale(self) -> str:
-        """How the runs are smaller than the paper's, for the column "Scale"."""
-        return self.scaled or "full"
-
-    def record(self, **numbers: object) -> dict[str, object]:
-        """Return a row of numbers for CSV."""
-        told = {"dataset": self.dataset, "peers": self.peers, "scaled": self.scaled, "initial": self.initial}
-        return {**told, **numbers}
-
-
-C = TypeVar("C", bound=Cell)
-
-
-@dataclass(frozen=True)
-class Collected(Generic[C]):
-    """What was found, and the data sets and numbers of peers that the paper has; without those, all count as such."""
-
-    cells: list[C]
-    wanted: list[tuple[str, int]] = field(default_factory=list)
-
-    @property
-    def judged(self) -> list[C]:
-        """The cells by which the paper's claims are judged: its places, at full size, with a common start."""
-        return [cell for cell in self._of_paper if not cell.scaled]
-
-    @property
-    def smaller(self) -> dict[str, list[C]]:
-        """The cells that are smaller than the paper's, by how they are: they decide nothing about it."""
-        found: dict[str, list[C]] = {}
-        for cell in self._of_paper:
-            if cell.scaled:
-                found.setdefault(cell.scaled, []).append(cell)
-        return found
-
-    @property
-    def _of_paper(self) -> list[C]:
-        # own starts are shown only
-        places = self.wanted or [(cell.dataset, cell.peers) for cell in self.cells]
-        return [cell for cell in self.cells if cell.initial == "common" and (cell.dataset, cell.peers) in places]
-
-
-@dataclass(frozen=True)
-class ByPlace(Collected[C]):
-    """What was found by place."""
-
-    @property
-    def places(self) -> dict[tuple[str, int], list[C]]:
-        """The cells of each place that the paper has or somebody ran."""
-        found: dict[tuple[str, int], list[C]] = {place: [] for place in self.wanted}
-        for cell in self.cells:
-            found.setdefault((cell.dataset, cell.peers), []).append(cell)
-        return found
-
-    def not_run(self, dataset: str | None = None, cells: Sequence[C] | None = None) -> list[str]:
-        """Return what the paper has, of one data set or of all, and none of the cells is: by default, of the judged."""
-        ran = {(cell.dataset, cell.peers) for cell in (self.judged if cells is None else cells) if cell.whole}
-        left = [place for place in self.wanted if place not in ran and dataset in (None, place[0])]
-        return [f"{paper.name(name)} with {peers} peers" for name, peers in left]
-
-
-@dataclass(frozen=True)
-class ByIterations(Collected[C]):
-    """What was found, and all numbers of iterations that the paper has."""
-
-    iterations: list[int] = field(default_factory=list)
-
-
 def find(preset: Preset, out: Path) -> list[FoundRun]:
     """Return all runs of an experiment in a folder, of whatever scale, in the preset's order.
 
@@ -217,7 +119,7 @@ def find(preset: Preset, out: Path) -> list[FoundRun]:
             continue
         for variant in preset.variants or ("",):
             if _belongs(config, preset, variant):
-                found.append(replace(_read(path.parent, config, preset), variant=variant))
+                found.append(_read(path.parent, config, preset, variant))
     return sorted(found, key=lambda run: _order(run, preset))
 
 
@@ -250,6 +152,7 @@ def _cell(runs: Sequence[FoundRun]) -> Cell:
         **_common(runs[0]),
         seeds=sorted({run.config.seed for run in runs}),
         whole=any(run.whole for run in runs),
+        only=runs[0].only,
         versions=merged(run.versions for run in runs),
     )
 
@@ -291,15 +194,25 @@ def spread(values: Sequence[float]) -> float:
 
 
 def _belongs(config: TrainConfig, preset: Preset, variant: str) -> bool:
-    """Tell whether a run's settings are an experiment's, apart from data set, peers, seed, scale, start and device."""
-    iterations = config.iterations if preset.train_by_iterations else None
-    if iterations is not None and iterations not in preset.iterations:
+    """Tell whether a run's settings are an experiment's, apart from data set, peers, seed, scale, start and device.
+
+    It may have fewer methods, if it compares some.
+    """
+    if preset.train_by_iterations and config.iterations not in preset.iterations:
         return False
-    values = settings(preset, config.dataset, config.peers, config.seed, iterations, variant)
+    values = _settings(config, preset, variant)
     values |= {"rounds": config.rounds, "fraction": config.fraction, "width": config.width, "device": config.device}
     if preset.starts:
         values["initial"] = config.initial
+    if len(config.methods) > 1:
+        values["methods"] = [method for method in values["methods"] if method in config.methods]
     return not changed_settings(config, TrainConfig.resolve(values))
+
+
+def _settings(config: TrainConfig, preset: Preset, variant: str) -> dict[str, Any]:
+    """Return an experiment's settings at the place of a run."""
+    iterations = config.iterations if preset.train_by_iterations else None
+    return settings(preset, config.dataset, config.peers, config.seed, iterations, variant)
 
 
 def _common(run: FoundRun) -> dict[str, Any]:
@@ -309,7 +222,7 @@ def _common(run: FoundRun) -> dict[str, Any]:
     return {"dataset": config.dataset, "peers": config.peers, "initial": config.initial, **size}
 
 
-def _read(folder: Path, config: TrainConfig, preset: Preset) -> FoundRun:
+def _read(folder: Path, config: TrainConfig, preset: Preset, variant: str) -> FoundRun:
     by_method: dict[str, dict[int, float]] = {}
     for row in read_rows(folder, Row):
         by_method.setdefault(row.method, {})[row.round] = row.accuracy
@@ -320,10 +233,12 @@ def _read(folder: Path, config: TrainConfig, preset: Preset) -> FoundRun:
         for method in config.methods
         if sorted(by_method.get(method, ())) == list(every)
     }
+    versions: Mapping[str, str] = {}
     with suppress(RunFolderError):
         # an unfinished run has no summary
-        return FoundRun(folder, config, scaled, curves, versions=read_summary(folder).versions)
-    return FoundRun(folder, config, scaled, curves)
+        versions = read_summary(folder).versions
+    wanted = _settings(config, preset, variant)["methods"]
+    return FoundRun(folder, config, scaled, curves, wanted, variant, versions)
 
 
 def _order(run: FoundRun, preset: Preset) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from securedfl.errors import ConfigError, RunFolderError
+from securedfl.errors import ConfigError, RunFolderError, unknown
 from securedfl.experiments.presets import Preset, Scale, scaled_in_words
 from securedfl.federation.config import TrainConfig
 from securedfl.federation.identity import FREE, changed_settings
@@ -80,6 +80,7 @@ def needed_runs(
     datasets: Sequence[str] | None = None,
     peers: Sequence[int] | None = None,
     seeds: Sequence[int] | None = None,
+    methods: Sequence[str] | None = None,
     rounds: int | None = None,
     initial: Initial | None = None,
     machine: Mapping[str, Any] | None = None,
@@ -92,8 +93,8 @@ def needed_runs(
         The experiment, and how much of it to run.
     out
         The folder of all results; runs go into ``runs/`` there.
-    datasets, peers, seeds, rounds, initial
-        Instead of the preset's.
+    datasets, peers, seeds, methods, rounds, initial
+        Instead of the preset's; runs of fewer methods have folders of their own.
     machine
         Further settings, of those that change no number.
     """
@@ -108,6 +109,14 @@ def needed_runs(
         "width": scale.width,
     }
     own |= {} if initial is None else {"initial": initial}
+    if methods is not None:
+        known = preset.train["methods"]
+        for method in methods:
+            if method not in known:
+                raise unknown("--methods", method, known)
+        if len(set(methods)) < 2:
+            raise ConfigError(f"one method alone compares nothing: give two or more of {','.join(known)}")
+        own["methods"] = [method for method in known if method in methods]
     runs = []
     for dataset, count, seed, iterations, variant in product(
         datasets or preset.datasets,
@@ -122,10 +131,12 @@ def needed_runs(
             values["keep_updates"] = min(values["keep_updates"], values["rounds"])
         varied = "" if iterations is None else f"-iterations{iterations}"
         varied += f"-{variant}" if variant else ""
+        varied += "" if methods is None else "-" + "+".join(own["methods"])
         varied += "-own" if preset.starts and values["initial"] == "own" else ""
         folder = out / RUNS / f"{preset.runs}{dataset}-{count}-seed{seed}{varied}{scale.suffix}"
         config = TrainConfig.resolve({**values, "out": folder}, where=f"the experiment {preset.name!r}")
         apart = [variant if iterations is None else f"{iterations} iterations"]
+        apart += [] if methods is None else [", ".join(own["methods"])]
         apart += ["own starts"] if varied.endswith("-own") else []
         runs.append(NeededRun(config, folder, scaled_in_words(config, preset.rounds), ", ".join(filter(None, apart))))
     return runs
