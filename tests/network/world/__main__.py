@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -114,7 +115,9 @@ def _keep(path: Path | None, kept: dict[str, Any]) -> None:
 
 
 def _work() -> None:
-    """Leave it to the parent to stop."""
+    """Leave it to the parent to stop; look for garbage seldom, because that takes time."""
+    gc.freeze()
+    gc.set_threshold(200_000)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
