@@ -187,3 +187,20 @@ def test_a_peer_that_is_stopped_says_how_it_goes_on(federation):
             process.kill()
     assert process.returncode == 130
     assert "`securedfl peer p0.toml` goes on where the others are; what is done so far is in out-p0" in told
+
+
+def test_a_site_with_other_rounds_is_told_before_the_run_begins_and_may_be_corrected(federation):
+    """Rounds are no part of the run, so that the log may change them; but logs that begin otherwise never fit."""
+    made = federation(3, protocol="shares", group_size=2, rounds=2)
+    made.write("changed.toml", train={**made.values["train"], "rounds": 3})
+    made.write_peer(2, made.files[2], federation="changed.toml")
+    processes = made.start_all()
+    assert ends(processes) == [4] * 3, [process.errors for process in processes]
+    assert "p2 has other settings: train.rounds is 3 there and 2 here" in last_line(processes[0])
+    told = [event for event in processes[0].events if event["event"] == "unfit"]
+    assert [(event["peer"], "train.rounds is 3" in event["reason"]) for event in told] == [("p2", True)]
+    made.write_peer(2, made.files[2])
+    processes = made.start_all()
+    assert ends(processes) == [0] * 3, [process.errors for process in processes]
+    check_equal(made)
+    assert made.rows(2)[-1]["round"] == 2

@@ -71,3 +71,24 @@ def test_a_log_that_begins_otherwise_ends_a_peer_unless_only_liars_have_it():
         assert not strangers.trouble(5.0 + PATIENCE, begun=False)
         assert ("as it was when the run began" in strangers.trouble(6.0 + PATIENCE, begun=False)) == ends
         assert not strangers.trouble(6.0 + PATIENCE, begun=True)
+
+
+def test_a_log_that_begins_with_other_rounds_ends_a_peer_that_has_not_begun():
+    """All are of one run, whose rounds an operator may change later; but the logs of the two never fit."""
+    mine, other = {**MINE, "genesis": "g", "rounds": "9"}, {**MINE, "genesis": "h", "rounds": "3"}
+    met = Strangers(mine, name="p0")
+    assert "p1 has other settings: rounds is 3 there and 9 here;" in met.hear("p1", other, 100.0)
+    assert met.has_another_log("p1")
+    assert met.trouble(100.0 + PATIENCE - 0.1, begun=False) == ""
+    assert met.trouble(100.0 + PATIENCE, begun=False).startswith("p1 has other settings: rounds is 3 there")
+    assert met.trouble(100.0 + PATIENCE, begun=True) == ""
+    # where the other has begun, and both files were changed since, that is what is told
+    both = Strangers(mine, name="p0")
+    assert "the log begins with other rounds" in both.hear("p1", {**mine, "genesis": "h"}, 100.0)
+    both.refuse("p1", 101.0)
+    assert "use the file as it was when the run began" in both.trouble(100.0 + PATIENCE, begun=False)
+    # the file of one that has begun may have been changed since
+    begun = Strangers(mine, name="p0")
+    assert begun.hear("p1", {**mine, "rounds": "3"}, 100.0)
+    assert not begun.has_another_log("p1")
+    assert begun.trouble(1000.0, begun=False) == ""

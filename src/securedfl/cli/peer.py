@@ -110,7 +110,7 @@ def describe(event: Event) -> str:
         case Back(peers):
             return f"{', '.join(peers)} is there again"
         case Unfit(peer, reason):
-            return f"warning: {peer} cannot be reached: {reason}"
+            return f"warning: {peer} does not fit: {reason}"
         case Certified(sentence):
             return sentence
         case Ended(reason):

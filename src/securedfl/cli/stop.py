@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from securedfl.errors import ConfigError
+
 if TYPE_CHECKING:
     from securedfl.network.operator import Wish
 
@@ -32,8 +34,19 @@ def stop(
 
 
 def wanted(config: Path, wish: Wish, wait: float) -> str:
-    """Ask this site's running peer for a change, and return what became of it."""
-    from securedfl.federation.peers.config import PeerConfig
-    from securedfl.network.operator import want
+    """Ask this site's peer for a change, and return what became of it; a peer that does not run has its log asked."""
+    from securedfl.federation.checking.standing import own_log
+    from securedfl.federation.peers.config import FederationConfig, PeerConfig
+    from securedfl.network.journal import in_use
+    from securedfl.network.operator import want, why_not
 
-    return want(PeerConfig.load(config).state, wish, wait)
+    site = PeerConfig.load(config)
+    if not in_use(site.state):
+        federation = FederationConfig.load(site.federation)
+        state = own_log(site, federation)
+        if state is not None and (why := why_not(wish, state, site.name, federation.lying)):
+            raise ConfigError(
+                f"{why}. So says the log at this site, whose peer does not run; if the others may be further, start it "
+                "with `securedfl peer`, then ask again"
+            )
+    return want(site.state, wish, wait)

@@ -52,9 +52,11 @@ class Journal:
         """Read what was written before, and write it anew without what does not count any more."""
         found, self._file.found = self._file.found, []
         stored = Stored().add(*_decoded(found, folder))
-        if stored.promise is None and not stored.entries:
-            # nothing was promised yet, so the files may still be corrected; others may know the folder's name already
-            stored = Stored(stored.boot if stored.boot and stored.boot.run == genesis.run else None)
+        if not stored.entries and (stored.promise is None or _genesis(folder) != genesis):
+            # Nothing was decided here, so the files may still be corrected. Others may know the folder's name already;
+            # but votes on another beginning are forgotten, and who forgot what it voted for is a new folder.
+            kept = stored.boot is not None and stored.boot.run == genesis.run and stored.promise is None
+            stored = Stored(stored.boot if kept else None)
             write_bytes(folder / "genesis", msgspec.msgpack.encode(genesis), AGAIN, mode=OWNER)
         self.incarnation = stored.boot.incarnation if stored.boot else secrets.token_hex(16)
         self.genesis = _genesis(folder)

@@ -14,8 +14,8 @@ from securedfl.network.wire.frames import MAX_HEAD
 from securedfl.network.wire.keys import LONGEST_CERTIFICATE
 from securedfl.network.wire.values import Reach
 
-RUN = "run"
-"""The setting that says which run a peer is of; where it differs, peers can never average together."""
+RUN, GENESIS = "run", "genesis"
+"""The settings that say which run a peer is of, and how its log begins; peers that differ in them have no common log."""
 MOST_CARDS = 128
 """Certificates that travel in one letter."""
 Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
@@ -76,7 +76,9 @@ def differences(mine: dict[str, str], theirs: dict[str, str]) -> str:
     """Return which settings differ, in words; empty if none."""
     # that the runs differ is said by what they differ in
     keys = sorted(key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key))
-    keys = [key for key in keys if key != RUN] or keys
+    keys = [key for key in keys if key not in (RUN, GENESIS)] or keys
+    if keys == [GENESIS]:
+        return "the log begins with other rounds, deadlines, addresses or fingerprints"
     shown = [f"{_short(key)} is {_short(theirs.get(key))} there and {_short(mine.get(key))} here" for key in keys[:3]]
     return "; ".join(shown) + (f"; and {len(keys) - 3} more" if len(keys) > 3 else "")
 

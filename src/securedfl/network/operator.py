@@ -20,7 +20,7 @@ from securedfl.errors import ConfigError, PeerLostError
 from securedfl.network.core.entries import Add, Ask, End, Line, Move, Remove, Renew, Seconds, Settings, Text, same_wish
 from securedfl.network.core.events import Command, Tell
 from securedfl.network.core.messages import Status
-from securedfl.network.core.state import State
+from securedfl.network.core.state import Rules, State, refusal
 from securedfl.network.journal import in_use
 from securedfl.network.wire.values import Reach, split_address
 from securedfl.network.words import entry_in_words, looked_in_words
@@ -228,6 +228,20 @@ def pending_in_words(folder: Path, state: State) -> str:
     return f"{ask if isinstance(ask, str) else entry_in_words(ask, state.roster)}; {TAKE_BACK}"
 
 
+def why_not(wish: Wish, state: State, name: str, lying: int) -> str:
+    """Return why what an operator wants cannot be, as far as the log at this site tells, or an empty string.
+
+    The site is ``name``; up to ``lying`` peers may lie.
+    """
+    ask = ask_of(wish, state)
+    if isinstance(ask, str):
+        return ask
+    if all(peer.name != name for peer in state.roster):
+        return f"{name} was removed from the roster, so that nobody heeds what is asked for there"
+    # the roster changes between attempts, and the running one will have ended by then
+    return refusal(msgspec.structs.replace(state, phase="idle"), ask, Rules(lying=lying))
+
+
 def want(folder: Path, wish: Wish, timeout: float) -> str:
     """Leave a wish for the peer that runs in a state folder, and wait for the answer.
 
@@ -246,11 +260,13 @@ def want(folder: Path, wish: Wish, timeout: float) -> str:
         msgspec.json.decode(left, type=Wish)
     except msgspec.ValidationError as error:
         raise ConfigError(f"nobody can be asked for that, because it is out of bounds: {error}") from None
+    before = pending(folder) if wish.file == "wish" else None
     write_bytes(folder / wish.file, left, mode=OWNER)
     if not in_use(folder):
+        replaced = " It takes the place of what was asked for before." if before else ""
         raise PeerLostError(
             "this site's peer does not run, so nobody is asked yet. Start it with `securedfl peer`, and enough others "
-            f"with it: the wish stands until then, unless another one takes its place. {TAKE_BACK}"
+            f"with it: the wish stands until then, unless another one takes its place. {TAKE_BACK}.{replaced}"
         )
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:

@@ -17,7 +17,7 @@ from securedfl.network.arrivals import Arrivals
 from securedfl.network.core import events as ev
 from securedfl.network.core.core import UNPROVEN, Core
 from securedfl.network.core.entries import Entry
-from securedfl.network.core.messages import NO_RESULT, Gossip, Result, encode
+from securedfl.network.core.messages import NO_RESULT, Gossip, Result, digest, encode
 from securedfl.network.core.views import GRACE, SILENCE
 from securedfl.network.data.averages import RunEndedError, check_finite
 from securedfl.network.data.handing import Handing
@@ -25,7 +25,7 @@ from securedfl.network.data.parcels import Position
 from securedfl.network.data.results import Results
 from securedfl.network.data.trial import Trial, Work
 from securedfl.network.journal import Journal
-from securedfl.network.letters import Cards, Hello, Letter, Want, Ways, unpack
+from securedfl.network.letters import GENESIS, Cards, Hello, Letter, Want, Ways, unpack
 from securedfl.network.operator import Desk
 from securedfl.network.progress import PeerSettings, Progress, check_key, endpoints_of, heard, removed
 from securedfl.network.signing import Keyring
@@ -102,7 +102,8 @@ class Shell:
         # who has said Hello on its link; once is enough, and fills no logs
         self._met: set[str] = set()
         self._wake = time.monotonic()
-        self._strangers = Strangers(settings.shared, settings.rules.lying, settings.name)
+        self._says = settings.shared | {GENESIS: digest(self._journal.genesis).hex()}
+        self._strangers = Strangers(self._says, settings.rules.lying, settings.name)
         self._roster = self._core.state.roster
         self.links = Links(
             settings.name,
@@ -169,7 +170,7 @@ class Shell:
             case wire.LinkUp(name, through):
                 log.info("%s is linked%s", name, f" through {through}" if through else "")
                 self._met.discard(name)
-                self.links.send(name, encode(Hello(dict(self.settings.shared), time.time())))
+                self.links.send(name, encode(Hello(self._says, time.time())))
                 self.links.send(name, encode(Ways.of(self.links.reaches())))
                 self._hand_cards([name])
                 return [ev.Link(number) for number in self._numbers(name)]
@@ -218,6 +219,8 @@ class Shell:
                 self._met.add(name)
                 if found := self._strangers.hear(name, settings, time.monotonic()):
                     log.error("%s", found)
+                    if self._strangers.has_another_log(name):
+                        self._tell(ev.Tell("unfit", tuple(self._numbers(name)), found), [name])
                 if abs(clock - time.time()) > CLOCK_SLACK:
                     log.warning("the clock of %s differs by %.0f s; set both by NTP", name, abs(clock - time.time()))
             case Cards(certificates):

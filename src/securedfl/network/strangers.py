@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from securedfl.network.letters import RUN, differences
+from securedfl.network.letters import GENESIS, RUN, differences
 
 PATIENCE = 10.0
 """Seconds that a peer stays after it has met another run than its own, so that all others hear of it too."""
@@ -39,29 +39,37 @@ class Strangers:
         if not theirs.keys() & {RUN, "model"}:
             # `securedfl check`, which knows neither: what it does not tell is not another setting
             mine = {key: value for key, value in mine.items() if key in theirs}
+        elif GENESIS not in theirs:
+            # of an earlier version
+            mine = {key: value for key, value in mine.items() if key != GENESIS}
         found = differences(mine, theirs)
         text = found and f"{name} has other settings: {found}; all sites need the same federation.toml, model, coding"
         own = f"{self._name}.fingerprint"
         if own in mine and own not in theirs:
             # who began the run is part of it, and the other does not count this peer among them
             text += f"; if {self._name} was added later, mark its entry with added = true"
-        if theirs.get(RUN, self._mine.get(RUN)) == self._mine.get(RUN):
+        if all(theirs.get(key, mine.get(key)) == mine.get(key) for key in (RUN, GENESIS)):
             self._found.pop(name, None)
         else:
             self._until = self._until if self._found else now + PATIENCE
             self._found[name] = text
         return text
 
+    def has_another_log(self, name: str) -> bool:
+        """Whether what a peer told last is of another run, or of one that begins otherwise."""
+        return name in self._found
+
     def trouble(self, now: float, *, begun: bool) -> str:
         """Return why this peer can never begin; empty if it can, or while others may not have heard of it yet.
 
         Once a run has begun it goes on: then it is the other peer that cannot take part.
         """
-        if not begun and len(self._unread) > self._lying and now > min(self._unread.values()) + PATIENCE:
+        foreign = len(self._found) > self._lying and now >= self._until
+        if begun or not (foreign or (self._unread and now > min(self._unread.values()) + PATIENCE)):
+            return ""
+        if len(self._unread) > self._lying:
             return (
                 f"the log of {', '.join(sorted(self._unread))} begins otherwise than this site's federation.toml says; "
                 "use the file as it was when the run began, with the same rounds, deadlines, addresses and fingerprints"
             )
-        if begun or len(self._found) <= self._lying or now < self._until:
-            return ""
-        return "; ".join(sorted(self._found.values())) + "; mend that, then start all sites again"
+        return "; ".join(sorted(self._found.values())) + "; mend that, then start all sites again" if foreign else ""

@@ -123,3 +123,30 @@ def test_the_folder_of_another_version_is_not_called_damaged(tmp_path):
     for read in (lambda: Journal(tmp_path, State("run", ROSTER, Settings(1))), lambda: read_state(tmp_path, Rules())):
         with pytest.raises(RunFolderError, match="of another version of this software"):
             read()
+
+
+def test_files_may_be_corrected_as_long_as_nothing_was_decided(tmp_path):
+    """Peers whose files differ vote on different beginnings; who forgets what it voted for is a new folder."""
+
+    def start(folder, genesis, *records):
+        journal = Journal(folder, genesis)
+        stored = journal.hand_over()
+        journal.append([Boot(genesis.run, journal.incarnation, 1), *records], [])
+        journal.close()
+        return journal, stored
+
+    wrong, right = State("run", ROSTER, Settings(3)), State("run", ROSTER, Settings(9))
+    first, _ = start(tmp_path, wrong, Promise(0, 4))
+    kept, stored = start(tmp_path, wrong)
+    assert (kept.incarnation, stored.promise) == (first.incarnation, Promise(0, 4))
+    corrected, stored = start(tmp_path, right)
+    assert corrected.genesis == right
+    assert (stored.boot, stored.promise) == (None, None)
+    assert corrected.incarnation != first.incarnation
+    # another model is another run, and may be corrected, too
+    other, _ = start(tmp_path, State("another", ROSTER, Settings(9)), Promise(0, 1))
+    assert other.genesis.run == "another"
+    decided, _ = start(tmp_path, right, Decided(0, Start(("a", "b", "c")), ()))
+    stays, _ = start(tmp_path, wrong)
+    assert stays.genesis == right
+    assert stays.incarnation == decided.incarnation

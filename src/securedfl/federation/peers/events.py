@@ -39,7 +39,7 @@ class Back(_Told, frozen=True, tag="back"):
 
 
 class Unfit(_Told, frozen=True, tag="unfit"):
-    """Who cannot be linked because of keys, versions or rosters, and why."""
+    """Who cannot take part with this peer because of keys, versions, rosters or settings, and why."""
 
     peer: str
     reason: str
