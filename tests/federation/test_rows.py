@@ -119,7 +119,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line):
         (Unfit("c", "why"), '{"event": "unfit", "peer": "c", "reason": "why"}'),
         (Resumed(4), '{"event": "resumed", "round": 4}'),
         (AllDone(4), '{"event": "all done", "round": 4}'),
-        (Staying(("c",), 9.0), '{"event": "staying", "peers": ["c"], "seconds": 9.0}'),
+        (Staying(("c",), 9.0), '{"event": "staying", "peers": ["c"], "seconds": 9.0, "asking": []}'),
         (Ignored("why"), '{"event": "ignored", "reason": "why"}'),
         (Phase("training", 5), '{"event": "phase", "phase": "training", "round": 5}'),
         (

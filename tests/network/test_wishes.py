@@ -1,4 +1,4 @@
-"""What an operator asks for while this site's peer does not run: what cannot be is said at once, by the site's own log."""
+"""What an operator asks for while this site's peer does not run: its own log says at once what cannot be."""
 
 import subprocess
 import sys

@@ -108,7 +108,7 @@ def describe(event: Event) -> str:
         case Lost(peers):
             return f"nothing is heard from {', '.join(peers)}"
         case Back(peers):
-            return f"{', '.join(peers)} is there again"
+            return f"{', '.join(peers)} is there"
         case Unfit(peer, reason):
             return f"warning: {peer} does not fit: {reason}"
         case Certified(sentence):
@@ -121,9 +121,10 @@ def describe(event: Event) -> str:
             return f"going on after round {round}"
         case AllDone(round):
             return f"all {round} rounds are done; `securedfl extend PEER.toml --rounds N` adds more"
-        case Staying(peers, seconds):
-            listed = ", ".join(peers)
-            return f"done; staying for up to {seconds:.0f} s for {listed} to get the last model; Ctrl-C leaves now"
+        case Staying(peers, seconds, asking):
+            why = [f"for {', '.join(peers)} to get the last model"] if peers else []
+            why += [f"until it is decided what {', '.join(asking)} asked for"] if asking else []
+            return f"done; staying for up to {seconds:.0f} s {' and '.join(why)}; Ctrl-C leaves now"
         case PeerRow():
             score = event.score
             accuracy = f"  accuracy {score.correct / score.count:.4f}" if score else ""

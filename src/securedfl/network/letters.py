@@ -15,7 +15,7 @@ from securedfl.network.wire.keys import LONGEST_CERTIFICATE
 from securedfl.network.wire.values import Reach
 
 RUN, GENESIS = "run", "genesis"
-"""The settings that say which run a peer is of, and how its log begins; peers that differ in them have no common log."""
+"""The settings that say which run a peer is of, and how its log begins: without these in common, no common log."""
 MOST_CARDS = 128
 """Certificates that travel in one letter."""
 Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]

@@ -108,19 +108,19 @@ class Peer:
         self,
         absent: float,
         unless: Callable[[Progress], bool] = lambda _now: False,
-        tell: Callable[[tuple[str, ...]], None] = lambda _names: None,
+        tell: Callable[[tuple[str, ...], tuple[str, ...]], None] = lambda _lacking, _asking: None,
     ) -> None:
         """Stay until all others know log and model too, and nobody's operator waits for a decision.
 
         Those that are gone, and what is not decided, get ``absent`` seconds. ``unless`` tells that there is something
-        better to do; ``tell`` hears for whom this stays, if it takes longer than a moment.
+        better to do; ``tell`` hears who lacks something and whose operator waits, if it takes longer than a moment.
         """
 
         def lacking(now: Progress) -> set[int]:
-            return {peer.number for peer in now.state.roster}.difference(now.finished).union(now.asking)
+            return {peer.number for peer in now.state.roster}.difference(now.finished)
 
         def served(now: Progress) -> bool:
-            return unless(now) or not lacking(now)
+            return unless(now) or not (lacking(now) or now.asking)
 
         def nobody_left(now: Progress) -> bool:
             return unless(now) or set(now.present) <= set(now.finished)
@@ -129,7 +129,7 @@ class Peer:
         now = self._until(served, min(absent, MOMENT), ended=True)
         if served(now):
             return
-        tell(names_of(sorted(lacking(now)), now.state.roster))
+        tell(names_of(sorted(lacking(now)), now.state.roster), names_of(now.asking, now.state.roster))
         if not served(self._until(served, absent - (time.monotonic() - began), ended=True)):
             self._until(nobody_left, self.progress.state.settings.average, ended=True)
 

@@ -102,7 +102,7 @@ class Shell:
         # who has said Hello on its link; once is enough, and fills no logs
         self._met: set[str] = set()
         self._wake = time.monotonic()
-        self._says = settings.shared | {GENESIS: digest(self._journal.genesis).hex()}
+        self._says = {**settings.shared, GENESIS: digest(self._journal.genesis).hex()}
         self._strangers = Strangers(self._says, settings.rules.lying, settings.name)
         self._roster = self._core.state.roster
         self.links = Links(
@@ -230,8 +230,7 @@ class Shell:
                 self._handing.give(name, letter, self._core.state.settings.average)
 
     def _carry_out(self, actions: Sequence[ev.Action]) -> None:
-        # they come first
-        writes = [action.record for action in actions if isinstance(action, ev.Write)]
+        writes = [action.record for action in actions if isinstance(action, ev.Write)]  # they come first
         if writes:
             self._journal.append(writes, self._core.log)
         for action in actions[len(writes) :]:

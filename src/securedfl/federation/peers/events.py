@@ -70,10 +70,11 @@ class AllDone(_Told, frozen=True, tag="all done"):
 
 
 class Staying(_Told, frozen=True, tag="staying"):
-    """For whom this peer stays at the end: they lack the last model or the log's end, or wait for a decision."""
+    """For whom this peer stays at the end: they lack the last model or the log's end; and who asked for a decision."""
 
     peers: tuple[str, ...]
     seconds: float
+    asking: tuple[str, ...] = ()
 
 
 class Ignored(_Told, frozen=True, tag="ignored"):

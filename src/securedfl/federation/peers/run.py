@@ -100,19 +100,26 @@ def _take_part(member: Membership, learner: Learner, metrics: Lines, books: Book
                     tell(Ignored(UNDECIDED))
                 return
     except RunEndedError as end:
-        log.info("%s", end)
-        tell(Ended(str(end)))
+        log.info("%s", text := f"{end}{_model_of(peer.progress)}")
+        tell(Ended(text))
         leave_model(member, learner)
         if isinstance(end, BudgetSpentError) or peer.progress.state.ended:
             # those that are missing are told, too
             _stay(peer, tell)
 
 
+def _model_of(now: Progress) -> str:
+    """Return of which round the model is that a run leaves which ends early."""
+    last = now.state.settings.rounds - 1
+    made = 0 <= now.applied.round < last
+    return f"; the model here is that of round {now.applied.round} of {last}" if made else ""
+
+
 def _stay(peer: Peer, tell: Tell, unless: Callable[[Progress], bool] = lambda _now: False) -> None:
     """Stay for those that lack the end of the log or the last model, and say so; whoever is tired of it may leave."""
     absent = peer.progress.state.settings.absent
     try:
-        peer.linger(absent, unless, lambda names: tell(Staying(names, absent)))
+        peer.linger(absent, unless, lambda lacking, asking: tell(Staying(lacking, absent, asking)))
     except KeyboardInterrupt:
         # nothing is left to do here, unless rounds were added in this moment
         if unless(peer.progress):
