@@ -27,6 +27,7 @@ from securedfl.federation.run_folder.metrics import to_line
 from securedfl.network.core.entries import Line, Remove, Settings
 from securedfl.network.core.events import Command
 from securedfl.network.core.state import State
+from securedfl.network.journal import Journal
 from securedfl.network.operator import (
     NOTHING_WAITS,
     TAKEN_BACK,
@@ -61,10 +62,9 @@ def test_more_rounds(federation):
     assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
     check_equal(made)
     assert [row["round"] for row in made.rows(0)] == [0, 1, 2, 3, 4]
-    again = command(made, "extend", "p1.toml", "--rounds", "1", "--wait", "1")
+    again = command(made, "extend", "p1.toml", "--rounds", "9", "--wait", "1")
     assert again.returncode == 7
-    assert "this site's peer does not run" in again.stderr
-    assert "the wish stands" in again.stderr
+    assert re.search("this site's peer does not run.*the wish stands", again.stderr)
 
 
 def test_more_rounds_after_the_last_one(federation):
@@ -212,8 +212,8 @@ def test_before_the_first_round_there_is_nothing_to_change(federation, wish, tol
 def test_a_deadline_that_this_site_missed_before_is_warned_of(federation):
     made = federation(3, protocol="shares")
     out = made.folder / "out-p0"
-    (out / "state").mkdir(parents=True)
-    (out / "state" / "journal").write_bytes(b"")
+    out.mkdir()
+    Journal(out / "state", FederationConfig.resolve(made.values).genesis()).close()
     for option, warned in (("--train", False), ("--average", False)):
         told = command(made, "extend", "p0.toml", option, "1")
         assert (told.returncode, "warning" in told.stderr) == (7, warned)
@@ -249,7 +249,7 @@ def test_an_operator_ends_the_run(federation):
     assert done.returncode == 0, done.stderr
     assert [process.end() for process in processes] == [0] * 3, [process.errors for process in processes]
     reasons = [process.wait_for(event="ended")["reason"] for process in processes]
-    assert all(re.fullmatch(r".*enough; the model here is that of round \d+ of \d+", reason) for reason in reasons)
+    assert all(re.fullmatch(r".*enough; the model here is that of round \d+ of \d+", one) for one in reasons), reasons
     assert command(made, "stop", "p2.toml", "--wait", "0.1").returncode == 4
 
 
