@@ -27,7 +27,7 @@ from securedfl.federation.peers.membership import Membership, membership
 from securedfl.federation.peers.site import CHECK_OUT, Site
 from securedfl.federation.peers.telemetry import logging_to, status_of
 from securedfl.federation.peers.update import AGAIN, find_update, forget_update
-from securedfl.federation.run_folder.files import METRICS
+from securedfl.federation.run_folder.files import METRICS, PEER_LOG
 from securedfl.federation.run_folder.live import every_second
 from securedfl.federation.run_folder.metrics import PeerRow, to_line
 from securedfl.learning.training.task import Score
@@ -62,7 +62,7 @@ def run_peer(path: Path, tell: Tell) -> Path:
     out = config.out
     make_folder(out, CHECK_OUT, private=True)
     with ExitStack() as stack:
-        stack.enter_context(logging_to(out / "peer.log"))
+        stack.enter_context(logging_to(out / PEER_LOG))
         site = Site.of(config)
         learner = make_learner(site.federation, config, path.resolve().parent)
         schema, buffers = learner.trainer.schema, learner.trainer.buffers
