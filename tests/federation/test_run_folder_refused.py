@@ -135,6 +135,9 @@ def test_edited_files_are_refused(tmp_path):
     config.write_text(original)
 
     lines = metrics.read_text()
+    metrics.write_bytes(b"\xff\n" + lines.encode())
+    with pytest.raises(RunFolderError, match=r"not UTF-8 text\); restore it from a copy, or repeat the run with"):
+        resume(folder)
     metrics.write_text("{broken\n" + lines)
     with pytest.raises(RunFolderError, match=r"metrics.jsonl is damaged \(line 1: "):
         resume(folder)

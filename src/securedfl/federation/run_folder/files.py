@@ -132,10 +132,15 @@ def missing(folder: Path, name: str) -> RunFolderError:
     )
 
 
-def damaged(folder: Path, name: str, reason: object) -> RunFolderError:
+def damaged(folder: Path, name: str, reason: object) -> storage.DamagedError:
     """Return the error for a file that does not hold what it should."""
+    return storage.damaged(folder / name, reason, mend(folder))
+
+
+def mend(folder: Path) -> str:
+    """Return what to do about a file that does not hold what it should."""
     command = "up" if is_trial(folder) else "train"
     again = f"repeat the run with `securedfl {command} {folder / CONFIG}` into a new folder"
     if is_site(folder):
         again = f"move it away and start this peer again {ANEW}"
-    return storage.damaged(folder / name, reason, f"restore it from a copy, or {again}")
+    return f"restore it from a copy, or {again}"
