@@ -88,7 +88,7 @@ def request(
         )
     if renew:
         typer.echo(f"\nNothing changes here until its certificate is back: {_install(f'{name}.crt', folder)}")
-    else:
+    elif not (folder / "ca.key").exists():
         typer.echo(f"\nPut {name}.crt and ca.crt, which come back, into {folder}")
 
 
