@@ -231,7 +231,7 @@ def read_records(path: Path, mend: str = "restore it from a copy") -> tuple[list
     return found, at
 
 
-def read_lines(path: Path, *, torn: bool = True) -> list[str]:
+def read_lines(path: Path, *, torn: bool = True, mend: str = "restore it from a copy") -> list[str]:
     """Return the lines of a file, none if it is missing; a last line that a kill cut short is left out.
 
     With ``torn`` off such a line is an error, as it is in a file that was finished.
@@ -239,10 +239,10 @@ def read_lines(path: Path, *, torn: bool = True) -> list[str]:
     try:
         *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
         if rest and not torn:
-            raise damaged(path, f"line {len(lines) + 1} is cut short", "restore it from a copy")
+            raise damaged(path, f"line {len(lines) + 1} is cut short", mend)
         return [line.decode() for line in lines]
     except UnicodeDecodeError:
-        raise damaged(path, "it is not UTF-8 text", "restore it from a copy") from None
+        raise damaged(path, "it is not UTF-8 text", mend) from None
     except OSError as error:
         raise RunFolderError(f"cannot read {path}: {error.strerror}; check its permissions") from None
 
@@ -313,9 +313,13 @@ def _mended(path: Path, error: OSError, advice: str) -> str:
     return advice.replace("{mend}", mend)
 
 
-def damaged(path: Path, reason: object, advice: str) -> RunFolderError:
+class DamagedError(RunFolderError):
+    """A file that can be read does not hold what it should."""
+
+
+def damaged(path: Path, reason: object, advice: str) -> DamagedError:
     """Return the error for a file that does not hold what it should."""
-    return RunFolderError(f"{path} is damaged ({reason}); {advice}")
+    return DamagedError(f"{path} is damaged ({reason}); {advice}")
 
 
 def _flush(path: Path) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from securedfl.cli.certs import certs
 from securedfl.errors import ConfigError, RunFolderError
-from securedfl.network.wire import keys
+from securedfl.network.wire import keys, requests
 
 
 def run(*arguments):
@@ -33,7 +36,7 @@ def authority(tmp_path):
 def test_a_site_makes_its_own_key_and_the_authority_signs(authority, tmp_path):
     site = tmp_path / "site"
     told = run("request", "hospital-a", "--host", "a.example.org", "--dir", site)
-    assert f"certs sign {site / 'hospital-a.csr'}" in told
+    assert "certs sign hospital-a.csr --dir KEYS    # KEYS is the folder with ca.key" in told
     assert stat.S_IMODE((site / "hospital-a.key").stat().st_mode) == 0o600
     output = run("sign", site / "hospital-a.csr", "--dir", authority)
     certificate = authority / "hospital-a.crt"
@@ -45,6 +48,102 @@ def test_a_site_makes_its_own_key_and_the_authority_signs(authority, tmp_path):
         run("sign", site / "hospital-a.csr", "--dir", authority)
     run("sign", site / "hospital-a.csr", "--dir", authority, "--renew")
     assert keys.describe(certificate).fingerprint != info.fingerprint
+
+
+def test_the_command_that_signs_is_told_as_it_works(authority):
+    told = run("request", "hospital-a", "--dir", authority)
+    (line,) = (line for line in told.splitlines() if line.startswith("securedfl certs sign"))
+    run(*shlex.split(line)[2:])
+    assert (authority / "hospital-a.crt").exists()
+
+
+@pytest.fixture
+def site(authority, tmp_path):
+    """A site whose key is in use; the authority is elsewhere."""
+    folder = tmp_path / "site"
+    run("request", "a", "--dir", folder)
+    run("sign", folder / "a.csr", "--dir", authority)
+    for name in ("a.crt", "ca.crt"):
+        shutil.copy(authority / name, folder / name)
+    return folder
+
+
+def pair(site):
+    return keys.check_pair(keys.KeyFiles(site / "a.key", site / "a.crt", site / "ca.crt")).fingerprint
+
+
+def test_a_key_in_use_stays_until_its_successor_is_installed_with_its_certificate(authority, site, tmp_path):
+    """It may take days until the certificate is there."""
+    old = pair(site)
+    told = run("request", "a", "--host", "a.example.org", "--dir", site, "--renew")
+    assert f"securedfl certs install a.crt --dir {site}" in told
+    assert pair(site) == old
+    assert stat.S_IMODE((site / "a.next.key").stat().st_mode) == 0o600
+    waiting = (site / "a.next.key").read_bytes()
+    # the request may be on its way already, and is for that key
+    run("request", "a", "--host", "a.example.org", "--dir", site, "--renew")
+    assert (site / "a.next.key").read_bytes() == waiting
+    assert "certs install a.crt --dir KEYS" in run("sign", site / "a.csr", "--dir", authority, "--renew")
+    assert pair(site) == old
+    told = run("install", authority / "a.crt", "--dir", site)
+    assert pair(site) == keys.describe(authority / "a.crt").fingerprint != old
+    assert stat.S_IMODE((site / "a.key").stat().st_mode) == 0o600
+    assert f"securedfl roster renew PEER.toml --certificate {site / 'a.crt'}" in told
+    assert not (site / "a.next.key").exists()
+    # once more does no harm
+    run("install", authority / "a.crt", "--dir", site)
+
+
+def test_where_the_authority_has_the_same_folder_signing_leaves_the_pair_in_use(authority):
+    run("issue", "a", "--dir", authority)
+    old = pair(authority)
+    run("request", "a", "--dir", authority, "--renew")
+    told = run("sign", authority / "a.csr", "--dir", authority, "--renew")
+    assert f"securedfl certs install {authority / 'a.next.crt'} --dir {authority}" in told
+    assert pair(authority) == old
+    run("install", authority / "a.next.crt", "--dir", authority)
+    assert pair(authority) != old
+    assert not list(authority.glob("a.next.*"))
+
+
+@pytest.mark.parametrize("place", ["a.crt", "a.key", "a.next.key"])
+def test_an_installation_that_is_cut_short_is_completed_by_the_same_command(authority, site, monkeypatch, place):
+    """Before the certificate or the key is written, or before what waited is removed."""
+    run("request", "a", "--dir", site, "--renew")
+    run("sign", site / "a.csr", "--dir", authority, "--renew")
+    write, unlink = requests.write_bytes, Path.unlink
+
+    def stopping(path, *arguments, **options):
+        if path.name == place:
+            raise KeyboardInterrupt
+        return (write if arguments else unlink)(path, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(requests, "write_bytes", stopping)
+        patched.setattr(Path, "unlink", lambda path, **options: stopping(path, **options))
+        with pytest.raises(KeyboardInterrupt):
+            requests.install(site, authority / "a.crt")
+    if place == "a.key":
+        with pytest.raises(ConfigError, match=rf"does: securedfl certs install {site / 'a.crt'} --dir {site}"):
+            pair(site)
+    run("install", authority / "a.crt", "--dir", site)
+    assert pair(site) == keys.describe(authority / "a.crt").fingerprint
+    assert not (site / "a.next.key").exists()
+
+
+def test_what_would_break_a_pair_is_not_installed(authority, site, tmp_path):
+    old = pair(site)
+    run("issue", "a", "--dir", authority, "--renew")
+    with pytest.raises(ConfigError, match=r"no key in .* belongs to .*a\.crt \(neither a\.next\.key nor a\.key\)"):
+        run("install", authority / "a.crt", "--dir", site)
+    run("request", "a", "--dir", site, "--renew")
+    run("init", "--dir", tmp_path / "other")
+    run("sign", site / "a.csr", "--dir", tmp_path / "other")
+    with pytest.raises(ConfigError, match="was not issued by the authority"):
+        run("install", tmp_path / "other" / "a.crt", "--dir", site)
+    assert pair(site) == old
+    with pytest.raises(ConfigError, match=r"At a site: securedfl certs request"):
+        run("issue", "a", "--dir", site, "--renew")
 
 
 def test_hosts_and_days_that_no_certificate_can_have(authority, tmp_path):

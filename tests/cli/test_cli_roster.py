@@ -9,9 +9,11 @@ import tomli_w
 from typer.testing import CliRunner
 
 from securedfl.cli import app
+from securedfl.errors import ConfigError
 from securedfl.federation.checking import standing as standing_of
 from securedfl.federation.checking.standing import Member, Standing
 from securedfl.network.wire import keys as certificates
+from securedfl.network.wire import requests
 
 
 @pytest.fixture
@@ -78,3 +80,17 @@ def test_roster_show_and_certs_show_write_fingerprints_alike_and_a_wish_that_sta
     assert "Asked for at this site, and not decided: one more round" in told
     shown = CliRunner().invoke(app, ["certs", "show", str(site.folder / "d.crt")]).stdout
     assert f"{fingerprint}  d" in shown
+
+
+def test_nobody_is_told_of_a_key_that_its_own_site_does_not_have_in_use(site):
+    """It would be locked out at its next start."""
+    requests.request(site.folder, "a", renew=True)
+    certificate = requests.sign(site.folder, site.folder / "a.csr", renew=True)
+    arguments = ["roster", "renew", str(site.folder / "a.toml"), "--certificate", str(certificate)]
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == ConfigError.exit_code
+    assert f"first: securedfl certs install {certificate} --dir {site.folder}" in refused.stderr
+    assert not site.wishes
+    requests.install(site.folder, certificate)
+    roster(site, "renew", "--certificate", str(site.folder / "a.crt"))
+    assert site.wishes[0].fingerprint == certificates.describe(site.folder / "a.crt").fingerprint

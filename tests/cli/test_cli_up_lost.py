@@ -18,6 +18,7 @@ from securedfl.federation.config import TrainConfig
 from securedfl.federation.observer import Observer
 from securedfl.federation.peers.events import PeerStatus
 from securedfl.federation.peers.local import COMMAND, LocalPeer, ProcessLostError, up
+from securedfl.federation.peers.local.running import loss
 from tests.federation.test_rows import PEER_ROW
 
 APP = """
@@ -58,6 +59,35 @@ def test_how_a_process_ended_is_told_in_words(tmp_path, code, words):
     assert peer.failed() == (code == 8)
     peer.ended = True
     assert bool(peer.end()) == (code not in (None, 0))
+
+
+def fake(tmp_path, name, code, *, round):
+    """Return a peer that has ended so, if it has, and that has done so many rounds of four."""
+    process = SimpleNamespace(poll=lambda: code, returncode=code)
+    status, rows = PeerStatus("finishing", 4, 0, 0, 4), dict.fromkeys(range(round + 1), PEER_ROW)
+    return LocalPeer(tmp_path / f"{name}.toml", process, status, rows)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "when", "how"),
+    [
+        (4, [4, 4], "after the last round", "also once the others have ended"),
+        (4, [4, 3], "after the last round", "also once the others have ended"),
+        (4, [], "after the last round", "also once the others have ended"),
+        (3, [4, 4], "in round 4", "while the others, who have done the last round, stay for it"),
+    ],
+)
+def test_of_a_peer_that_is_killed_at_the_very_end_only_its_own_result_is_missing(tmp_path, own, others, when, how):
+    """Nothing goes on without it any more."""
+    peer = fake(tmp_path, "peer-2", -9, round=own)
+    told = loss(peer, peer.end(), [fake(tmp_path, "peer-1", None, round=done) for done in others])
+    assert told.startswith("peer-2 was killed by SIGKILL (kill -9, or the system because memory ran out) " + when)
+    assert (
+        f"Only its own result may not be whole; `securedfl peer {peer.file}` in another terminal completes it, {how}"
+        in told
+    )
+    assert "go on" not in told
+    assert "Nobody" not in told
 
 
 @pytest.mark.parametrize(

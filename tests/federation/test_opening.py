@@ -75,7 +75,8 @@ def test_a_site_that_weighs_too_much_is_told_before_the_run(site):
         "a has weight 3, but weights must lie between 0 and max_weight = 2; change max_weight in federation.toml, at "
         "all sites and before the run begins",
     )
-    without = invoke("federation", "init", "a", "b", "c", "--keys", "--replace", "--entry=my_opened:make", "--weighted")
+    init = ("federation", "init", "a", "b", "c", "--keys", "--dir=new", "--entry=my_opened:make")
+    without = invoke(*init, "--weighted")
     assert without.exit_code == 4
     assert "give --max-weight to" in without.stderr
 

@@ -10,8 +10,9 @@ import safetensors.numpy
 
 from securedfl.errors import ConfigError, InvalidInputError, MissingDependencyError, RunFolderError
 from securedfl.federation.run_folder import checkpoint
-from securedfl.federation.run_folder.files import read_ledgers
+from securedfl.federation.run_folder.files import read_certificates, read_ledgers
 from securedfl.federation.run_folder.folder import RunFolder
+from securedfl.federation.run_folder.summary import read_summary
 from securedfl.federation.train import resume
 from tests.federation.tiny_runs import numbers, run, stopped
 from tests.learning.plugin import install
@@ -40,6 +41,20 @@ def test_a_missing_folder_or_a_file_is_an_error(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(RunFolderError, match="is a file, not a folder"):
         run(tmp_path / "file")
+
+
+@pytest.mark.parametrize("sign", ["state/journal", "peer.log"])
+def test_the_folder_of_a_real_peer_is_made_whole_by_starting_it_again(tmp_path, sign):
+    """It has no config.toml, and its state may have been moved away."""
+    (tmp_path / sign).parent.mkdir(exist_ok=True)
+    (tmp_path / sign).touch()
+    for read, name in ((read_certificates, "certificate.json"), (read_summary, "summary.json")):
+        with pytest.raises(RunFolderError, match=rf"has no {name}: start its peer again \(`securedfl peer`\)"):
+            read(tmp_path)
+        (tmp_path / name).write_text("{")
+        with pytest.raises(RunFolderError, match=rf"{name} is damaged .*start this peer again") as damaged:
+            read(tmp_path)
+        assert "config.toml" not in str(damaged.value)
 
 
 def test_changed_settings_are_refused(whole):
@@ -120,6 +135,9 @@ def test_edited_files_are_refused(tmp_path):
     config.write_text(original)
 
     lines = metrics.read_text()
+    metrics.write_bytes(b"\xff\n" + lines.encode())
+    with pytest.raises(RunFolderError, match=r"not UTF-8 text\); restore it from a copy, or repeat the run with"):
+        resume(folder)
     metrics.write_text("{broken\n" + lines)
     with pytest.raises(RunFolderError, match=r"metrics.jsonl is damaged \(line 1: "):
         resume(folder)

@@ -13,6 +13,7 @@ import signal
 import numpy as np
 import pytest
 
+from securedfl.federation.run_folder.reader import read_run
 from tests.network.peer_processes import ends, last_line
 from tests.network.test_peers import check_equal
 
@@ -180,6 +181,28 @@ def test_a_slow_peer_is_waited_for_until_the_deadline(federation):
     assert ends(processes) == [0] * 4, [process.errors for process in processes]
     check_equal(made)
     assert made.rows(0)[1]["members"] == ["p0", "p1", "p2"]
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe\n", b'{"round": 1}\n'])
+def test_damaged_rows_are_put_aside_and_keep_no_peer_from_its_part(federation, damage):
+    """They are mere statistics; what the ledger says comes from the log."""
+    made = shares(federation, rounds=4, data={3: {"slow_round": 3, "slow_seconds": 6}})
+    out = made.folder / "out-p0"
+    processes = made.start_all()
+    processes[0].wait_for(event="round", round=1)
+    processes[0].kill()
+    whole = (out / "metrics.jsonl").read_bytes()
+    (out / "metrics.jsonl").write_bytes(damage + whole)
+    processes[0] = made.start(0)
+    assert ends(processes) == [0] * 4, [process.errors for process in processes]
+    assert "metrics.jsonl.damaged" in processes[0].wait_for(event="ignored")["reason"]
+    assert (out / "peer.log").read_text().count("metrics.jsonl.damaged") == 1
+    assert (out / "metrics.jsonl.damaged").read_bytes() == damage + whole
+    assert made.rows(0)[-1]["round"] == 4
+    ledgers = [json.loads((made.folder / f"out-p{k}" / "ledger.json").read_text()) for k in (0, 2)]
+    assert ledgers[0] == ledgers[1]
+    assert ledgers[0]["averages"] == 5
+    assert [row.round for row in read_run(out).methods[0].rounds] == [row["round"] for row in made.rows(0)]
 
 
 def test_full_disk_at_checkpoint(federation):

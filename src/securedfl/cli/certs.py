@@ -63,19 +63,33 @@ def request(
     name: Annotated[str, typer.Argument(help="The peer's name in the roster.")],
     host: Annotated[list[str] | None, typer.Option(help="Host name or address; may be repeated.")] = None,
     folder: Folder = Path("keys"),
-    renew: Annotated[bool, typer.Option("--renew", help="Replace an existing key.")] = False,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Make a new key beside the one in use, which stays until `certs install`.")
+    ] = False,
 ) -> None:
     """Make this site's own key, which never leaves it, and a request for a certificate.
 
-    **Example**
+    **Examples**
 
     - `securedfl certs request hospital-a --host a.example.org`
+    - `securedfl certs request hospital-a --host a.example.org --renew`
     """
-    from securedfl.network.wire import keys as certificates
+    from securedfl.network.wire import requests
 
-    path = certificates.request(folder, name, host or (), renew=renew)
-    typer.echo(f"Keep {folder / name}.key here. Send {path} to whoever holds the federation's authority, who runs:\n")
-    typer.echo(f"securedfl certs sign {path}    # wherever the file is then")
+    asked = requests.request(folder, name, host or (), renew=renew)
+    again = " --renew" if renew else ""
+    typer.echo(f"Keep {asked.key} here. Send {asked.csr} to whoever holds the federation's authority, who runs:\n")
+    if (folder / "ca.key").exists():
+        typer.echo(f"securedfl certs sign {asked.csr} --dir {folder}{again}")
+    else:
+        typer.echo(
+            f"securedfl certs sign {asked.csr.name} --dir KEYS{again}    # KEYS is the folder with ca.key; the file is "
+            "wherever it was put"
+        )
+    if renew:
+        typer.echo(f"\nNothing changes here until its certificate is back: {_install(f'{name}.crt', folder)}")
+    elif not (folder / "ca.key").exists():
+        typer.echo(f"\nPut {name}.crt and ca.crt, which come back, into {folder}")
 
 
 @certs.command()
@@ -91,11 +105,41 @@ def sign(
 
     - `securedfl certs sign hospital-a.csr --dir keys`
     """
-    from securedfl.network.wire import keys as certificates
+    from securedfl.network.wire import requests
 
-    path = certificates.sign(folder, csr, days=days, renew=renew)
+    path = requests.sign(folder, csr, days=days, renew=renew)
+    if path.name.endswith(".next.crt"):
+        typer.echo(f"{path} is for the key that waits here: {_install(path, folder)}")
+        return
     typer.echo(f"Send {path} and {folder / 'ca.crt'} back to the site; {PLACE}:\n")
     typer.echo(_roster_line(path))
+    if renew:
+        typer.echo(f"\nIf it renews its key while the federation runs, the site runs: {_install(path.name, 'KEYS')}")
+
+
+@certs.command()
+def install(
+    certificate: Annotated[Path, typer.Argument(metavar="NAME.crt", help="What came back from the authority.")],
+    folder: Folder = Path("keys"),
+) -> None:
+    """Put a renewed certificate and the key that waits for it in the place of the old ones, both at once.
+
+    If that is cut short, run it again.
+
+    **Example**
+
+    - `securedfl certs install hospital-a.crt`
+    """
+    from securedfl.network.wire.requests import install as put_in_place
+
+    info = put_in_place(folder, certificate)
+    path = folder / f"{info.name}.crt"
+    typer.echo(f"{path} and {path.with_suffix('.key')} are the new pair, fingerprint {info.fingerprint}.")
+    typer.echo(f"Tell all others, while the peer runs: securedfl roster renew PEER.toml --certificate {path}")
+
+
+def _install(certificate: object, folder: object) -> str:
+    return f"securedfl certs install {certificate} --dir {folder}"
 
 
 @certs.command()

@@ -28,7 +28,7 @@ def init(
         ),
     ],
     folder: Annotated[Path, typer.Option("--dir", help="Where the files go.")] = Path(),
-    name: Annotated[str, typer.Option(help="Names the run.")] = "federation",
+    name: Annotated[str | None, typer.Option(help="Names the run.", show_default="federation")] = None,
     keys: Annotated[
         bool, typer.Option("--keys", help="Make all keys here, for a trial; else each site makes its own.")
     ] = False,
@@ -36,9 +36,9 @@ def init(
         float | None, typer.Option(metavar="SAMPLES", help="With --weighted: the most samples of any site.")
     ] = None,
     lying: Annotated[
-        int, typer.Option(metavar="PEERS", help="How many may lie without forking or forging the log.")
-    ] = 0,
-    replace: Annotated[bool, typer.Option("--replace", help="Write over files that are there.")] = False,
+        int | None, typer.Option(metavar="PEERS", help="How many may lie without forking or forging the log (0).")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Write files anew; what is not set here stays.")] = False,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -72,17 +72,16 @@ def init(
         address = address or (f"127.0.0.1:{next(ports)}" if keys else _unknown(called))
         own = {"data": own_data(texts, number, called)} if data else {}
         begun.append(NewSite(name=called, address=address_of(address), own=own))
-    shared = {"name": name, "entry": entry, "max_weight": max_weight, "train": settings}
-    shared |= {"lying": lying} if lying else {}
+    shared = {"name": name, "entry": entry, "max_weight": max_weight, "lying": lying, "train": settings}
     made = write_federation(folder, begun, shared, issue=keys, replace=replace)
     paths = made.files
-    for path in (folder / FEDERATION, *paths):
-        typer.echo(path)
+    for line in (folder / FEDERATION, *paths, *made.kept):
+        typer.echo(line)
     typer.echo(f"\n{told(made.certificates)}")
     if silent := [site.name for site in begun if not site.address]:
         typer.echo(f"\n{_silent(silent, len(begun))}")
     typer.echo("\nNext:\n" + "\n".join(_next(made.missing, begun, folder / KEYS, paths)))
-    if entry is None:
+    if made.federation.entry is None:
         typer.echo(
             f"\nWithout --entry, `securedfl peer` trains the data set {made.federation.training.dataset}, dealt to the "
             "sites, for a trial. For data of your own\nname an app with --entry, or join from your own loop at each "
@@ -127,8 +126,9 @@ def _next(missing: list[str], sites: list[Any], keys: Path, paths: list[Path]) -
         f"securedfl certs init --dir {keys}    # once, by whoever holds the federation's authority",
         *(f"securedfl certs request {site}{hosts[site]} --dir {keys}    # at {site}" for site in missing),
         *(f"securedfl certs sign {keys / site}.csr --dir {keys}    # the file that {site} sends" for site in missing),
-        "then the same command again with --replace: it fills in the fingerprints, and each site gets federation.toml,",
-        "its own NAME.toml, its NAME.crt and ca.crt; then `securedfl check NAME.toml --wait 60` at all sites at once",
+        "then the same command again with --replace: it fills in the fingerprints, and what you added stays;",
+        "each site gets federation.toml, its own NAME.toml, its NAME.crt and ca.crt;",
+        "then `securedfl check NAME.toml --wait 60` at all sites at once",
     ]
 
 

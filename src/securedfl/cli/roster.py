@@ -127,16 +127,32 @@ def move(config: PeerFile, name: Name, address: Address, wait: Wait = 60.0) -> N
 
 @roster.command()
 def renew(config: PeerFile, certificate: Certificate, wait: Wait = 60.0) -> None:
-    """Tell all that a site has another key. Put the new files in the place of the old ones at that site first.
+    """Tell all that a site has another key. That site runs `securedfl certs install` first.
 
-    **Example**
+    **Examples**
 
+    - `securedfl certs install hospital-a.crt`
     - `securedfl roster renew hospital-a.toml --certificate keys/hospital-a.crt`
     """
     from securedfl.network.operator import Wish
 
     info = _issued(config, certificate)
+    _check_installed(config, certificate, info)
     typer.echo(wanted(config, Wish("renew", name=info.name, fingerprint=info.fingerprint), wait))
+
+
+def _check_installed(config: Path, certificate: Path, info: CertificateInfo) -> None:
+    """Refuse to tell all of a certificate that this very site does not have in use: it would be locked out."""
+    from securedfl.federation.peers.config import PeerConfig
+    from securedfl.network.wire.keys import check_pair
+
+    own = PeerConfig.load(config)
+    if own.name == info.name and check_pair(own.files()).fingerprint != info.fingerprint:
+        folder = own.files().key.parent
+        raise ConfigError(
+            f"{certificate} is not in the place of {own.files().certificate} yet; first: securedfl certs install "
+            f"{certificate} --dir {folder}"
+        )
 
 
 def _issued(config: Path, certificate: Path) -> CertificateInfo:

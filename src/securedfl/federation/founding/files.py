@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import secrets
 import socket
@@ -10,16 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from securedfl.errors import ConfigError
+from securedfl.federation.founding.kept import Kept, found_in, keeping
 from securedfl.federation.peers.config import FederationConfig
 from securedfl.federation.peers.site import pass_federation
 from securedfl.network.core.entries import NAME
 from securedfl.network.wire import keys
 from securedfl.network.wire.values import split_address
 from securedfl.privacy.run_certificate import RunCertificate
-from securedfl.storage import make_folder, write_text
+from securedfl.storage import make_folder
 
 FEDERATION, KEYS = "federation.toml", "keys"
 ABOUT = {
@@ -49,12 +49,16 @@ class NewSite:
 
 @dataclass(frozen=True, kw_only=True)
 class NewFederation:
-    """A federation that begins: its settings, what is certified, the sites' files, whose certificates are missing."""
+    """A federation that begins: its settings, what is certified, the sites' files, whose certificates are missing.
+
+    ``kept`` tells what stays of files that were there.
+    """
 
     federation: FederationConfig
     certificates: tuple[RunCertificate, ...]
     files: list[Path]
     missing: list[str]
+    kept: tuple[str, ...] = ()
 
 
 def write_federation(
@@ -73,7 +77,7 @@ def write_federation(
     issue
         Make keys for all sites here: for a trial on one machine, because a key should never leave its site.
     replace
-        Write over files that are there.
+        Write over files that are there; settings that are not given here stay as they are.
 
     Raises
     ------
@@ -88,39 +92,90 @@ def write_federation(
     for site in sites:
         if not re.fullmatch(NAME, site.name):
             raise ConfigError(f"the name {site.name!r} of a site must have small letters, digits and dashes only")
-    roster = [
-        {"name": site.name, **({"address": site.address} if site.address else {}), "fingerprint": ""} for site in sites
-    ]
-    certificates = pass_federation(_resolved(roster, shared))
+    place = folder / FEDERATION
+    found, homes = found_in(place), [found_in(path) for path in paths]
+    roster = _roster(sites, found)
+    given = {key: value for key, value in shared.items() if value not in (None, {})}
+    where = str(place) if found else "the federation"
+    federation = keeping(place, found, {**given, "peers": roster}, {"name": "federation"})
+    certificates = pass_federation(_resolved(federation.values, where))
+    own = [_own_settings(site, path, home) for site, path, home in zip(sites, paths, homes, strict=True)]
     make_folder(folder, ADVICE)
     if issue:
         _issue(folder / KEYS, sites)
-    for line in roster:
-        certificate = folder / KEYS / f"{line['name']}.crt"
-        line["fingerprint"] = keys.describe(certificate).fingerprint if certificate.exists() else ""
-    federation = _resolved(roster, shared)
-    values = {**{key: value for key, value in shared.items() if value not in (None, {})}, "peers": roster}
-    write_text(folder / FEDERATION, ABOUT[True] + tomli_w.dumps(values), ADVICE)
-    for site, path in zip(sites, paths, strict=True):
-        own = {
+    values = dict(federation.values)
+    for key in ("peers", "relays"):
+        if key in values:
+            values[key] = [_with_fingerprint(folder / KEYS, entry) for entry in values[key]]
+    config = _resolved(values, where)
+    told = [dataclasses.replace(federation, values=values).write(ABOUT[True], ADVICE)]
+    told += [file.write(ABOUT[False], ADVICE) for file in own]
+    if gone := {str(entry.get("name")) for entry in _entries(found, "peers")} - {site.name for site in sites}:
+        told.append(f"No longer among the sites: {', '.join(sorted(gone))}")
+    return NewFederation(
+        federation=config,
+        certificates=certificates,
+        files=paths,
+        missing=[entry["name"] for entry in values["peers"] if not entry["fingerprint"]],
+        kept=tuple(filter(None, told)),
+    )
+
+
+def _entries(values: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Return the entries of peers or relays; none if a file says something else there, which is told when checked."""
+    entries = values.get(key)
+    whole = isinstance(entries, list) and all(isinstance(entry, Mapping) for entry in entries)
+    return list(entries) if whole and entries else []
+
+
+def _roster(sites: Sequence[NewSite], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries of the sites; of those that were there already, what an address does not say."""
+    before = {entry.get("name"): entry for entry in _entries(found, "peers")}
+    return [
+        {
             "name": site.name,
-            "federation": FEDERATION,
-            "out": site.out or f"runs/{site.name}",
-            "key": f"{KEYS}/{site.name}.key",
-            "certificate": f"{KEYS}/{site.name}.crt",
-            "authority": f"{KEYS}/ca.crt",
-            **({} if site.address else {"listen": False}),
-            **site.own,
+            **({"address": site.address} if site.address else {}),
+            "fingerprint": "",
+            **{key: value for key, value in before.get(site.name, {}).items() if key not in ("name", "address")},
         }
-        write_text(path, ABOUT[False] + tomli_w.dumps(own), ADVICE)
-    missing = [line["name"] for line in roster if not line["fingerprint"]]
-    return NewFederation(federation=federation, certificates=certificates, files=paths, missing=missing)
+        for site in sites
+    ]
 
 
-def _resolved(roster: Sequence[Mapping[str, str]], shared: Mapping[str, Any]) -> FederationConfig:
+def _with_fingerprint(folder: Path, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry with the fingerprint of its certificate, if that is there."""
+    certificate = folder / f"{entry['name']}.crt"
+    return {**entry, **({"fingerprint": keys.describe(certificate).fingerprint} if certificate.exists() else {})}
+
+
+def _own_settings(site: NewSite, path: Path, found: Mapping[str, Any]) -> Kept:
+    """Return the settings of one site, with what its file says already."""
+    defaults = {
+        "name": site.name,
+        "federation": FEDERATION,
+        "out": site.out or f"runs/{site.name}",
+        "key": f"{KEYS}/{site.name}.key",
+        "certificate": f"{KEYS}/{site.name}.crt",
+        "authority": f"{KEYS}/ca.crt",
+    }
+    # it was written for a site without an address
+    old = {"listen"} if site.address and found.get("listen") is False else set()
+    kept = {key: value for key, value in found.items() if key not in old}
+    given = {"name": site.name, "federation": FEDERATION, **({} if site.address else {"listen": False}), **site.own}
+    return dataclasses.replace(keeping(path, kept, given, defaults), found=found)
+
+
+def _resolved(values: Mapping[str, Any], where: str) -> FederationConfig:
     """Check the settings; fingerprints that are missing yet are made up, each another."""
-    peers = [{**line, "fingerprint": line["fingerprint"] or f"{number:064x}"} for number, line in enumerate(roster, 1)]
-    return FederationConfig.resolve({**shared, "peers": peers})
+    filled = {
+        key: [
+            {**entry, "fingerprint": entry.get("fingerprint") or f"{start + number:064x}"}
+            for number, entry in enumerate(_entries(values, key), 1)
+        ]
+        for start, key in ((0, "peers"), (1000, "relays"))
+        if _entries(values, key)
+    }
+    return FederationConfig.resolve({**values, **filled}, where=where)
 
 
 def _issue(folder: Path, sites: Sequence[NewSite]) -> None:

@@ -12,11 +12,10 @@ from securedfl.containers import Container
 from securedfl.errors import ConfigError, InvalidInputError, SecuredFLError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.learner import check_own_training
-from securedfl.federation.peers.leaving import Books, leave_account
+from securedfl.federation.peers.leaving import Books, leave_account, open_rows
 from securedfl.federation.peers.membership import Membership, membership
 from securedfl.federation.peers.site import Site
-from securedfl.federation.peers.update import AGAIN, forget_update
-from securedfl.federation.run_folder.files import METRICS
+from securedfl.federation.peers.update import forget_update
 from securedfl.federation.run_folder.metrics import to_line
 from securedfl.learning.training.common_optimizer import buffers_of
 from securedfl.network.data.averages import Averaged, RunEndedError
@@ -77,7 +76,7 @@ class Seat:
             self._schema = schema
             joined = membership(site, schema, buffers_of(schema, model.given))
             self._member = member = self._stack.enter_context(joined)
-            self._metrics = Lines(site.config.out / METRICS, AGAIN)
+            self._metrics, _ = open_rows(site.config.out)
             self._stack.callback(self._metrics.close)
             self._books = Books(member)
             self._stack.callback(leave_account, member)

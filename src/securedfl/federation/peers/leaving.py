@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from securedfl.errors import MissingDependencyError, SecuredFLError
@@ -17,12 +18,12 @@ from securedfl.federation.peers.config import NOT_SHARED
 from securedfl.federation.peers.learner import Learner
 from securedfl.federation.peers.membership import Membership
 from securedfl.federation.peers.update import AGAIN
-from securedfl.federation.run_folder.files import DESIGN
-from securedfl.federation.run_folder.metrics import PeerRow, Row, read_rows
+from securedfl.federation.run_folder.files import DESIGN, METRICS
+from securedfl.federation.run_folder.metrics import PeerRow, R, Row, read_rows
 from securedfl.federation.run_folder.model import MODEL, About, save_model
 from securedfl.federation.run_folder.summary import Data, Samples, Summary, write_data, write_summary
 from securedfl.privacy.run_certificate import RunCertificate
-from securedfl.storage import replacing, write_arrays
+from securedfl.storage import DamagedError, Lines, cannot_write, replacing, write_arrays
 
 PART = 20
 """How many times as long as it took to write the account it is left alone."""
@@ -39,6 +40,25 @@ def leave_model(member: Membership, learner: Learner) -> None:
         with suppress(MissingDependencyError):  # peers without torch need not have it
             round = member.peer.progress.state.model.round
             save_model(out / MODEL, whole, About.of(method=SECURED, round=round, recipe=learner.recipe))
+
+
+def open_rows(out: Path) -> tuple[Lines, str]:
+    """Open a peer's rows to add more. Rows that cannot be read are put aside first, which is told in words.
+
+    They are mere statistics, so that they stop no peer: ledger and certificate are made of the log.
+    """
+    path, told = out / METRICS, ""
+    try:
+        read_rows(out, PeerRow)
+    except DamagedError:
+        aside = path.with_name(f"{METRICS}.damaged")
+        try:
+            path.replace(aside)
+        except OSError as refused:
+            raise cannot_write(aside, refused, AGAIN) from None
+        told = f"{path} is damaged, and was moved to {aside}; only reports lack the rows of earlier rounds"
+        log.warning("%s", told)
+    return Lines(path, AGAIN), told
 
 
 class Books:
@@ -90,7 +110,7 @@ def keep_account(member: Membership, learner: Learner | None = None) -> tuple[Ru
     # an operator may have changed the last round
     now = config.model_copy(update={"rounds": state.settings.rounds - 1})
     certificates = save_account(out, now, design, rows, site.federation.missing, site.plans, roster=len(state.roster))
-    last = next(reversed(read_rows(out, PeerRow)), None)
+    last = next(reversed(_rows(out, PeerRow)), None)
     samples = Samples()
     if learner is not None:
         test = learner.samples.test if last is None else last.count
@@ -101,7 +121,7 @@ def keep_account(member: Membership, learner: Learner | None = None) -> tuple[Ru
     finished = state.round >= state.settings.rounds
     own = site.federation.entry is not None or learner is None
     summary = replace(
-        Summary.of(out, now, design, read_rows(out, Row), certificates, samples=samples, finished=finished),
+        Summary.of(out, now, design, _rows(out, Row), certificates, samples=samples, finished=finished),
         peers=len(state.roster),
         **settings_of(config, site.federation.train if own else config.to_dict()),
         site=site.config.name,
@@ -110,6 +130,14 @@ def keep_account(member: Membership, learner: Learner | None = None) -> tuple[Ru
     )
     write_summary(out, summary)
     return certificates
+
+
+def _rows(out: Path, kind: type[R]) -> list[R]:
+    """Return a peer's rows; none if they were damaged while it runs, which ends nothing: its next start tells."""
+    try:
+        return read_rows(out, kind)
+    except DamagedError:
+        return []
 
 
 def settings_of(config: TrainConfig, given: Collection[str]) -> dict[str, Any]:

@@ -22,12 +22,12 @@ from securedfl.federation.budget.rules import BudgetSpentError
 from securedfl.federation.peers.config import PeerConfig
 from securedfl.federation.peers.events import AllDone, Certified, Ended, Failed, Ignored, Phase, Resumed, Staying, Tell
 from securedfl.federation.peers.learner import Learner, make_learner
-from securedfl.federation.peers.leaving import Books, leave_account, leave_model
+from securedfl.federation.peers.leaving import Books, leave_account, leave_model, open_rows
 from securedfl.federation.peers.membership import Membership, membership
 from securedfl.federation.peers.site import CHECK_OUT, Site
 from securedfl.federation.peers.telemetry import logging_to, status_of
-from securedfl.federation.peers.update import AGAIN, find_update, forget_update
-from securedfl.federation.run_folder.files import METRICS
+from securedfl.federation.peers.update import find_update, forget_update
+from securedfl.federation.run_folder.files import PEER_LOG
 from securedfl.federation.run_folder.live import every_second
 from securedfl.federation.run_folder.metrics import PeerRow, to_line
 from securedfl.learning.training.task import Score
@@ -62,14 +62,16 @@ def run_peer(path: Path, tell: Tell) -> Path:
     out = config.out
     make_folder(out, CHECK_OUT, private=True)
     with ExitStack() as stack:
-        stack.enter_context(logging_to(out / "peer.log"))
+        stack.enter_context(logging_to(out / PEER_LOG))
         site = Site.of(config)
         learner = make_learner(site.federation, config, path.resolve().parent)
         schema, buffers = learner.trainer.schema, learner.trainer.buffers
         site = site.chosen_by(learner.common, learner.coding).planned(schema, learner.samples.train)
         member = stack.enter_context(membership(site, schema, buffers, tell))
         stack.enter_context(every_second(lambda: tell(status_of(member.peer))))
-        metrics = Lines(out / METRICS, AGAIN)
+        metrics, trouble = open_rows(out)
+        if trouble:
+            tell(Ignored(trouble))
         books = Books(member, learner)
         tell(Certified(told(books.keep())))
         stack.callback(leave_account, member, learner)

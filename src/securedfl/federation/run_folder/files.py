@@ -19,12 +19,16 @@ from securedfl.privacy.run_certificate import RunCertificate
 CONFIG, DESIGN, SUMMARY = "config.toml", "design.json", "summary.json"
 METRICS, TABLE = "metrics.jsonl", "metrics.csv"
 DATA, CODING, LIVE, FEDERATION, STATE = "data.json", "coding.json", "live.json", "federation", "state"
+PEER_LOG = "peer.log"
 CERTIFICATE, EXPOSURE, LEDGER = "certificate.json", "exposure.svg", "ledger.json"
 
 T = TypeVar("T")
 
 RESUME = "{mend}, then go on: `securedfl train --resume`, or start the peer again"
 """What to do about a file that cannot be written in the middle of a run, such as on a full disk."""
+
+ANEW = "(`securedfl peer`), which writes all but the rows of earlier rounds anew"
+"""What starting a real peer again does for its folder."""
 
 
 def is_trial(folder: Path) -> bool:
@@ -33,8 +37,8 @@ def is_trial(folder: Path) -> bool:
 
 
 def is_site(folder: Path) -> bool:
-    """Tell whether a run folder is that of one real peer."""
-    return (folder / STATE / "journal").exists()
+    """Tell whether a run folder is that of one real peer; its state may have been moved away."""
+    return (folder / STATE / "journal").exists() or (folder / PEER_LOG).exists()
 
 
 def updates_file(folder: Path, method: str, round: int) -> Path:
@@ -120,16 +124,23 @@ def read_config(folder: Path) -> TrainConfig:
 
 def missing(folder: Path, name: str) -> RunFolderError:
     """Return the error for a run folder without a file that it should have."""
+    if is_site(folder):
+        return RunFolderError(f"{folder} has no {name}: start its peer again {ANEW}")
     return RunFolderError(
         f"{folder} has no {name}, so it is not a complete run folder; give the folder that `securedfl train --out` "
         "or a peer that has ended wrote, or continue the run with `securedfl train --resume`"
     )
 
 
-def damaged(folder: Path, name: str, reason: object) -> RunFolderError:
+def damaged(folder: Path, name: str, reason: object) -> storage.DamagedError:
     """Return the error for a file that does not hold what it should."""
+    return storage.damaged(folder / name, reason, mend(folder))
+
+
+def mend(folder: Path) -> str:
+    """Return what to do about a file that does not hold what it should."""
     command = "up" if is_trial(folder) else "train"
     again = f"repeat the run with `securedfl {command} {folder / CONFIG}` into a new folder"
     if is_site(folder):
-        again = "move it away and start this peer again, which writes all but the rows of earlier rounds anew"
-    return storage.damaged(folder / name, reason, f"restore it from a copy, or {again}")
+        again = f"move it away and start this peer again {ANEW}"
+    return f"restore it from a copy, or {again}"

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self, TypeVar
 import msgspec
 import numpy as np
 
-from securedfl.federation.run_folder.files import METRICS, RESUME, TABLE, damaged
+from securedfl.federation.run_folder.files import METRICS, RESUME, TABLE, damaged, mend
 from securedfl.learning.training.task import Score
 from securedfl.privacy.ledger import Tried
 from securedfl.storage import read_lines, write_text
@@ -268,7 +268,7 @@ def read_rows(folder: Path, kind: type[R], *, torn: bool = True) -> list[R]:
     """
     rows: list[R] = []
     sent = 0
-    for number, line in enumerate(read_lines(folder / METRICS, torn=torn), start=1):
+    for number, line in enumerate(read_lines(folder / METRICS, torn=torn, mend=mend(folder)), start=1):
         try:
             found = json.loads(line)
             if isinstance(found, dict):

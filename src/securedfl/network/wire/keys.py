@@ -48,7 +48,7 @@ class CertificateInfo:
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         return cls(
             name=str(names[0].value) if names else "",
-            hosts=_hosts(certificate.extensions),
+            hosts=hosts_of(certificate.extensions),
             not_before=certificate.not_valid_before_utc,
             not_after=certificate.not_valid_after_utc,
             fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
@@ -99,7 +99,7 @@ def create_authority(folder: Path, *, days: int = AUTHORITY_DAYS) -> Certificate
     )
     certificate = builder.sign(key, hashes.SHA256())
     make_folder(folder, private=not folder.exists())
-    write_bytes(folder / "ca.key", _private(key), mode=OWNER)
+    write_bytes(folder / "ca.key", private_pem(key), mode=OWNER)
     write_bytes(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
     return describe(folder / "ca.crt")
 
@@ -130,60 +130,10 @@ def issue(
     """
     files = KeyFiles(folder / f"{name}.key", folder / f"{name}.crt", folder / "ca.crt")
     key = _new_key(files.key, name, renew=renew)
-    certificate = _certify(folder, name, key.public_key(), hosts, days, start)
-    write_bytes(files.key, _private(key), mode=OWNER)
+    certificate = certify(folder, name, key.public_key(), hosts, days, start)
+    write_bytes(files.key, private_pem(key), mode=OWNER)
     write_bytes(files.certificate, certificate)
     return files
-
-
-def request(folder: Path, name: str, hosts: Sequence[str] = (), *, renew: bool = False) -> Path:
-    """Make a peer's key and ask for a certificate: writes ``NAME.key``, which stays at the site, and ``NAME.csr``.
-
-    Parameters
-    ----------
-    folder
-        Where to; it is made if it does not exist.
-    name, hosts
-        As for `issue`.
-    renew
-        Replace an existing key.
-    """
-    key_file, csr_file = folder / f"{name}.key", folder / f"{name}.csr"
-    key = _new_key(key_file, name, renew=renew)
-    csr = (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(_subject(name))
-        .add_extension(_alternatives(name, hosts), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    make_folder(folder, private=not folder.exists())
-    write_bytes(key_file, _private(key), mode=OWNER)
-    write_bytes(csr_file, csr.public_bytes(serialization.Encoding.PEM))
-    return csr_file
-
-
-def sign(folder: Path, csr_file: Path, *, days: float = PEER_DAYS, renew: bool = False) -> Path:
-    """Sign what `request` made, with the authority in a folder; writes ``NAME.crt`` there and returns its path.
-
-    Name and hosts are taken from the request, and nothing else: who may have that name is for a person to check.
-    """
-    try:
-        csr = x509.load_pem_x509_csr(csr_file.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"cannot read the request {csr_file}: {error.strerror}") from None
-    except ValueError:
-        raise ConfigError(f"{csr_file} is not a request for a certificate; make one: securedfl certs request") from None
-    names = csr.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    public = csr.public_key()
-    if not csr.is_signature_valid or not names or not isinstance(public, ec.EllipticCurvePublicKey):
-        raise ConfigError(f"{csr_file} is damaged or has no ECDSA key; make a new one: securedfl certs request")
-    name = str(names[0].value)
-    _check_name(name)
-    certificate_file = folder / f"{name}.crt"
-    if certificate_file.exists() and not renew:
-        raise ConfigError(f"{certificate_file} exists; pass --renew to replace it")
-    write_bytes(certificate_file, _certify(folder, name, public, _hosts(csr.extensions), days))
-    return certificate_file
 
 
 def describe(path: Path) -> CertificateInfo:
@@ -220,9 +170,30 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
 def check_pair(files: KeyFiles) -> CertificateInfo:
     """Return what the certificate says; raise `ConfigError` if key, certificate and authority do not match."""
     info = check_issued(files.certificate, files.authority)
-    if read_key(files.key).public_key() != read_certificate(files.certificate).public_key():
-        raise ConfigError(f"the key {files.key} does not belong to the certificate {files.certificate}")
+    if not belongs(files.key, files.certificate):
+        raise ConfigError(f"the key {files.key} does not belong to the certificate {files.certificate}; {_mend(files)}")
     return info
+
+
+def belongs(key: Path, certificate: Path) -> bool:
+    """Tell whether a key and a certificate are a pair."""
+    return read_key(key).public_key() == read_certificate(certificate).public_key()
+
+
+def next_key(key: Path) -> Path:
+    """Where a new key waits for its certificate, beside the one in use."""
+    return key.with_name(f"{key.stem}.next.key")
+
+
+def _mend(files: KeyFiles) -> str:
+    """Return what to do about a key and a certificate that are no pair."""
+    folder, waiting = files.key.parent, next_key(files.key)
+    if waiting.exists() and belongs(waiting, files.certificate):
+        return f"{waiting} does: securedfl certs install {files.certificate} --dir {folder}"
+    return (
+        "put the key back that was made with it, or the certificate that was issued for this key (securedfl certs "
+        f"install NAME.crt --dir {folder}), or make a new pair (docs/guides/operations.md, Renew a key)"
+    )
 
 
 def check_issued(path: Path, authority: Path) -> CertificateInfo:
@@ -272,13 +243,13 @@ def _key_usage(*, authority: bool) -> x509.KeyUsage:
 
 
 def _new_key(path: Path, name: str, *, renew: bool) -> ec.EllipticCurvePrivateKey:
-    _check_name(name)
+    check_name(name)
     if path.exists() and not renew:
         raise ConfigError(f"{path} exists; pass --renew to replace it")
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _certify(
+def certify(
     folder: Path,
     name: str,
     public: ec.EllipticCurvePublicKey,
@@ -288,14 +259,17 @@ def _certify(
 ) -> bytes:
     """Return a peer's certificate (PEM), signed by the authority in a folder."""
     if not (folder / "ca.key").exists():
-        raise ConfigError(f"{folder} holds no authority; make one first: securedfl certs init --dir {folder}")
+        raise ConfigError(
+            f"{folder} holds no authority (ca.key): run this where it is, and name its folder with --dir. At a site: "
+            f"securedfl certs request. For a new federation make one first: securedfl certs init --dir {folder}"
+        )
     signer, authority = read_key(folder / "ca.key"), read_certificate(folder / "ca.crt")
     certificate = (
-        _builder(_subject(name), authority.subject, public, days, start)
+        _builder(subject(name), authority.subject, public, days, start)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(_USAGES), critical=False)
-        .add_extension(_alternatives(name, hosts), critical=False)
+        .add_extension(alternatives(name, hosts), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
@@ -308,20 +282,24 @@ def _check_length(certificate: x509.Certificate, what: object) -> None:
         raise ConfigError(f"{what} is too long for other peers to take; name fewer hosts (--host)")
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Refuse what cannot be a peer's name."""
     if not re.fullmatch(NAME, name):
         raise ConfigError(f"{name!r} cannot be a peer's name; use up to 63 lower case letters, digits and hyphens")
 
 
-def _subject(name: str) -> x509.Name:
+def subject(name: str) -> x509.Name:
+    """Return a peer's name as certificates have it."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _alternatives(name: str, hosts: Sequence[str]) -> x509.SubjectAlternativeName:
+def alternatives(name: str, hosts: Sequence[str]) -> x509.SubjectAlternativeName:
+    """Return a peer's name and its hosts as certificates have them."""
     return x509.SubjectAlternativeName([x509.DNSName(name), *(_host(h) for h in dict.fromkeys(hosts) if h != name)])
 
 
-def _hosts(extensions: x509.Extensions) -> tuple[str, ...]:
+def hosts_of(extensions: x509.Extensions) -> tuple[str, ...]:
+    """Return the hosts that a certificate or a request names."""
     try:
         found = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -344,7 +322,8 @@ def _host(host: str) -> x509.GeneralName:
     return x509.DNSName(name)
 
 
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key as its file holds it."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

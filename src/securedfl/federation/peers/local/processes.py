@@ -76,6 +76,10 @@ class LocalPeer:
         """Tell whether it ended by an error of its own, which nobody here mends."""
         return not self.running() and self.process.returncode > 0 and self.process.returncode != INTERRUPTED
 
+    def last_round_done(self) -> bool:
+        """Tell whether it has said that the last round is done, so that it was leaving its results."""
+        return 0 < self.status.rounds <= max(self.rows, default=-1)
+
     def end(self) -> str:
         """Return how it ended before its part was done, in words; nothing if it runs, or is done."""
         if self.running():

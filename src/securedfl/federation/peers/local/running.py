@@ -136,15 +136,26 @@ def _watch(peers: Sequence[LocalPeer], observer: LocalObserver) -> None:
         for peer in peers:
             if peer.name not in lost and (end := peer.end()):
                 lost.add(peer.name)
-                observer.told(loss(peer, end, running))
+                observer.told(loss(peer, end, [other for other in peers if not other.end()]))
         if not running or any(peer.failed() for peer in peers):
             return
         time.sleep(0.25)
 
 
-def loss(peer: LocalPeer, end: str, running: int) -> str:
-    """Return what is told of a peer that ended too early, while so many others run: how, its log, and what follows."""
-    text = f"{peer.name} {end} in round {max(peer.status.round, 0)}; its log is {peer.log}."
+def loss(peer: LocalPeer, end: str, others: Sequence[LocalPeer]) -> str:
+    """Return what is told of a peer that ended too early: how, its log, and what follows; no other one is lost."""
+    over, running = peer.last_round_done(), sum(other.running() for other in others)
+    when = "after the last round" if over else f"in round {max(peer.status.round, 0)}"
+    text = f"{peer.name} {end} {when}; its log is {peer.log}."
+    last = bool(others) and all(other.last_round_done() for other in others)
+    if (over or last) and not peer.failed():
+        how = (
+            "also once the others have ended" if over else "while the others, who have done the last round, stay for it"
+        )
+        return (
+            f"{text} Only its own result may not be whole; `securedfl peer {peer.file}` in another terminal completes "
+            f"it, {how}."
+        )
     if peer.failed():
         return f"{text} It would fail again, so all others are stopped."
     if not running:
