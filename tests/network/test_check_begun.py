@@ -87,7 +87,14 @@ def test_a_key_that_is_not_the_one_of_the_roster_is_found_before_others_refuse_i
     keys = found_at(path, "own keys")
     assert not keys.ok
     assert f"has the fingerprint {certificates.describe(renewed.certificate).fingerprint}" in keys.text
-    assert f"federation.toml says {fingerprint}: correct that at all sites" in keys.text
+    assert f"federation.toml says {fingerprint}: before the first start, correct that at all sites" in keys.text
+    # on a new disk, in the middle of a run
+    assert "the key was renewed in it and this disk is new, leave federation.toml as it is" in keys.text
+    assert f"set renewed = true in {path}" in keys.text
+    made.write_peer(0, made.files[0], extra={"renewed": True})
+    keys = found_at(path, "own keys")
+    assert keys.ok
+    assert "renewed since federation.toml was written" in keys.text
     renewed.key.chmod(0o644)
     assert "run: chmod 600" in found_at(path, "own keys").text
 

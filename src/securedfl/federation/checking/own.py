@@ -78,14 +78,18 @@ class OwnSite:
         """Say how long the key is valid; refuse one that does not fit, or is not the one of the roster."""
         files = self.config.files()
         found = check_keys(files, self.config.name, self.path)
+        until = expiry_of(found, files, self.path) or f"valid until {found.not_after:%Y-%m-%d}"
+        valid = f"{until}, fingerprint {found.fingerprint}"
         if self.me.fingerprint in ("", found.fingerprint):
-            soon = expiry_of(found, files, self.path)
-            return f"{soon or f'valid until {found.not_after:%Y-%m-%d}'}, fingerprint {found.fingerprint}"
+            return valid
         expected = f"has the fingerprint {found.fingerprint}, but"
+        if self.log is None and self.config.renewed:
+            return f"{valid}, renewed since federation.toml was written, as {self.path} says"
         if self.log is None:
             raise ConfigError(
-                f"{files.certificate} {expected} federation.toml says {self.me.fingerprint}: correct that at "
-                "all sites, or use the key that it names"
+                f"{files.certificate} {expected} federation.toml says {self.me.fingerprint}: before the first start, "
+                "correct that at all sites, or use the key that it names; if the run has begun, the key was renewed in "
+                f"it and this disk is new, leave federation.toml as it is, and set renewed = true in {self.path}"
             )
         raise ConfigError(
             f"{files.certificate} {expected} this site's log says {self.me.fingerprint}: use that key, or, if this one "
