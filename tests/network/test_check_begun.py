@@ -172,8 +172,21 @@ def test_a_site_that_its_log_does_not_name_is_told_why(federation, gone, told):
 
 def test_a_damaged_log_is_told_beside_all_else(begun):
     path = begun.folder / "p0.toml"
-    (begun.folder / "out-p0" / "state" / "genesis").write_bytes(b"garbage")
+    state = begun.folder / "out-p0" / "state"
+    (state / "genesis").write_bytes(b"garbage")
     found = {one.subject: one for one in check(path, within=0)}
     assert (found["state folder"].ok, "genesis is unreadable" in found["state folder"].text) == (False, True)
     assert found["own keys"].ok
     assert "p1" not in found
+    # what was decided is not known, so nothing is said of the roster, nor that another key is wrong
+    assert "roster" not in found
+    certificates.issue(begun.keys, "p0", ["127.0.0.1"], renew=True)
+    assert "what the log says of it cannot be read" in found_at(path, "own keys").text
+    # with the exit code of the peer, also where the app is opened
+    records = bytearray((state / "journal").read_bytes())
+    records[40] ^= 255
+    (state / "journal").write_bytes(records)
+    looked = CliRunner().invoke(app, ["check", str(path)])
+    assert looked.exit_code == 8, looked.output
+    assert "state folder: " in looked.stderr
+    assert "is damaged" in looked.stderr

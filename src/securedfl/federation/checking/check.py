@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError, RunFolderError, SecuredFLError
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.checking.opening import WITHIN, Examined, opening
 from securedfl.federation.checking.others import PATIENCE, Meeting, forgiven, relays_of
@@ -73,12 +73,19 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Exam
 
 
 def failure(findings: Sequence[Examined]) -> SecuredFLError | None:
-    """Return the error that tells what is not fine, None if all is; that sites are merely missing is another one."""
+    """Return the error that tells what is not fine, None if all is.
+
+    That sites are merely missing is another one, and so is what `securedfl peer` would say of this site's own folder.
+    """
     bad = [finding for finding in findings if not finding.ok]
     if not bad:
         return None
     named = "; ".join(f"{finding.subject}: {finding.text}" for finding in bad)
-    kind = PeerLostError if all(finding.lost for finding in bad) else ConfigError
+    kind: type[SecuredFLError] = ConfigError
+    if all(finding.lost for finding in bad):
+        kind = PeerLostError
+    elif all(finding.lost or finding.folder for finding in bad):
+        kind = RunFolderError
     return kind(f"{len(bad)} of {len(findings)} checks failed: {named}")
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from securedfl.errors import SecuredFLError
+from securedfl.errors import RunFolderError, SecuredFLError
 from securedfl.federation.checking.standing import own_log
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import Site
@@ -35,13 +35,14 @@ class Examined:
     """What was looked at before a run, whether it is fine, and what was found.
 
     ``lost`` says that nothing is wrong but that somebody cannot be reached, who may come yet; if it is fine all the
-    same, it is a warning.
+    same, it is a warning. ``folder`` says that what is wrong is in the site's own folder, and not in its settings.
     """
 
     subject: str
     ok: bool
     text: str
     lost: bool = False
+    folder: bool = False
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def judged(what: str, lines: str, otherwise: str) -> Examined:
     """Return what the lines of the process say; if the last one is no answer, what it did then and what happened."""
     told = [json.loads(line) for line in lines.splitlines()]
     if told and "ok" in told[-1]:
-        return Examined(SUBJECT, told[-1]["ok"], told[-1]["text"])
+        return Examined(SUBJECT, told[-1]["ok"], told[-1]["text"], folder=told[-1].get("folder", False))
     doing = told[-1]["doing"] if told else "starting Python"
     return Examined(SUBJECT, False, f"{what}, {doing}: {otherwise}")
 
@@ -128,7 +129,7 @@ def look(path: Path, tell: TextIO) -> None:
         say(doing="scoring the model as it is")
         score = learner.evaluate(learner.initial())
     except SecuredFLError as error:
-        say(ok=False, text=str(error))
+        say(ok=False, text=str(error), folder=isinstance(error, RunFolderError))
         return
     tested = "no score"
     if score is not None:

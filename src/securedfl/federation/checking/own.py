@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError, RunFolderError, SecuredFLError
 from securedfl.federation.checking.opening import Examined
 from securedfl.federation.checking.standing import own_log
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
@@ -25,12 +25,16 @@ DECIDED = (".address", ".fingerprint", "train.rounds", "deadlines.")
 
 @dataclass(frozen=True)
 class OwnSite:
-    """One site: the path of its peer.toml, its settings and those of all, and where its log stands, if it has begun."""
+    """One site: the path of its peer.toml, its settings and those of all, and where its log stands, if it has begun.
+
+    ``unread`` says that there is a log, and that it cannot be read: nobody knows what it decided.
+    """
 
     path: Path
     config: PeerConfig
     federation: FederationConfig
     log: State | None = None
+    unread: bool = False
 
     @property
     def roster(self) -> Sequence[Endpoint]:
@@ -82,6 +86,8 @@ class OwnSite:
         valid = f"{until}, fingerprint {found.fingerprint}"
         if self.me.fingerprint in ("", found.fingerprint):
             return valid
+        if self.unread:
+            return f"{valid}, which federation.toml does not name; what the log says of it cannot be read"
         expected = f"has the fingerprint {found.fingerprint}, but"
         if self.log is None and self.config.renewed:
             return f"{valid}, renewed since federation.toml was written, as {self.path} says"
@@ -133,11 +139,11 @@ def look_at_home(
     try:
         home = OwnSite(path, config, federation, own_log(config, federation))
     except SecuredFLError as error:
-        home = OwnSite(path, config, federation)
-        findings = [Examined("state folder", False, str(error))]
+        home = OwnSite(path, config, federation, unread=True)
+        findings = [failed("state folder", error)]
     else:
-        findings = [look("state folder", home.state)]
-    findings = [look("own keys", home.key), *findings, look("roster", home.members)]
+        findings = [look("state folder", home.state), look("roster", home.members)]
+    findings = [look("own keys", home.key), *findings]
     if not running:
         listening = look("listening", home.listening)
         findings.append(listening)
@@ -153,7 +159,13 @@ def look(subject: str, work: Callable[[], str]) -> Examined:
     try:
         return Examined(subject, True, work())
     except SecuredFLError as error:
-        return Examined(subject, False, str(error), isinstance(error, PeerLostError))
+        return failed(subject, error)
+
+
+def failed(subject: str, error: SecuredFLError) -> Examined:
+    """Return what an error says of something."""
+    lost, folder = isinstance(error, PeerLostError), isinstance(error, RunFolderError)
+    return Examined(subject, False, str(error), lost, folder)
 
 
 def _changes(before: Sequence[Endpoint], now: Sequence[Endpoint]) -> Iterator[str]:
