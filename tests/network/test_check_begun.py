@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from securedfl.cli import app
-from securedfl.errors import ConfigError
+from securedfl.errors import ConfigError, PeerLostError
 from securedfl.federation.checking.check import check
 from securedfl.federation.checking.own import OwnSite
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.network.operator import Wish, want
 from securedfl.network.wire import keys as certificates
 from tests.network.peer_processes import free_ports, in_threads
 
@@ -64,9 +65,26 @@ def test_the_own_log_goes_before_the_file(begun):
     assert all(one.ok for one in found[1]), found[1]
 
 
+def test_after_a_finished_run_nobody_need_be_there(begun):
+    path, state = begun.folder / "p0.toml", begun.folder / "out-p0" / "state"
+    looked = CliRunner().invoke(app, ["check", str(path), "--json", "--open-within=0"])
+    assert looked.exit_code == 0, looked.output
+    found = {one["subject"]: one["text"] for one in json.loads(looked.stdout)}
+    assert found["state folder"].endswith("round 1 of 1; the run is over: all rounds are done")
+    assert found["p1"] == "nobody need be there, the run is over: all rounds are done"
+    # unless something was asked for, or the last model is not here
+    with pytest.raises(PeerLostError):
+        want(state, Wish("settings", rounds=5), 1)
+    assert not found_at(path, "p1").ok
+    (state / "wish").unlink()
+    for model in (state / "results").glob("*.bin"):
+        model.unlink()
+    assert not found_at(path, "p1").ok
+
+
 def test_a_log_of_another_federation_is_found(begun):
     path = begun.folder / "p0.toml"
-    assert found_at(path, "state folder").text.endswith("round 1 of 1")
+    assert "round 1 of 1" in found_at(path, "state folder").text
     begun.values["name"] = "another"
     begun.write("named.toml")
     begun.write_peer(0, begun.files[0], federation="named.toml")

@@ -10,7 +10,7 @@ from pathlib import Path
 from securedfl.errors import ConfigError, PeerLostError, RunFolderError, SecuredFLError
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.checking.opening import WITHIN, Examined, opening
-from securedfl.federation.checking.others import PATIENCE, Meeting, forgiven, relays_of
+from securedfl.federation.checking.others import PATIENCE, Meeting, forgiven, relays_of, unneeded
 from securedfl.federation.checking.own import look, look_at_home
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import check_keys, pass_federation
@@ -69,6 +69,7 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Exam
             others = Meeting(config, federation, home.roster, shared, compared).findings(wait)
         if answer is not None:
             findings.append(answer())
+        others = unneeded(others, home.over)
         return [*findings, *others, *forgiven(relays.result(), others)]
 
 

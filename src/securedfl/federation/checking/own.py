@@ -9,12 +9,15 @@ from pathlib import Path
 
 from securedfl.errors import ConfigError, PeerLostError, RunFolderError, SecuredFLError
 from securedfl.federation.checking.opening import Examined
-from securedfl.federation.checking.standing import own_log
+from securedfl.federation.checking.standing import in_words, own_log
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import check_keys, expiry_of
 from securedfl.federation.peers.telemetry import serve_metrics
+from securedfl.network.core.messages import NO_RESULT
 from securedfl.network.core.state import State
+from securedfl.network.data.results import file_of
 from securedfl.network.journal import check_run, look_into
+from securedfl.network.operator import pending
 from securedfl.network.progress import endpoints_of
 from securedfl.network.wire.contact.door import bound
 from securedfl.network.wire.values import Endpoint
@@ -46,6 +49,19 @@ class OwnSite:
         """The line of this site in the roster."""
         return next(one for one in self.roster if one.name == self.config.name)
 
+    @property
+    def over(self) -> str:
+        """That the run is over here, in words; an empty text if it is not, or if others are needed all the same.
+
+        They are for a last model that is not here, and for what the operator asked for and is not decided.
+        """
+        if self.log is None or not self.log.over or pending(self.config.state) is not None:
+            return ""
+        last = self.log.model
+        if last != NO_RESULT and not file_of(self.config.state / "results", last).exists():
+            return ""
+        return f"the run is over: {in_words('ended' if self.log.ended else 'done', self.log.ended)}"
+
     def still(self, key: str) -> bool:
         """Say whether a setting must be the same at all sites now."""
         return self.log is None or not any(part in key for part in DECIDED)
@@ -60,7 +76,8 @@ class OwnSite:
         known = self.federation.genesis(design).run if self.federation.entry is None else self.federation.name[:100]
         check_run(self.config.state, self.log.run, known)
         last = self.log.settings.rounds - 1
-        return f"{found}, round {min(self.log.round, last)} of {last}"
+        over = f"; {self.over}" if self.over else ""
+        return f"{found}, round {min(self.log.round, last)} of {last}{over}"
 
     def members(self) -> str:
         """Say who belongs to the federation, by what, and how the two differ."""

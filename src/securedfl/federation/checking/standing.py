@@ -52,7 +52,12 @@ class Standing:
     @property
     def told(self) -> str:
         """The phase in words."""
-        return WORDS.get(self.phase, self.phase) + (f": {self.reason}" if self.reason else "")
+        return in_words(self.phase, self.reason)
+
+
+def in_words(phase: str, reason: str = "") -> str:
+    """Return a phase in words, and why the run ended, if it did."""
+    return WORDS.get(phase, phase) + (f": {reason}" if reason else "")
 
 
 def standing(path: Path) -> Standing:
