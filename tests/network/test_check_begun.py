@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import resource
 import socket
 from contextlib import closing
 
@@ -12,9 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from securedfl.cli import app
-from securedfl.errors import ConfigError, PeerLostError
-from securedfl.federation.checking.check import check
+from securedfl.errors import ConfigError, PeerLostError, RunFolderError
+from securedfl.federation.checking.check import check, failure
 from securedfl.federation.checking.own import OwnSite
+from securedfl.federation.checking.room import check_room
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.network.operator import Wish, want
 from securedfl.network.wire import keys as certificates
@@ -139,6 +141,25 @@ def test_the_command_that_renews_a_key_is_told(federation, days, ok):
     assert f"securedfl roster renew {path} --certificate {old.certificate}" in keys.text
     # an authority is not renewed by a command
     assert "certs issue" not in certificates.create_authority(made.folder / "brief", days=1).expiry()
+
+
+def test_a_full_disk_is_found_before_the_peer_is_started(federation):
+    made = federation(3, protocol="shares", group_size=2)
+    path, before = made.folder / "p0.toml", resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert found_at(path, "state folder").text == "empty: the first start"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        full = check(path, within=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert failure(full).exit_code == 8
+    assert "free some space, then start this peer again" in str(failure(full))
+    # nothing is left of the try
+    assert not (made.folder / "out-p0").exists()
+    assert not [one for one in made.folder.iterdir() if one.name.startswith("tmp")]
+    check_room(made.folder / "out-p0" / "state", 1000)
+    with pytest.raises(RunFolderError, match="takes 4,000,000,000,000 MB at least: free some space"):
+        check_room(made.folder / "out-p0" / "state", 10**18)
 
 
 def test_ports_that_are_taken_are_found(federation):

@@ -18,7 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
+
 from securedfl.errors import RunFolderError, SecuredFLError
+from securedfl.federation.checking.room import check_room
 from securedfl.federation.checking.standing import own_log
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import Site
@@ -126,6 +129,8 @@ def look(path: Path, tell: TextIO) -> None:
         site = Site(config, federation, ()).chosen_by(learner.common, learner.coding)
         if (log := own_log(config, federation)) is not None:
             check_run(config.state, log.run, site.genesis(learner.trainer.schema).run)
+        schema = learner.trainer.schema
+        check_room(config.state, schema.size * np.dtype(schema.dtype).itemsize)
         say(doing="scoring the model as it is")
         score = learner.evaluate(learner.initial())
     except SecuredFLError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from securedfl.errors import ConfigError, PeerLostError, RunFolderError, SecuredFLError
 from securedfl.federation.checking.opening import Examined
+from securedfl.federation.checking.room import try_to_write
 from securedfl.federation.checking.standing import in_words, own_log
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import check_keys, expiry_of
@@ -67,8 +68,9 @@ class OwnSite:
         return self.log is None or not any(part in key for part in DECIDED)
 
     def state(self) -> str:
-        """Say what is in the state folder; refuse the log of another run."""
+        """Say what is in the state folder; refuse the log of another run, and a disk that takes nothing more."""
         found = look_into(self.config.state)
+        try_to_write(self.config.state)
         if self.log is None:
             return found
         design = self.federation.design.hash
