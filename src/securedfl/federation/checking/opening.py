@@ -61,11 +61,10 @@ def opening(path: Path, federation: FederationConfig, within: float) -> Iterator
     """
     what = federation.entry or str(federation.train.get("dataset", ""))
     if not what:
-        text = (
-            "federation.toml names neither entry nor dataset: a loop of your own joins (securedfl.join), and "
-            "`securedfl peer` would train digits"
-        )
-        yield lambda: Examined(SUBJECT, True, text)
+        text = "federation.toml names neither entry nor dataset: a loop of your own joins (securedfl.join), and "
+        why = federation.no_part(PeerConfig.load(path).name)
+        text += f"`securedfl peer` cannot start here: {why}" if why else "`securedfl peer` would train digits"
+        yield lambda: Examined(SUBJECT, True, text, lost=bool(why))
         return
     deadline = time.monotonic() + within
     # a group of its own, so that what an app starts ends with it

@@ -228,6 +228,16 @@ class FederationConfig(StrictSettings):
                 "max_weight in federation.toml, at all sites and before the run begins"
             )
 
+    def no_part(self, name: str) -> str:
+        """Return why a known data set has no part for a site; an empty text if it has."""
+        began = [entry.name for entry in self.first]
+        if name in began:
+            return ""
+        return (
+            f"the data set {self.training.dataset} is dealt among the {len(began)} sites that the run began with, and "
+            f"{name} was added: it needs a federation with an entry, and data of its own (docs/guides/own-models.md)"
+        )
+
     @property
     def least(self) -> int:
         """The fewest peers of an average in which two are left beside the colluders."""
