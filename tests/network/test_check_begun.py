@@ -20,7 +20,7 @@ from securedfl.federation.checking.room import check_room
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.network.operator import Wish, want
 from securedfl.network.wire import keys as certificates
-from tests.network.peer_processes import free_ports, in_threads
+from tests.network.peer_processes import await_text, free_ports, in_threads
 
 
 def found_at(path, subject, **how):
@@ -191,6 +191,31 @@ def test_check_asks_a_running_peer_and_judges_by_its_log(federation):
     assert f"p0 is at {made.values['peers'][0]['address']} now" in found["roster"]["text"]
     assert "links to p1 directly" in found["running peer"]["text"]
     assert not {"listening", "metrics"} & found.keys()
+
+
+def test_where_too_many_disks_are_lost_each_site_is_told_who_waits_and_how_many_can_decide(federation):
+    made = federation(3, protocol="shares", group_size=2, rounds=100_000)
+    processes = made.start_all()
+    processes[0].wait_for(event="round", round=1)
+    for process in processes[1:]:
+        process.kill()
+    for name in ("p1", "p2"):
+        (made.folder / f"out-{name}").rename(made.folder / f"gone-{name}")
+    made.start(1)
+    made.start(2)
+    for name in ("p1", "p2"):
+        await_text(made.folder / "out-p0" / "peer.log", f"{name} came with another state folder")
+    # it has the log of the other then
+    await_text(made.folder / "out-p1" / "peer.log", "took the result from p0")
+    # what the other said from its old disk is heard of for a moment
+    await_text(made.folder / "out-p1" / "peer.log", "p2 is lost")
+    looked = [CliRunner().invoke(app, ["check", str(made.folder / f"{name}.toml")]) for name in ("p0", "p1")]
+    assert [one.exit_code for one in looked] == [7, 7], [one.stderr for one in looked]
+    first, second = (one.stderr for one in looked)
+    assert "no link to p1: it came with a new state folder, and waits to be admitted" in first
+    assert "at least 2 of 3 peers must be there to admit anybody, and only 1 is" in first
+    assert "this site came with a new state folder, and waits to be admitted" in second
+    assert "at least 2 of 3 peers must be there to admit anybody, and only 1 is" in second
 
 
 @pytest.mark.parametrize(("gone", "told"), [(True, "was removed from the roster"), (False, "does not name it yet")])

@@ -16,6 +16,7 @@ from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import check_keys, pass_federation
 from securedfl.network.journal import in_use, look_into
 from securedfl.network.operator import Wish, want
+from securedfl.network.words import UNADMITTED
 from securedfl.privacy.run_certificate import told
 
 
@@ -63,7 +64,7 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Exam
         relays = stack.enter_context(ThreadPoolExecutor(1)).submit(relays_of, config, federation)
         others: list[Examined] = []
         if running:
-            others = [look("running peer", lambda: want(config.state, Wish("look"), PATIENCE))]
+            others = [look("running peer", lambda: _reached(config.state))]
         elif all(finding.ok for finding in own):
             compared = frozenset(filter(home.still, shared))
             others = Meeting(config, federation, home.roster, shared, compared).findings(wait)
@@ -88,6 +89,14 @@ def failure(findings: Sequence[Examined]) -> SecuredFLError | None:
     elif all(finding.lost or finding.folder for finding in bad):
         kind = RunFolderError
     return kind(f"{len(bad)} of {len(findings)} checks failed: {named}")
+
+
+def _reached(state: Path) -> str:
+    """Say whom the running peer reaches; one that reaches all but waits to be admitted takes no part yet."""
+    told = want(state, Wish("look"), PATIENCE)
+    if f"this site {UNADMITTED}" in told:
+        raise PeerLostError(told)
+    return told
 
 
 def _promise(federation: FederationConfig) -> str:
