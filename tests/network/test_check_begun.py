@@ -143,6 +143,18 @@ def test_the_command_that_renews_a_key_is_told(federation, days, ok):
     assert "certs issue" not in certificates.create_authority(made.folder / "brief", days=1).expiry()
 
 
+def test_the_settings_that_differ_from_those_of_the_run_are_named(begun):
+    begun.write("changed.toml", train={**begun.values["train"], "seed": 5, "rounds": 9})
+    path = begun.write_peer(0, begun.files[0], federation="changed.toml")
+    looked = CliRunner().invoke(app, ["check", str(path)])
+    peer = begun.start(0)
+    assert (looked.exit_code, peer.end()) == (8, 8), looked.output
+    for told in (looked.stderr, peer.errors):
+        assert "; use the federation.toml that it began with, or, for another run, choose another out" in told
+        assert "; of [train] differs: seed was 0 and is 5 now" in told
+        assert "rounds was" not in told
+
+
 def test_a_full_disk_is_found_before_the_peer_is_started(federation):
     made = federation(3, protocol="shares", group_size=2)
     path, before = made.folder / "p0.toml", resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -23,6 +23,7 @@ import numpy as np
 from securedfl.errors import RunFolderError, SecuredFLError
 from securedfl.federation.checking.room import check_room
 from securedfl.federation.checking.standing import own_log
+from securedfl.federation.peers.begun import naming_changes
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import Site
 from securedfl.network.journal import check_run
@@ -127,7 +128,8 @@ def look(path: Path, tell: TextIO) -> None:
         learner = make_learner(federation, config, path.parent)
         site = Site(config, federation, ()).chosen_by(learner.common, learner.coding)
         if (log := own_log(config, federation)) is not None:
-            check_run(config.state, log.run, site.genesis(learner.trainer.schema).run)
+            with naming_changes(config.out, site.federation.training):
+                check_run(config.state, log.run, site.genesis(learner.trainer.schema).run)
         schema = learner.trainer.schema
         check_room(config.state, schema.size * np.dtype(schema.dtype).itemsize)
         say(doing="scoring the model as it is")

@@ -11,6 +11,7 @@ from securedfl.errors import ConfigError, PeerLostError, RunFolderError, Secured
 from securedfl.federation.checking.opening import Examined
 from securedfl.federation.checking.room import try_to_write
 from securedfl.federation.checking.standing import in_words, own_log
+from securedfl.federation.peers.begun import naming_changes
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import check_keys, expiry_of
 from securedfl.federation.peers.telemetry import serve_metrics
@@ -76,7 +77,8 @@ class OwnSite:
         design = self.federation.design.hash
         # an app may add to the settings, and the model is known when it runs: `opening` compares all of it
         known = self.federation.genesis(design).run if self.federation.entry is None else self.federation.name[:100]
-        check_run(self.config.state, self.log.run, known)
+        with naming_changes(self.config.out, self.federation.training):
+            check_run(self.config.state, self.log.run, known)
         last = self.log.settings.rounds - 1
         over = f"; {self.over}" if self.over else ""
         return f"{found}, round {min(self.log.round, last)} of {last}{over}"
