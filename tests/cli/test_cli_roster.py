@@ -41,6 +41,25 @@ def site(tmp_path, monkeypatch):
     return made
 
 
+def test_nobody_is_asked_for_where_a_known_data_set_is_dealt_already(site):
+    peers = [{"name": name, "fingerprint": digit * 64} for name, digit in (("a", "1"), ("b", "2"), ("c", "3"))]
+    arguments = ["roster", "add", str(site.folder / "a.toml"), "--certificate", str(site.folder / "d.crt")]
+
+    def asked(**settings):
+        (site.folder / "federation.toml").write_text(tomli_w.dumps({"peers": peers, **settings}))
+        site.wishes.clear()
+        return CliRunner().invoke(app, arguments)
+
+    # a loop that has joined counts no data
+    assert asked().exit_code == 0
+    (site.folder / "out").mkdir()
+    (site.folder / "out" / "data.json").write_text("{}")
+    refused = asked()
+    assert (refused.exit_code, site.wishes) == (4, [])
+    assert "d is not asked for, because it could not start: the data set digits is dealt among the 3" in refused.stderr
+    assert asked(entry="app:make").exit_code == 0
+
+
 def roster(site, *arguments):
     result = CliRunner().invoke(app, ["roster", arguments[0], str(site.folder / "a.toml"), *arguments[1:]])
     assert result.exit_code == 0, result.output

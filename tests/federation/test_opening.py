@@ -4,8 +4,10 @@ import json
 import os
 import sys
 import time
+import tomllib
 
 import pytest
+import tomli_w
 from typer.testing import CliRunner
 
 from securedfl.cli import app as command_line
@@ -113,6 +115,14 @@ def test_without_an_entry_nothing_is_opened_and_join_is_named(tmp_path, monkeypa
     findings = {one["subject"]: one for one in json.loads(invoke("check", tmp_path / "a.toml", "--json").stdout)}
     assert findings["app and data"]["ok"]
     assert "securedfl.join" in findings["app and data"]["text"]
+    # to a site that was added later no part of them is dealt
+    shared = tomllib.loads((tmp_path / "federation.toml").read_text())
+    shared["peers"][2]["added"] = True
+    (tmp_path / "federation.toml").write_text(tomli_w.dumps(shared))
+    looked = [json.loads(invoke("check", tmp_path / f"{name}.toml", "--json").stdout) for name in "ac"]
+    first, added = (next(one for one in found if one["subject"] == "app and data") for found in looked)
+    assert (first["ok"], first["lost"], added["ok"], added["lost"]) == (True, False, True, True)
+    assert "`securedfl peer` cannot start here: the data set digits is dealt among the 2 sites" in added["text"]
     left_out = json.loads(invoke("check", tmp_path / "a.toml", "--json", "--open-within=0").stdout)
     assert "app and data" not in {one["subject"] for one in left_out}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import resource
 import socket
 from contextlib import closing
 
@@ -12,12 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 from securedfl.cli import app
-from securedfl.errors import ConfigError
-from securedfl.federation.checking.check import check
+from securedfl.errors import ConfigError, PeerLostError, RunFolderError
+from securedfl.federation.checking.check import check, failure
 from securedfl.federation.checking.own import OwnSite
+from securedfl.federation.checking.room import check_room
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
+from securedfl.network.operator import Wish, want
 from securedfl.network.wire import keys as certificates
-from tests.network.peer_processes import free_ports, in_threads
+from tests.network.peer_processes import await_text, free_ports, in_threads
 
 
 def found_at(path, subject, **how):
@@ -64,9 +67,26 @@ def test_the_own_log_goes_before_the_file(begun):
     assert all(one.ok for one in found[1]), found[1]
 
 
+def test_after_a_finished_run_nobody_need_be_there(begun):
+    path, state = begun.folder / "p0.toml", begun.folder / "out-p0" / "state"
+    looked = CliRunner().invoke(app, ["check", str(path), "--json", "--open-within=0"])
+    assert looked.exit_code == 0, looked.output
+    found = {one["subject"]: one["text"] for one in json.loads(looked.stdout)}
+    assert found["state folder"].endswith("round 1 of 1; the run is over: all rounds are done")
+    assert found["p1"] == "nobody need be there, the run is over: all rounds are done"
+    # unless something was asked for, or the last model is not here
+    with pytest.raises(PeerLostError):
+        want(state, Wish("settings", rounds=5), 1)
+    assert not found_at(path, "p1").ok
+    (state / "wish").unlink()
+    for model in (state / "results").glob("*.bin"):
+        model.unlink()
+    assert not found_at(path, "p1").ok
+
+
 def test_a_log_of_another_federation_is_found(begun):
     path = begun.folder / "p0.toml"
-    assert found_at(path, "state folder").text.endswith("round 1 of 1")
+    assert "round 1 of 1" in found_at(path, "state folder").text
     begun.values["name"] = "another"
     begun.write("named.toml")
     begun.write_peer(0, begun.files[0], federation="named.toml")
@@ -87,7 +107,14 @@ def test_a_key_that_is_not_the_one_of_the_roster_is_found_before_others_refuse_i
     keys = found_at(path, "own keys")
     assert not keys.ok
     assert f"has the fingerprint {certificates.describe(renewed.certificate).fingerprint}" in keys.text
-    assert f"federation.toml says {fingerprint}: correct that at all sites" in keys.text
+    assert f"federation.toml says {fingerprint}: before the first start, correct that at all sites" in keys.text
+    # on a new disk, in the middle of a run
+    assert "the key was renewed in it and this disk is new, leave federation.toml as it is" in keys.text
+    assert f"set renewed = true in {path}" in keys.text
+    made.write_peer(0, made.files[0], extra={"renewed": True})
+    keys = found_at(path, "own keys")
+    assert keys.ok
+    assert "renewed since federation.toml was written" in keys.text
     renewed.key.chmod(0o644)
     assert "run: chmod 600" in found_at(path, "own keys").text
 
@@ -114,6 +141,37 @@ def test_the_command_that_renews_a_key_is_told(federation, days, ok):
     assert f"securedfl roster renew {path} --certificate {old.certificate}" in keys.text
     # an authority is not renewed by a command
     assert "certs issue" not in certificates.create_authority(made.folder / "brief", days=1).expiry()
+
+
+def test_the_settings_that_differ_from_those_of_the_run_are_named(begun):
+    begun.write("changed.toml", train={**begun.values["train"], "seed": 5, "rounds": 9})
+    path = begun.write_peer(0, begun.files[0], federation="changed.toml")
+    looked = CliRunner().invoke(app, ["check", str(path)])
+    peer = begun.start(0)
+    assert (looked.exit_code, peer.end()) == (8, 8), looked.output
+    for told in (looked.stderr, peer.errors):
+        assert "; use the federation.toml that it began with, or, for another run, choose another out" in told
+        assert "; of [train] differs: seed was 0 and is 5 now" in told
+        assert "rounds was" not in told
+
+
+def test_a_full_disk_is_found_before_the_peer_is_started(federation):
+    made = federation(3, protocol="shares", group_size=2)
+    path, before = made.folder / "p0.toml", resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert found_at(path, "state folder").text == "empty: the first start"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        full = check(path, within=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert failure(full).exit_code == 8
+    assert "free some space, then start this peer again" in str(failure(full))
+    # nothing is left of the try
+    assert not (made.folder / "out-p0").exists()
+    assert not [one for one in made.folder.iterdir() if one.name.startswith("tmp")]
+    check_room(made.folder / "out-p0" / "state", 1000)
+    with pytest.raises(RunFolderError, match="takes 4,000,000,000,000 MB at least: free some space"):
+        check_room(made.folder / "out-p0" / "state", 10**18)
 
 
 def test_ports_that_are_taken_are_found(federation):
@@ -147,6 +205,31 @@ def test_check_asks_a_running_peer_and_judges_by_its_log(federation):
     assert not {"listening", "metrics"} & found.keys()
 
 
+def test_where_too_many_disks_are_lost_each_site_is_told_who_waits_and_how_many_can_decide(federation):
+    made = federation(3, protocol="shares", group_size=2, rounds=100_000)
+    processes = made.start_all()
+    processes[0].wait_for(event="round", round=1)
+    for process in processes[1:]:
+        process.kill()
+    for name in ("p1", "p2"):
+        (made.folder / f"out-{name}").rename(made.folder / f"gone-{name}")
+    made.start(1)
+    made.start(2)
+    for name in ("p1", "p2"):
+        await_text(made.folder / "out-p0" / "peer.log", f"{name} came with another state folder")
+    # it has the log of the other then
+    await_text(made.folder / "out-p1" / "peer.log", "took the result from p0")
+    # what the other said from its old disk is heard of for a moment
+    await_text(made.folder / "out-p1" / "peer.log", "p2 is lost")
+    looked = [CliRunner().invoke(app, ["check", str(made.folder / f"{name}.toml")]) for name in ("p0", "p1")]
+    assert [one.exit_code for one in looked] == [7, 7], [one.stderr for one in looked]
+    first, second = (one.stderr for one in looked)
+    assert "no link to p1: it came with a new state folder, and waits to be admitted" in first
+    assert "at least 2 of 3 peers must be there to admit anybody, and only 1 is" in first
+    assert "this site came with a new state folder, and waits to be admitted" in second
+    assert "at least 2 of 3 peers must be there to admit anybody, and only 1 is" in second
+
+
 @pytest.mark.parametrize(("gone", "told"), [(True, "was removed from the roster"), (False, "does not name it yet")])
 def test_a_site_that_its_log_does_not_name_is_told_why(federation, gone, told):
     made = federation(3, protocol="shares", group_size=2)
@@ -165,8 +248,21 @@ def test_a_site_that_its_log_does_not_name_is_told_why(federation, gone, told):
 
 def test_a_damaged_log_is_told_beside_all_else(begun):
     path = begun.folder / "p0.toml"
-    (begun.folder / "out-p0" / "state" / "genesis").write_bytes(b"garbage")
+    state = begun.folder / "out-p0" / "state"
+    (state / "genesis").write_bytes(b"garbage")
     found = {one.subject: one for one in check(path, within=0)}
     assert (found["state folder"].ok, "genesis is unreadable" in found["state folder"].text) == (False, True)
     assert found["own keys"].ok
     assert "p1" not in found
+    # what was decided is not known, so nothing is said of the roster, nor that another key is wrong
+    assert "roster" not in found
+    certificates.issue(begun.keys, "p0", ["127.0.0.1"], renew=True)
+    assert "what the log says of it cannot be read" in found_at(path, "own keys").text
+    # with the exit code of the peer, also where the app is opened
+    records = bytearray((state / "journal").read_bytes())
+    records[40] ^= 255
+    (state / "journal").write_bytes(records)
+    looked = CliRunner().invoke(app, ["check", str(path)])
+    assert looked.exit_code == 8, looked.output
+    assert "state folder: " in looked.stderr
+    assert "is damaged" in looked.stderr

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -27,6 +28,8 @@ from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.peers.site import pass_federation
 from securedfl.federation.run_folder.metrics import Row, read_rows
 from securedfl.federation.train import train
+from securedfl.network.core.entries import Begin, Line
+from securedfl.network.core.state import refusal
 from securedfl.parameters import Schema
 from securedfl.privacy.run_certificate import told
 
@@ -84,6 +87,27 @@ def test_where_nobody_may_be_missing_the_certificate_says_that_all_are_waited_fo
     values = {"peers": peers, "train": {"protocol": "shares"}}
     assert goes_on in told(pass_federation(FederationConfig.resolve(values)))
     assert waits in told(pass_federation(FederationConfig.resolve({**values, "min_peers": 5})))
+
+
+def test_sites_are_added_where_min_peers_is_just_more_than_half(federation):
+    """The rule is about the roster that the run begins with: no file keeps a site out that the log lets in."""
+    made = federation(5, protocol="resilient", group_size=2)
+    added = [{"name": name, "fingerprint": digit * 64, "added": True} for name, digit in (("p5", "5"), ("p6", "6"))]
+    values = {**made.values, "min_peers": 3, "peers": [*made.values["peers"], *added]}
+    config = FederationConfig.resolve(values)
+    assert config.hash == FederationConfig.resolve({**made.values, "min_peers": 3}).hash
+    for wrong in (2, 6):
+        with pytest.raises(ConfigError, match="more than half of the 5 peers that the run begins with"):
+            FederationConfig.resolve({**values, "min_peers": wrong})
+    # and of a roster that has grown, half or less never average: two parts of a cut network cannot both
+    averages = make_averages(config, config.design, Schema.of({"w": np.zeros(3)}))
+    rules = make_rules(config, config.design, averages)
+    first = config.genesis()
+    lines = (*first.roster, *(Line(k, f"p{k}", "", b"k") for k in (5, 6)))
+    grown = replace(first, roster=tuple(replace(line, incarnation="folder") for line in lines), length=9)
+    assert rules.least == 3
+    assert refusal(grown, Begin(0, 0, (0, 1, 2)), rules) == "these are too few, or the rules exclude them"
+    assert refusal(grown, Begin(0, 0, (0, 1, 2, 3)), rules) == ""
 
 
 def test_bad_rosters_and_peer_files(federation):

@@ -12,7 +12,7 @@ from securedfl.network.core.state import Rules, State
 from securedfl.network.core.telling import MOST_LINES, Telling
 from securedfl.network.core.views import Views
 from securedfl.network.wire.values import Reach
-from securedfl.network.words import in_words, is_bad, looked_in_words
+from securedfl.network.words import UNADMITTED, in_words, is_bad, looked_in_words
 
 ROSTER = tuple(Line(k, f"p{k}", f"h{k}:1", b"key%d" % k, f"folder {k}") for k in range(4))
 
@@ -110,6 +110,25 @@ def test_it_is_told_how_many_must_take_part() -> None:
         views.take(Status(peer, f"folder {peer}", 1, 1, reaches=(0, 1, 2)))
     sense = Sense(Rules(pick=lambda _state, peers: peers[:2]), views)
     assert sense.waiting() == ("peers that are missing; 3 must take part, and 2 can without them", (3,))
+
+
+def test_who_waits_to_be_admitted_is_told_with_how_many_can_do_that() -> None:
+    roster = (*ROSTER, Line(4, "p4", "h4:1", b"key4", "folder 4"))
+    reaches = {"p1": Reach(True), **{f"p{k}": Reach(False, None, f"it {UNADMITTED}") for k in (2, 3, 4)}}
+    text = looked_in_words(reaches, {0: Status(0, "folder 0", 1, 1)}, roster)
+    assert "no link to p2: it came with a new state folder, and waits to be admitted" in text
+    assert "this site came" not in text
+    assert "at least 3 of 5 peers must be there to admit anybody, and only 2 are: " in text
+    # at one of those that wait
+    own = {0: Status(0, "another folder", 1, 1)}
+    text = looked_in_words(reaches, own, roster)
+    assert "; this site came with a new state folder, and waits to be admitted; " in text
+    assert "and only 1 is: start the others with the state folders that they had; if those are lost, this run" in text
+    there = {f"p{k}": Reach(True) for k in (1, 2, 3, 4)}
+    assert looked_in_words(there, own, roster).endswith(
+        "at least 3 of 5 peers must be there to admit anybody, and 4 are"
+    )
+    assert "admit" not in looked_in_words(there, {}, roster)
 
 
 def test_what_those_said_last_from_whom_nothing_is_heard_is_not_repeated() -> None:

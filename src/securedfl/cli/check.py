@@ -28,7 +28,8 @@ def check(
 
     The app is imported, made with this site's data and asked to score its model, in a process of its own. Nothing is
     trained. The others must run `securedfl peer` or `securedfl check --wait` meanwhile. The exit code is 7 if sites
-    merely cannot be reached, and 4 if something does not fit. A relay that is not reached, and that nobody needs now,
+    merely cannot be reached, 8 if this site's own folder is damaged, of another run or cannot be written, and 4 if
+    something else does not fit. A relay that is not reached, and that nobody needs now,
     is a warning.
 
     **Example**

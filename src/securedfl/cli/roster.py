@@ -66,6 +66,8 @@ def add(config: PeerFile, certificate: Certificate, address: Address = NOWHERE, 
     With `absence = "blocks"`, the default of larger federations, that is when a whole block of new sites is there: the
     first total with fewer of them would tell their updates.
 
+    A federation that trains a known data set takes in nobody, because its samples are dealt already.
+
     Its federation.toml is that of the others, with its own entry at the end, marked `added = true`, which is printed.
 
     **Example**
@@ -74,10 +76,11 @@ def add(config: PeerFile, certificate: Certificate, address: Address = NOWHERE, 
     - `securedfl roster add hospital-a.toml --certificate hospital-d.crt --address none`
     """
     with needing("real peers"):
-        from securedfl.federation.checking.standing import standing
+        from securedfl.federation.checking.standing import check_can_grow, standing
     from securedfl.network.operator import Wish
 
     info, address = _issued(config, certificate), address_of(address)
+    check_can_grow(config, info.name)
     typer.echo(wanted(config, Wish("add", name=info.name, address=address, fingerprint=info.fingerprint), wait))
     now = standing(config)
     number = next(member.number for member in now.members if member.name == info.name)

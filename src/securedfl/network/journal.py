@@ -21,6 +21,10 @@ MOST_RECORDS = 2000
 AGAIN = "{mend}, then start this peer again"
 
 
+class OtherRunError(RunFolderError):
+    """A state folder is of another run than the files say."""
+
+
 class Journal:
     """The journal of a state folder, held against other processes.
 
@@ -140,9 +144,9 @@ def read_state(folder: Path, rules: Rules) -> tuple[State, State]:
 def check_run(folder: Path, found: str, expected: str) -> None:
     """Refuse a state folder of another run than the one that is expected, or than one that begins with these words."""
     if not f"{found} ".startswith(f"{expected} "):
-        raise RunFolderError(
-            f"{folder.parent} holds the state of another federation, design or model; choose another out in "
-            "peer.toml, or use the federation.toml that it began with"
+        raise OtherRunError(
+            f"{folder.parent} holds the state of another federation, design or model; use the federation.toml that it "
+            "began with, or, for another run, choose another out in peer.toml"
         )
 
 

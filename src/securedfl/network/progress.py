@@ -15,6 +15,7 @@ from securedfl.network.core.state import Rules, State
 from securedfl.network.data.averages import Averages
 from securedfl.network.wire.keys import KeyFiles
 from securedfl.network.wire.values import Endpoint, Reach, split_address
+from securedfl.network.words import UNADMITTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ def heard(reaches: Mapping[str, Reach], now: Progress) -> dict[str, Reach]:
     there = {peer.name for peer in now.state.roster if peer.number in now.present}
     strange = {peer.name for peer in now.state.roster if peer.number in now.strange}
     silent = Reach(False, None, "it is linked, but nothing is heard from it; is its process stopped?")
-    new = Reach(False, None, "it came with a new state folder, and waits until more than half of the peers admit it")
+    new = Reach(False, None, f"it {UNADMITTED}")
     told = {name: new if name in strange else silent for name in reaches}
     return {name: told[name] if one.linked and name not in there else one for name, one in reaches.items()}
 

@@ -8,9 +8,12 @@ from securedfl.network.core import entries as en
 from securedfl.network.core.entries import Entry, Line
 from securedfl.network.core.events import Tell
 from securedfl.network.core.messages import Status
+from securedfl.network.core.state import majority
 from securedfl.network.letters import Ways
 from securedfl.network.wire import frames
 from securedfl.network.wire.values import Reach
+
+UNADMITTED = "came with a new state folder, and waits to be admitted"
 
 
 def names_of(numbers: Iterable[int], roster: Iterable[Line]) -> tuple[str, ...]:
@@ -126,12 +129,32 @@ def ways_in_words(ways: Mapping[str, str]) -> str:
 
 
 def looked_in_words(reaches: Mapping[str, Reach], statuses: Mapping[int, Status], roster: Sequence[Line]) -> str:
-    """Return how a peer reaches the others, and whom those hear."""
+    """Return how a peer reaches the others, whom those hear, and how many can admit somebody who waits for it."""
+    # those that came before this site had the log are there, and may not be admitted; so may this site itself
+    known = [(peer, statuses[peer.number].incarnation) for peer in roster if peer.number in statuses]
+    other = {peer.name for peer, folder in known if peer.incarnation not in ("", folder)}
+    outside = not other <= reaches.keys()
     text = [f"links to {ways_in_words(Ways.of(reaches).peers)}"]
+    text += [f"this site {UNADMITTED}"] if outside else []
     text += [f"no link to {name}: {one.reason}" for name, one in sorted(reaches.items()) if not one.linked]
     for peer in roster:
         # what those said last from whom nothing is heard may be long ago
         if peer.name in reaches and reaches[peer.name].linked and peer.number in statuses:
             heard = names_of(statuses[peer.number].reaches, roster)
             text.append(f"{peer.name} hears {', '.join(heard) or 'nobody'}")
+    if outside or any(one.reason.endswith(UNADMITTED) for one in reaches.values()):
+        voters = [peer for peer in roster if peer.incarnation]
+        here = sum(p.name not in other and (p.name not in reaches or reaches[p.name].linked) for p in voters)
+        text.append(_admitting(majority(len(voters), 0), len(voters), here))
     return "; ".join(text)
+
+
+def _admitting(enough: int, voters: int, here: int) -> str:
+    """Return how many must admit a peer, and how many can; where some may lie it may take more of them."""
+    told = f"at least {enough} of {voters} peers must be there to admit anybody, and "
+    if here >= enough:
+        return f"{told}{here} are"
+    return (
+        f"{told}only {here} {'is' if here == 1 else 'are'}: start the others with the state folders that they had; if "
+        "those are lost, this run is over, and another one begins from the model of a site that has it"
+    )

@@ -92,6 +92,22 @@ def test_a_site_that_only_dials_out_is_told_where_it_must_come(world, silent, co
         assert told in first.links.reaches()["p1"].reason
 
 
+def test_an_old_reason_does_not_outlive_that_the_third_is_reached(world):
+    """Its peer was started later than this one: then the site that only dials out is the one that has not come."""
+    roster = world.roster(["p0", "p1", "p2", "p3"], silent=("p1",))
+    first = world.peer("p0", roster)
+    first.until(lambda: "p2 does not join the two" in first.links.reaches()["p1"].reason, "p2 to blame")
+    world.peer("p2", roster)
+    first.linked("p2")
+    first.until(lambda: "and has not come yet" in first.links.reaches()["p1"].reason, "that it has not come")
+    # p3, which is not there, is no reason either, as p2 may join the two
+    first.links.loop.call(first.links._pursuits["p1"]._failed, "p3", "connection refused")
+    done = threading.Event()
+    first.links.loop.call(done.set)
+    assert done.wait(60)
+    assert "does not join" not in first.links.reaches()["p1"].reason
+
+
 def test_the_third_that_cannot_be_reached_is_named_with_its_address(world):
     relay = world.member("relay-a", port=free_ports(1)[0])
     first = world.peer("p0", world.roster(["p0", "p1"], silent=("p0", "p1")), relays=[relay])

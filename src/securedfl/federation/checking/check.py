@@ -7,15 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError, RunFolderError, SecuredFLError
 from securedfl.federation.budget.planning import check_privacy
 from securedfl.federation.checking.opening import WITHIN, Examined, opening
-from securedfl.federation.checking.others import PATIENCE, Meeting, forgiven, relays_of
+from securedfl.federation.checking.others import PATIENCE, Meeting, forgiven, relays_of, unneeded
 from securedfl.federation.checking.own import look, look_at_home
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import check_keys, pass_federation
 from securedfl.network.journal import in_use, look_into
 from securedfl.network.operator import Wish, want
+from securedfl.network.words import UNADMITTED
 from securedfl.privacy.run_certificate import told
 
 
@@ -63,23 +64,39 @@ def check(path: Path, *, wait: float = 0.0, within: float = WITHIN) -> list[Exam
         relays = stack.enter_context(ThreadPoolExecutor(1)).submit(relays_of, config, federation)
         others: list[Examined] = []
         if running:
-            others = [look("running peer", lambda: want(config.state, Wish("look"), PATIENCE))]
+            others = [look("running peer", lambda: _reached(config.state))]
         elif all(finding.ok for finding in own):
             compared = frozenset(filter(home.still, shared))
             others = Meeting(config, federation, home.roster, shared, compared).findings(wait)
         if answer is not None:
             findings.append(answer())
+        others = unneeded(others, home.over)
         return [*findings, *others, *forgiven(relays.result(), others)]
 
 
 def failure(findings: Sequence[Examined]) -> SecuredFLError | None:
-    """Return the error that tells what is not fine, None if all is; that sites are merely missing is another one."""
+    """Return the error that tells what is not fine, None if all is.
+
+    That sites are merely missing is another one, and so is what `securedfl peer` would say of this site's own folder.
+    """
     bad = [finding for finding in findings if not finding.ok]
     if not bad:
         return None
     named = "; ".join(f"{finding.subject}: {finding.text}" for finding in bad)
-    kind = PeerLostError if all(finding.lost for finding in bad) else ConfigError
+    kind: type[SecuredFLError] = ConfigError
+    if all(finding.lost for finding in bad):
+        kind = PeerLostError
+    elif all(finding.lost or finding.folder for finding in bad):
+        kind = RunFolderError
     return kind(f"{len(bad)} of {len(findings)} checks failed: {named}")
+
+
+def _reached(state: Path) -> str:
+    """Say whom the running peer reaches; one that reaches all but waits to be admitted takes no part yet."""
+    told = want(state, Wish("look"), PATIENCE)
+    if f"this site {UNADMITTED}" in told:
+        raise PeerLostError(told)
+    return told
 
 
 def _promise(federation: FederationConfig) -> str:

@@ -18,8 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from securedfl.errors import SecuredFLError
+import numpy as np
+
+from securedfl.errors import RunFolderError, SecuredFLError
+from securedfl.federation.checking.room import check_room
 from securedfl.federation.checking.standing import own_log
+from securedfl.federation.peers.begun import naming_changes
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import Site
 from securedfl.network.journal import check_run
@@ -35,13 +39,14 @@ class Examined:
     """What was looked at before a run, whether it is fine, and what was found.
 
     ``lost`` says that nothing is wrong but that somebody cannot be reached, who may come yet; if it is fine all the
-    same, it is a warning.
+    same, it is a warning. ``folder`` says that what is wrong is in the site's own folder, and not in its settings.
     """
 
     subject: str
     ok: bool
     text: str
     lost: bool = False
+    folder: bool = False
 
 
 @contextmanager
@@ -57,11 +62,10 @@ def opening(path: Path, federation: FederationConfig, within: float) -> Iterator
     """
     what = federation.entry or str(federation.train.get("dataset", ""))
     if not what:
-        text = (
-            "federation.toml names neither entry nor dataset: a loop of your own joins (securedfl.join), and "
-            "`securedfl peer` would train digits"
-        )
-        yield lambda: Examined(SUBJECT, True, text)
+        text = "federation.toml names neither entry nor dataset: a loop of your own joins (securedfl.join), and "
+        why = federation.no_part(PeerConfig.load(path).name)
+        text += f"`securedfl peer` cannot start here: {why}" if why else "`securedfl peer` would train digits"
+        yield lambda: Examined(SUBJECT, True, text, lost=bool(why))
         return
     deadline = time.monotonic() + within
     # a group of its own, so that what an app starts ends with it
@@ -102,7 +106,7 @@ def judged(what: str, lines: str, otherwise: str) -> Examined:
     """Return what the lines of the process say; if the last one is no answer, what it did then and what happened."""
     told = [json.loads(line) for line in lines.splitlines()]
     if told and "ok" in told[-1]:
-        return Examined(SUBJECT, told[-1]["ok"], told[-1]["text"])
+        return Examined(SUBJECT, told[-1]["ok"], told[-1]["text"], folder=told[-1].get("folder", False))
     doing = told[-1]["doing"] if told else "starting Python"
     return Examined(SUBJECT, False, f"{what}, {doing}: {otherwise}")
 
@@ -124,11 +128,14 @@ def look(path: Path, tell: TextIO) -> None:
         learner = make_learner(federation, config, path.parent)
         site = Site(config, federation, ()).chosen_by(learner.common, learner.coding)
         if (log := own_log(config, federation)) is not None:
-            check_run(config.state, log.run, site.genesis(learner.trainer.schema).run)
+            with naming_changes(config.out, site.federation.training):
+                check_run(config.state, log.run, site.genesis(learner.trainer.schema).run)
+        schema = learner.trainer.schema
+        check_room(config.state, schema.size * np.dtype(schema.dtype).itemsize)
         say(doing="scoring the model as it is")
         score = learner.evaluate(learner.initial())
     except SecuredFLError as error:
-        say(ok=False, text=str(error))
+        say(ok=False, text=str(error), folder=isinstance(error, RunFolderError))
         return
     tested = "no score"
     if score is not None:

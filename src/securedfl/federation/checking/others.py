@@ -142,6 +142,14 @@ def relays_of(config: PeerConfig, federation: FederationConfig) -> list[Examined
     return asyncio.run(look_at_all())
 
 
+def unneeded(others: Sequence[Examined], over: str) -> list[Examined]:
+    """Return what was found of others, of whom nobody need be there when the run is ``over``, which says why."""
+    return [
+        replace(other, ok=True, lost=False, text=f"nobody need be there, {over}") if over and other.lost else other
+        for other in others
+    ]
+
+
 def forgiven(relays: Sequence[Examined], others: Sequence[Examined]) -> list[Examined]:
     """Return relays, where one that is missing is fine if all are reached without it: it keeps nobody from the run."""
     apart = not all(other.ok for other in others)

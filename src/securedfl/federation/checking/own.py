@@ -7,14 +7,19 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from securedfl.errors import ConfigError, PeerLostError, SecuredFLError
+from securedfl.errors import ConfigError, PeerLostError, RunFolderError, SecuredFLError
 from securedfl.federation.checking.opening import Examined
-from securedfl.federation.checking.standing import own_log
+from securedfl.federation.checking.room import try_to_write
+from securedfl.federation.checking.standing import in_words, own_log
+from securedfl.federation.peers.begun import naming_changes
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.site import check_keys, expiry_of
 from securedfl.federation.peers.telemetry import serve_metrics
+from securedfl.network.core.messages import NO_RESULT
 from securedfl.network.core.state import State
+from securedfl.network.data.results import file_of
 from securedfl.network.journal import check_run, look_into
+from securedfl.network.operator import pending
 from securedfl.network.progress import endpoints_of
 from securedfl.network.wire.contact.door import bound
 from securedfl.network.wire.values import Endpoint
@@ -25,12 +30,16 @@ DECIDED = (".address", ".fingerprint", "train.rounds", "deadlines.")
 
 @dataclass(frozen=True)
 class OwnSite:
-    """One site: the path of its peer.toml, its settings and those of all, and where its log stands, if it has begun."""
+    """One site: the path of its peer.toml, its settings and those of all, and where its log stands, if it has begun.
+
+    ``unread`` says that there is a log, and that it cannot be read: nobody knows what it decided.
+    """
 
     path: Path
     config: PeerConfig
     federation: FederationConfig
     log: State | None = None
+    unread: bool = False
 
     @property
     def roster(self) -> Sequence[Endpoint]:
@@ -42,21 +51,37 @@ class OwnSite:
         """The line of this site in the roster."""
         return next(one for one in self.roster if one.name == self.config.name)
 
+    @property
+    def over(self) -> str:
+        """That the run is over here, in words; an empty text if it is not, or if others are needed all the same.
+
+        They are for a last model that is not here, and for what the operator asked for and is not decided.
+        """
+        if self.log is None or not self.log.over or pending(self.config.state) is not None:
+            return ""
+        last = self.log.model
+        if last != NO_RESULT and not file_of(self.config.state / "results", last).exists():
+            return ""
+        return f"the run is over: {in_words('ended' if self.log.ended else 'done', self.log.ended)}"
+
     def still(self, key: str) -> bool:
         """Say whether a setting must be the same at all sites now."""
         return self.log is None or not any(part in key for part in DECIDED)
 
     def state(self) -> str:
-        """Say what is in the state folder; refuse the log of another run."""
+        """Say what is in the state folder; refuse the log of another run, and a disk that takes nothing more."""
         found = look_into(self.config.state)
+        try_to_write(self.config.state)
         if self.log is None:
             return found
         design = self.federation.design.hash
         # an app may add to the settings, and the model is known when it runs: `opening` compares all of it
         known = self.federation.genesis(design).run if self.federation.entry is None else self.federation.name[:100]
-        check_run(self.config.state, self.log.run, known)
+        with naming_changes(self.config.out, self.federation.training):
+            check_run(self.config.state, self.log.run, known)
         last = self.log.settings.rounds - 1
-        return f"{found}, round {min(self.log.round, last)} of {last}"
+        over = f"; {self.over}" if self.over else ""
+        return f"{found}, round {min(self.log.round, last)} of {last}{over}"
 
     def members(self) -> str:
         """Say who belongs to the federation, by what, and how the two differ."""
@@ -78,14 +103,20 @@ class OwnSite:
         """Say how long the key is valid; refuse one that does not fit, or is not the one of the roster."""
         files = self.config.files()
         found = check_keys(files, self.config.name, self.path)
+        until = expiry_of(found, files, self.path) or f"valid until {found.not_after:%Y-%m-%d}"
+        valid = f"{until}, fingerprint {found.fingerprint}"
         if self.me.fingerprint in ("", found.fingerprint):
-            soon = expiry_of(found, files, self.path)
-            return f"{soon or f'valid until {found.not_after:%Y-%m-%d}'}, fingerprint {found.fingerprint}"
+            return valid
+        if self.unread:
+            return f"{valid}, which federation.toml does not name; what the log says of it cannot be read"
         expected = f"has the fingerprint {found.fingerprint}, but"
+        if self.log is None and self.config.renewed:
+            return f"{valid}, renewed since federation.toml was written, as {self.path} says"
         if self.log is None:
             raise ConfigError(
-                f"{files.certificate} {expected} federation.toml says {self.me.fingerprint}: correct that at "
-                "all sites, or use the key that it names"
+                f"{files.certificate} {expected} federation.toml says {self.me.fingerprint}: before the first start, "
+                "correct that at all sites, or use the key that it names; if the run has begun, the key was renewed in "
+                f"it and this disk is new, leave federation.toml as it is, and set renewed = true in {self.path}"
             )
         raise ConfigError(
             f"{files.certificate} {expected} this site's log says {self.me.fingerprint}: use that key, or, if this one "
@@ -129,11 +160,11 @@ def look_at_home(
     try:
         home = OwnSite(path, config, federation, own_log(config, federation))
     except SecuredFLError as error:
-        home = OwnSite(path, config, federation)
-        findings = [Examined("state folder", False, str(error))]
+        home = OwnSite(path, config, federation, unread=True)
+        findings = [failed("state folder", error)]
     else:
-        findings = [look("state folder", home.state)]
-    findings = [look("own keys", home.key), *findings, look("roster", home.members)]
+        findings = [look("state folder", home.state), look("roster", home.members)]
+    findings = [look("own keys", home.key), *findings]
     if not running:
         listening = look("listening", home.listening)
         findings.append(listening)
@@ -149,7 +180,13 @@ def look(subject: str, work: Callable[[], str]) -> Examined:
     try:
         return Examined(subject, True, work())
     except SecuredFLError as error:
-        return Examined(subject, False, str(error), isinstance(error, PeerLostError))
+        return failed(subject, error)
+
+
+def failed(subject: str, error: SecuredFLError) -> Examined:
+    """Return what an error says of something."""
+    lost, folder = isinstance(error, PeerLostError), isinstance(error, RunFolderError)
+    return Examined(subject, False, str(error), lost, folder)
 
 
 def _changes(before: Sequence[Endpoint], now: Sequence[Endpoint]) -> Iterator[str]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from securedfl.errors import ConfigError
 from securedfl.federation.peers.config import FederationConfig, PeerConfig
 from securedfl.federation.peers.telemetry import PHASES
+from securedfl.federation.run_folder.files import DATA
 from securedfl.network.core.state import Rules, State
 from securedfl.network.journal import read_state
 from securedfl.network.operator import pending_in_words
@@ -52,7 +54,12 @@ class Standing:
     @property
     def told(self) -> str:
         """The phase in words."""
-        return WORDS.get(self.phase, self.phase) + (f": {self.reason}" if self.reason else "")
+        return in_words(self.phase, self.reason)
+
+
+def in_words(phase: str, reason: str = "") -> str:
+    """Return a phase in words, and why the run ended, if it did."""
+    return WORDS.get(phase, phase) + (f": {reason}" if reason else "")
 
 
 def standing(path: Path) -> Standing:
@@ -76,6 +83,20 @@ def standing(path: Path) -> Standing:
         block=federation.missing.block if federation.missing.policy == "blocks" else 0,
         asked=pending_in_words(config.state, now),
     )
+
+
+def check_can_grow(path: Path, name: str) -> None:
+    """Refuse a new site where this site's peer trains its part of a known data set: none is left for another.
+
+    Only such a peer without an entry counts its data; a loop of somebody's own that joined does not.
+    """
+    config = PeerConfig.load(path)
+    # one that is not there is told by whoever needs it
+    if not config.federation.exists():
+        return
+    federation = FederationConfig.load(config.federation)
+    if federation.entry is None and (config.out / DATA).exists() and (why := federation.no_part(name)):
+        raise ConfigError(f"{name} is not asked for, because it could not start: {why}")
 
 
 def own_log(config: PeerConfig, federation: FederationConfig) -> State | None:

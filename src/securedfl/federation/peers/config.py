@@ -96,7 +96,7 @@ class FederationConfig(StrictSettings):
     name: str = Field("federation", description="Names the run; another name is another run.")
     peers: tuple[RosterEntry, ...] = Field(min_length=2, max_length=MOST_PEERS, description="The roster, in order.")
     min_peers: int | None = Field(
-        None, ge=2, description="Fewest peers of an average (shares only); more than half of the roster."
+        None, ge=2, description="Fewest peers of an average (shares, resilient); more than half of the roster."
     )
     absence: Literal["blocks", "wait", "go on"] | None = Field(
         None, description="When peers are missing: leave out their blocks, wait, or go on; see docs/guides/privacy.md."
@@ -157,9 +157,12 @@ class FederationConfig(StrictSettings):
                 f"weighted = true in {where} needs max_weight, the largest number of samples of any peer: write it "
                 "above [train], or give --max-weight to `securedfl federation init`"
             )
-        if self.min_peers is not None and not len(roster) // 2 < self.min_peers <= len(roster):
+        # whoever is added later: the log asks for more than half of the roster as it is then, besides (`state.refusal`)
+        first = len(self.first)
+        if self.min_peers is not None and not first // 2 < self.min_peers <= first:
+            began = "" if first == len(roster) else " that the run begins with"
             raise ConfigError(
-                f"min_peers = {self.min_peers} in {where}: must be more than half of the {len(roster)} peers, so "
+                f"min_peers = {self.min_peers} in {where}: must be more than half of the {first} peers{began}, so "
                 "that a cut network never gives two averages"
             )
         if self.min_peers is not None and self.min_peers < self.least:
@@ -224,6 +227,16 @@ class FederationConfig(StrictSettings):
                 f"{name} has weight {weight:g}, but weights must lie between 0 and max_weight = {largest:g}; change "
                 "max_weight in federation.toml, at all sites and before the run begins"
             )
+
+    def no_part(self, name: str) -> str:
+        """Return why a known data set has no part for a site; an empty text if it has."""
+        began = [entry.name for entry in self.first]
+        if name in began:
+            return ""
+        return (
+            f"the data set {self.training.dataset} is dealt among the {len(began)} sites that the run began with, and "
+            f"{name} was added: it needs a federation with an entry, and data of its own (docs/guides/own-models.md)"
+        )
 
     @property
     def least(self) -> int:

@@ -91,12 +91,8 @@ def known_learner(federation: FederationConfig, config: PeerConfig) -> Learner:
     # sums in another order give other bits
     torch.set_num_threads(1)
     me = config.position(federation)
-    if me >= len(federation.first):
-        raise ConfigError(
-            f"the data set {federation.training.dataset} is dealt among the {len(federation.first)} sites that the run "
-            f"began with, and {config.name} was added: it needs a federation with an entry, and data of its own "
-            "(docs/guides/own-models.md)"
-        )
+    if why := federation.no_part(config.name):
+        raise ConfigError(why)
     training = federation.training.model_copy(update={"data_dir": config.data_dir, "device": config.device})
     task, plans = planned(training, make_task(training), federation.design)
     if me:

@@ -12,6 +12,7 @@ from securedfl.federation.bringing import Bringing, Brought
 from securedfl.federation.budget.account import epsilon_by_round
 from securedfl.federation.budget.rules import check_budget
 from securedfl.federation.methods import SECURED, bringing
+from securedfl.federation.peers.begun import naming_changes
 from securedfl.federation.peers.events import Back, Lost, Tell, Unfit, Waiting
 from securedfl.federation.peers.rules import make_averages, make_rules
 from securedfl.federation.peers.site import Site
@@ -194,7 +195,8 @@ def membership(
         check=lambda state: check_budget(site.plan, state),
     )
     with ExitStack() as stack:
-        peer = stack.enter_context(Peer(settings, tell=say))
+        with naming_changes(config.out, federation.training):
+            peer = stack.enter_context(Peer(settings, tell=say))
         if config.metrics:
             server = serve_metrics(config.metrics, lambda: peer_metrics(peer), lambda: peer.trouble)
             stack.callback(server.server_close)

@@ -21,6 +21,11 @@ PIECE = 1 << 20
 """Bytes of a result that travel in one message."""
 
 
+def file_of(folder: Path, result: Result) -> Path:
+    """Return where a result is kept."""
+    return folder / f"{result.round}-{result.attempt}-{result.digest.hex()}.bin"
+
+
 class Results:
     """The results that this peer holds, a file each. May be used from any thread.
 
@@ -124,7 +129,7 @@ class Results:
             yield data[at : at + PIECE]
 
     def _path(self, result: Result) -> Path:
-        return self._folder / f"{result.round}-{result.attempt}-{result.digest.hex()}.bin"
+        return file_of(self._folder, result)
 
     def _find(self) -> Iterator[Result]:
         """Find what is whole."""

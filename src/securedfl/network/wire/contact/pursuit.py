@@ -15,7 +15,7 @@ from securedfl.network.wire.contact.dial import dial
 from securedfl.network.wire.frames import Kind
 from securedfl.network.wire.identity import Identity, require
 from securedfl.network.wire.loop import Loop
-from securedfl.network.wire.values import Endpoint, FrameError, IdentityError, Limits
+from securedfl.network.wire.values import Endpoint, FrameError, IdentityError, Limits, Reach
 
 FIRST_PAUSE, LONGEST_PAUSE, RELAYED_PAUSE = 0.2, 5.0, 60.0
 """Seconds between tries: they double, with jitter; a peer that is linked through a relay is dialled now and then."""
@@ -24,6 +24,8 @@ POLITENESS = 0.5
 TURNS_BEFORE_RELAYS = 4
 """Tries, about three seconds of them, that a peer that can be dialled has to answer before relays are asked."""
 RELAYS_AT_ONCE = 3
+REFUSAL = 2.0
+"""Seconds in which one who does not join two peers says so."""
 RELAY_WAIT = 20.0
 """Seconds to wait at a relay before another one is tried instead, and that it has to wait then if there are others."""
 
@@ -40,6 +42,7 @@ class Home(Handler):
     relays: Mapping[str, Endpoint]
     connections: set[Connection]
     links: dict[str, Connection]
+    missing: dict[str, Reach]
 
     @abstractmethod
     def try_failed(self, peer: str, reason: str, *, unfit: bool) -> None:
@@ -61,6 +64,9 @@ class Pursuit(Handler):
         self._home, self._peer = home, peer
         self._tries: dict[str, asyncio.Task[None] | Connection] = {}
         self._put_off: dict[str, float] = {}
+        # where this side waits for the peer, or could when it came there last; and what was said of one where not
+        self._waits: set[str] = set()
+        self._blamed = ""
         self._turns = 0
         self._relayed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -69,6 +75,7 @@ class Pursuit(Handler):
         """Begin, or begin again after a link was lost."""
         self.stop()
         self._turns, self._relayed = 0, False
+        self._waits.clear()
         polite = self._peer < self._home.me and self._home.roster[self._peer].listens
         self._timer = self._home.loop.call_later(POLITENESS * polite, self._turn)
 
@@ -105,12 +112,23 @@ class Pursuit(Handler):
         """Wait at a few relays; where nobody came for long, let another one have its place."""
         now = time.monotonic()
         for key, found in list(self._tries.items()):
-            if key and isinstance(found, Connection) and now - found.began > RELAY_WAIT:
+            if not key or not isinstance(found, Connection):
+                continue
+            if found.settled and now - found.began > REFUSAL:
+                self._may_wait(key)
+            if now - found.began > RELAY_WAIT:
                 self.put_off(key)
                 self._drop(key)
         for relay in self._candidates():
             if len(self._tries.keys() - {""}) < RELAYS_AT_ONCE and relay.name not in self._tries:
                 self._begin_to_dial(relay.name, relay)
+
+    def _may_wait(self, third: str) -> None:
+        """Take note that one who joins the two was reached: it is the peer that has not come, whatever was before."""
+        self._waits.add(third)
+        known = self._home.missing.get(self._peer)
+        if known is not None and known.reason == self._blamed:
+            del self._home.missing[self._peer]
 
     def _candidates(self) -> Sequence[Endpoint]:
         """Return who may join the two: both ends order them alike; whoever was put off waits for others."""
@@ -177,11 +195,13 @@ class Pursuit(Handler):
             self._home.try_failed(self._peer, reason, unfit=unfit)
             return
         self.put_off(key)
-        if not self._home.roster[self._peer].listens:
-            # of a peer that can be dialled, what is wrong with that is what people should mend
+        self._waits.discard(key)
+        # of a peer that can be dialled, what is wrong with that is what people should mend; and where another one may
+        # join the two, nothing is wrong with this side
+        if not self._home.roster[self._peer].listens and (unfit or not self._waits):
             third = f"the relay {key}" if key in self._home.relays else key
-            why = f"it only dials out, and {third} does not join the two: {reason}"
-            self._home.try_failed(self._peer, why, unfit=unfit)
+            self._blamed = f"it only dials out, and {third} does not join the two: {reason}"
+            self._home.try_failed(self._peer, self._blamed, unfit=unfit)
 
     def _third(self, name: str) -> Endpoint | None:
         """Return a relay, or a peer that joins two others."""
