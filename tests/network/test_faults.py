@@ -205,6 +205,17 @@ def test_damaged_rows_are_put_aside_and_keep_no_peer_from_its_part(federation, d
     assert [row.round for row in read_run(out).methods[0].rounds] == [row["round"] for row in made.rows(0)]
 
 
+def test_lost_certificates_are_told_with_what_to_do(federation):
+    """The log is on disk and whole, but nothing there proves it."""
+    made = shares(federation, n=3, rounds=1)
+    assert ends(made.start_all()) == [0] * 3
+    for path in (made.folder / "out-p0" / "state" / "certificates").glob("*.der"):
+        path.unlink()
+    again = made.start(0)
+    assert again.end() == 8
+    assert "the certificates beside it, are damaged; move the folder `state`" in last_line(again)
+
+
 def test_full_disk_at_checkpoint(federation):
     """The peer that cannot keep a result leaves with a clear error; the others go on."""
     made = shares(federation, data={k: {"size": 100_000} for k in range(4)})

@@ -88,7 +88,11 @@ class Core:
         self._take_entries(stored.log, self._append)
         # those without votes at the end, which a crash left alone, will come again
         if any(record.votes for index, record in stored.entries.items() if index >= self.state.length):
-            raise RunFolderError(f"entry {self.state.length} of the stored log is damaged; remove it and what follows")
+            raise RunFolderError(
+                f"entry {self.state.length} of the stored log is not proven: the journal, or the certificates beside it, "
+                "are damaged; move the folder `state` in this site's `out` away and start this peer again: the others "
+                "will re-admit it"
+            )
 
     @property
     def state(self) -> State:
