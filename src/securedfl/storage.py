@@ -65,9 +65,9 @@ def replacing(path: Path, advice: str = ADVICE, *, mode: int = ANYBODY, spare: P
             temporary.unlink(missing_ok=True)
 
 
-def write_text(path: Path, text: str, advice: str = ADVICE) -> None:
+def write_text(path: Path, text: str, advice: str = ADVICE, *, mode: int = ANYBODY) -> None:
     """Replace a text file."""
-    with replacing(path, advice) as temporary:
+    with replacing(path, advice, mode=mode) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 

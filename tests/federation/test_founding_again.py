@@ -91,7 +91,30 @@ def test_a_site_that_listens_from_now_on_says_so_and_one_that_does_not_neither(b
     assert [PeerConfig.load(tmp_path / f"{name}.toml").listen for name in "abc"] == [False, None, None]
 
 
-@pytest.mark.parametrize("text", ["absence = ", 'abscence = "wait"', "relays = [1]", "deadlines = 1"])
+def test_addresses_stay_and_secrets_are_as_private_as_they_were(tmp_path):
+    init = ("federation", "init", "a", "b", "c", "--keys", "--dir", tmp_path)
+    assert invoke(*init, "--rounds=2").exit_code == 0
+    before = [peer.address for peer in FederationConfig.load(tmp_path / "federation.toml").peers]
+    # without its name, so that the file is written again
+    text = (tmp_path / "b.toml").read_text().replace('name = "b"\n', "")
+    (tmp_path / "b.toml").write_text(text + 'proxy = "http://me:secret@proxy:3128"\n')
+    (tmp_path / "b.toml").chmod(0o600)
+    assert invoke(*init, "--rounds=3", "--replace").exit_code == 0
+    federation = FederationConfig.load(tmp_path / "federation.toml")
+    assert ([peer.address for peer in federation.peers], federation.training.rounds) == (before, 3)
+    written = (tmp_path / "b.toml").read_text()
+    assert ('name = "b"' in written, "secret" in written) == (True, True)
+    assert (tmp_path / "b.toml").stat().st_mode & 0o777 == 0o600
+    # data is handed to an entry that is there already
+    assert invoke(*init, "--data=path=x", "--replace").exit_code == ConfigError.exit_code
+    assert invoke(*init, "--entry=app:make", "--replace").exit_code == 0
+    assert invoke(*init, "--data=path=x", "--replace").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["absence = ", 'abscence = "wait"', "relays = [1]", "deadlines = 1", '[[peers]]\nname = ["a"]\naddress = "h:1"'],
+)
 def test_a_file_that_cannot_be_kept_is_not_replaced(by_hand, tmp_path, text):
     (tmp_path / "federation.toml").write_text(text)
     refused = invoke(*by_hand, "--replace")

@@ -183,7 +183,7 @@ def test_a_slow_peer_is_waited_for_until_the_deadline(federation):
     assert made.rows(0)[1]["members"] == ["p0", "p1", "p2"]
 
 
-@pytest.mark.parametrize("damage", [b"\xff\xfe\n", b'{"round": 1}\n'])
+@pytest.mark.parametrize("damage", [b"\xff\xfe\n", b"[" * 100_000 + b"\n"], ids=["text", "deep"])
 def test_damaged_rows_are_put_aside_and_keep_no_peer_from_its_part(federation, damage):
     """They are mere statistics; what the ledger says comes from the log."""
     made = shares(federation, rounds=4, data={3: {"slow_round": 3, "slow_seconds": 6}})
@@ -191,13 +191,15 @@ def test_damaged_rows_are_put_aside_and_keep_no_peer_from_its_part(federation, d
     processes = made.start_all()
     processes[0].wait_for(event="round", round=1)
     processes[0].kill()
+    (out / "metrics.jsonl.damaged").write_text("of another time")
     whole = (out / "metrics.jsonl").read_bytes()
     (out / "metrics.jsonl").write_bytes(damage + whole)
     processes[0] = made.start(0)
     assert ends(processes) == [0] * 4, [process.errors for process in processes]
-    assert "metrics.jsonl.damaged" in processes[0].wait_for(event="ignored")["reason"]
+    assert "metrics.jsonl.damaged-2" in processes[0].wait_for(event="ignored")["reason"]
     assert (out / "peer.log").read_text().count("metrics.jsonl.damaged") == 1
-    assert (out / "metrics.jsonl.damaged").read_bytes() == damage + whole
+    assert (out / "metrics.jsonl.damaged-2").read_bytes() == damage + whole
+    assert (out / "metrics.jsonl.damaged").read_text() == "of another time"
     assert made.rows(0)[-1]["round"] == 4
     ledgers = [json.loads((made.folder / f"out-p{k}" / "ledger.json").read_text()) for k in (0, 2)]
     assert ledgers[0] == ledgers[1]

@@ -32,18 +32,19 @@ BEGUN = reduce(State("run", ROSTER, Settings(5)), Start(("a", "b", "c")), Rules(
     ],
 )
 def test_what_cannot_be_is_known_without_the_others(wish, why):
-    assert why in why_not(wish, BEGUN, "p0", 0)
-    assert bool(why) == bool(why_not(wish, BEGUN, "p0", 0))
+    assert why in why_not(wish, BEGUN, "p0", Rules())
+    assert bool(why) == bool(why_not(wish, BEGUN, "p0", Rules()))
 
 
 def test_an_attempt_that_runs_is_no_reason_and_an_end_or_a_removal_is():
     running = msgspec.structs.replace(BEGUN, phase="committed", members=(0, 1, 2))
-    assert why_not(Wish("move", name="p1", address="host9:1"), running, "p0", 0) == ""
+    assert why_not(Wish("move", name="p1", address="host9:1"), running, "p0", Rules()) == ""
     ended = reduce(BEGUN, End("enough"), Rules())
-    assert why_not(Wish("settings", rounds=9), ended, "p0", 0) == "an operator ended the run"
+    assert why_not(Wish("settings", rounds=9), ended, "p0", Rules()) == "an operator ended the run"
     left = reduce(BEGUN, Remove(0), Rules())
-    assert why_not(Wish("settings", rounds=9), left, "p0", 0).startswith("p0 was removed from the roster")
-    with_liars = why_not(Wish("remove", name="p1"), BEGUN, "p0", 1)
+    assert why_not(Wish("settings", rounds=9), left, "p0", Rules()).startswith("p0 was removed from the roster")
+    assert why_not(Wish("remove", name="p1"), BEGUN, "p0", Rules(least=2)) == ""
+    with_liars = why_not(Wish("remove", name="p1"), BEGUN, "p0", Rules(lying=1))
     assert "cannot withstand 1 that lie" in with_liars
 
 

@@ -55,21 +55,29 @@ def init(
     with needing("real peers"):
         from securedfl.federation.apps.settings import own_data
         from securedfl.federation.config import TrainConfig
-        from securedfl.federation.founding.files import FEDERATION, KEYS, NewSite, free_ports, write_federation
+        from securedfl.federation.founding.files import (
+            FEDERATION,
+            KEYS,
+            NewSite,
+            addresses,
+            free_ports,
+            write_federation,
+        )
         from securedfl.federation.peers.config import NOT_SHARED
         from securedfl.privacy.run_certificate import told
 
     entry, data = settings.pop("entry", None), settings.pop("data", {})
     for key in NOT_SHARED & settings.keys():
         raise ConfigError(f"--{key.replace('_', '-')} is nothing that all sites share; leave it away")
-    if data and entry is None:
+    known, has_entry = addresses(folder) if replace else ({}, False)
+    if data and entry is None and not has_entry:
         raise ConfigError("--data is handed to an app; name one with --entry")
     texts = TrainConfig.checked({"entry": entry, "data": data or None}, "the options")
     ports = iter(free_ports(len(sites)))
     begun = []
     for number, site in enumerate(sites):
         called, _, address = site.partition("=")
-        address = address or (f"127.0.0.1:{next(ports)}" if keys else _unknown(called))
+        address = address or known.get(called) or (f"127.0.0.1:{next(ports)}" if keys else _unknown(called))
         own = {"data": own_data(texts, number, called)} if data else {}
         begun.append(NewSite(name=called, address=address_of(address), own=own))
     shared = {"name": name, "entry": entry, "max_weight": max_weight, "lying": lying, "train": settings}

@@ -151,11 +151,11 @@ def _check_installed(config: Path, certificate: Path, info: CertificateInfo) -> 
 
     own = PeerConfig.load(config)
     if own.name == info.name and check_pair(own.files()).fingerprint != info.fingerprint:
-        folder = own.files().key.parent
-        raise ConfigError(
-            f"{certificate} is not in the place of {own.files().certificate} yet; first: securedfl certs install "
-            f"{certificate} --dir {folder}"
-        )
+        key, place = own.files().key, own.files().certificate
+        named = (key.name, place.name) == (f"{info.name}.key", f"{info.name}.crt")
+        install = f"securedfl certs install {certificate} --dir {key.parent}"
+        mend = install if named else f"put it there, and its key in the place of {key}"
+        raise ConfigError(f"{certificate} is not in the place of {place} yet; first: {mend}")
 
 
 def _issued(config: Path, certificate: Path) -> CertificateInfo:

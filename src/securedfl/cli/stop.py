@@ -37,6 +37,7 @@ def wanted(config: Path, wish: Wish, wait: float) -> str:
     """Ask this site's peer for a change, and return what became of it; a peer that does not run has its log asked."""
     from securedfl.federation.checking.standing import own_log
     from securedfl.federation.peers.config import FederationConfig, PeerConfig
+    from securedfl.network.core.state import Rules
     from securedfl.network.journal import in_use
     from securedfl.network.operator import want, why_not
 
@@ -44,7 +45,9 @@ def wanted(config: Path, wish: Wish, wait: float) -> str:
     if not in_use(site.state):
         federation = FederationConfig.load(site.federation)
         state = own_log(site, federation)
-        if state is not None and (why := why_not(wish, state, site.name, federation.lying)):
+        # what else the rules say needs the model, and is left to the others
+        rules = Rules(lying=federation.lying, least=min(federation.fewest, len(federation.first)))
+        if state is not None and (why := why_not(wish, state, site.name, rules)):
             raise ConfigError(
                 f"{why}. So says the log at this site, whose peer does not run; if the others may be further, start it "
                 "with `securedfl peer`, then ask again"

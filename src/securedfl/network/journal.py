@@ -56,11 +56,11 @@ class Journal:
         """Read what was written before, and write it anew without what does not count any more."""
         found, self._file.found = self._file.found, []
         stored = Stored().add(*_decoded(found, folder))
-        if not stored.entries and (stored.promise is None or _genesis(folder) != genesis):
-            # Nothing was decided here, so the files may still be corrected. Others may know the folder's name already;
-            # but votes on another beginning are forgotten, and who forgot what it voted for is a new folder.
-            kept = stored.boot is not None and stored.boot.run == genesis.run and stored.promise is None
-            stored = Stored(stored.boot if kept else None)
+        if self._may_begin_anew(stored, folder, genesis):
+            # others may know the folder's name already
+            stored = Stored(stored.boot if stored.boot and stored.boot.run == genesis.run else None)
+            # first, because a promise never stands beside a beginning that it was not made for
+            self._file.replace(encode(record) for record in stored.records(()))
             write_bytes(folder / "genesis", msgspec.msgpack.encode(genesis), AGAIN, mode=OWNER)
         self.incarnation = stored.boot.incarnation if stored.boot else secrets.token_hex(16)
         self.genesis = _genesis(folder)
@@ -68,6 +68,18 @@ class Journal:
         self._stored, self._last = stored, Stored().add(*stored.records(()))
         self._written = len(stored.entries)
         self._file.replace(encode(record) for record in stored.records(stored.log))
+
+    @staticmethod
+    def _may_begin_anew(stored: Stored, folder: Path, genesis: State) -> bool:
+        """Say whether the files may be corrected, because nothing was decided here, nor elsewhere with this vote.
+
+        Peers whose files differ never lock. Who locked may have helped to decide the first entry: forgetting that, it
+        could help to decide another one. Votes before that decide nothing.
+        """
+        if stored.entries:
+            return False
+        promise = stored.promise
+        return promise is None or (promise.locked is None and _genesis(folder) != genesis)
 
     def hand_over(self) -> Stored:
         """Return what was written before this start; it is not kept here any longer, because logs get long."""

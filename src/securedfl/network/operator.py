@@ -228,18 +228,15 @@ def pending_in_words(folder: Path, state: State) -> str:
     return f"{ask if isinstance(ask, str) else entry_in_words(ask, state.roster)}; {TAKE_BACK}"
 
 
-def why_not(wish: Wish, state: State, name: str, lying: int) -> str:
-    """Return why what an operator wants cannot be, as far as the log at this site tells, or an empty string.
-
-    The site is ``name``; up to ``lying`` peers may lie.
-    """
+def why_not(wish: Wish, state: State, name: str, rules: Rules) -> str:
+    """Return why what the operator of a site of this name wants cannot be, as far as its own log tells, or ""."""
     ask = ask_of(wish, state)
     if isinstance(ask, str):
         return ask
     if all(peer.name != name for peer in state.roster):
         return f"{name} was removed from the roster, so that nobody heeds what is asked for there"
     # the roster changes between attempts, and the running one will have ended by then
-    return refusal(msgspec.structs.replace(state, phase="idle"), ask, Rules(lying=lying))
+    return refusal(msgspec.structs.replace(state, phase="idle"), ask, rules)
 
 
 def want(folder: Path, wish: Wish, timeout: float) -> str:

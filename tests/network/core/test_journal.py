@@ -10,7 +10,7 @@ import pytest
 from securedfl.errors import RunFolderError
 from securedfl.network import journal as journals
 from securedfl.network.core.entries import End, Line, Settings, Start
-from securedfl.network.core.messages import Boot, Decided, Promise, Vote
+from securedfl.network.core.messages import Boot, Decided, Promise, Proposal, Vote
 from securedfl.network.core.proofs import Log
 from securedfl.network.core.state import Rules, State
 from securedfl.network.journal import Journal, look_into, read_state
@@ -126,7 +126,7 @@ def test_the_folder_of_another_version_is_not_called_damaged(tmp_path):
 
 
 def test_files_may_be_corrected_as_long_as_nothing_was_decided(tmp_path):
-    """Peers whose files differ vote on different beginnings; who forgets what it voted for is a new folder."""
+    """Peers whose files differ vote on different beginnings, and none of them is locked."""
 
     def start(folder, genesis, *records):
         journal = Journal(folder, genesis)
@@ -141,12 +141,38 @@ def test_files_may_be_corrected_as_long_as_nothing_was_decided(tmp_path):
     assert (kept.incarnation, stored.promise) == (first.incarnation, Promise(0, 4))
     corrected, stored = start(tmp_path, right)
     assert corrected.genesis == right
-    assert (stored.boot, stored.promise) == (None, None)
-    assert corrected.incarnation != first.incarnation
+    assert stored.promise is None
+    assert corrected.incarnation == first.incarnation, "a first entry that others decide may name it"
     # another model is another run, and may be corrected, too
-    other, _ = start(tmp_path, State("another", ROSTER, Settings(9)), Promise(0, 1))
-    assert other.genesis.run == "another"
-    decided, _ = start(tmp_path, right, Decided(0, Start(("a", "b", "c")), ()))
-    stays, _ = start(tmp_path, wrong)
-    assert stays.genesis == right
+    other, stored = start(tmp_path, State("another", ROSTER, Settings(9)), Promise(0, 1))
+    assert (other.genesis.run, stored.boot) == ("another", None)
+    assert other.incarnation != first.incarnation
+    # who locked may have helped to decide
+    begin = Start(("a", "b", "c"))
+    locked, _ = start(tmp_path, wrong, Promise(0, 4, locked=Proposal(0, 0, 4, begin)))
+    stays, stored = start(tmp_path, right)
+    assert (stays.genesis, stays.incarnation) == (wrong, locked.incarnation)
+    assert stored.promise.locked.entry == begin
+    decided, _ = start(tmp_path, wrong, Decided(0, begin, ()))
+    stays, _ = start(tmp_path, right)
+    assert stays.genesis == wrong
     assert stays.incarnation == decided.incarnation
+
+
+def test_a_crash_while_a_file_is_corrected_leaves_no_promise_beside_another_beginning(tmp_path, monkeypatch):
+    wrong, right = State("run", ROSTER, Settings(3)), State("another", ROSTER, Settings(9))
+    journal = Journal(tmp_path, wrong)
+    journal.append([Boot("run", journal.incarnation, 1), Promise(0, 4)], [])
+    journal.close()
+
+    def crash(path, *_args, **_options):
+        raise KeyboardInterrupt(path.name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journals, "write_bytes", crash)
+        with pytest.raises(KeyboardInterrupt, match="genesis"):
+            Journal(tmp_path, right)
+    again = Journal(tmp_path, right)
+    again.close()
+    assert again.genesis == right
+    assert again.hand_over().promise is None

@@ -94,7 +94,8 @@ def write_federation(
             raise ConfigError(f"the name {site.name!r} of a site must have small letters, digits and dashes only")
     place = folder / FEDERATION
     found, homes = found_in(place), [found_in(path) for path in paths]
-    roster = _roster(sites, found)
+    before = _by_name(found, place)
+    roster = _roster(sites, before)
     given = {key: value for key, value in shared.items() if value not in (None, {})}
     where = str(place) if found else "the federation"
     federation = keeping(place, found, {**given, "peers": roster}, {"name": "federation"})
@@ -110,7 +111,7 @@ def write_federation(
     config = _resolved(values, where)
     told = [dataclasses.replace(federation, values=values).write(ABOUT[True], ADVICE)]
     told += [file.write(ABOUT[False], ADVICE) for file in own]
-    if gone := {str(entry.get("name")) for entry in _entries(found, "peers")} - {site.name for site in sites}:
+    if gone := before.keys() - {site.name for site in sites}:
         told.append(f"No longer among the sites: {', '.join(sorted(gone))}")
     return NewFederation(
         federation=config,
@@ -128,9 +129,23 @@ def _entries(values: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     return list(entries) if whole and entries else []
 
 
-def _roster(sites: Sequence[NewSite], found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def addresses(folder: Path) -> tuple[dict[str, str], bool]:
+    """Return where the sites are that a folder's federation.toml lists, and whether it names an entry."""
+    found = found_in(folder / FEDERATION)
+    by_name = _by_name(found, folder / FEDERATION)
+    return {name: str(entry.get("address") or "none") for name, entry in by_name.items()}, "entry" in found
+
+
+def _by_name(found: Mapping[str, Any], place: Path) -> dict[str, Mapping[str, Any]]:
+    """Return the entries of the peers in a federation.toml."""
+    entries = _entries(found, "peers")
+    if not all(isinstance(entry.get("name"), str) for entry in entries):
+        raise ConfigError(f"an entry of peers in {place} has no name, or one that is no text; mend it first")
+    return {entry["name"]: entry for entry in entries}
+
+
+def _roster(sites: Sequence[NewSite], before: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the entries of the sites; of those that were there already, what an address does not say."""
-    before = {entry.get("name"): entry for entry in _entries(found, "peers")}
     return [
         {
             "name": site.name,
@@ -161,7 +176,7 @@ def _own_settings(site: NewSite, path: Path, found: Mapping[str, Any]) -> Kept:
     # it was written for a site without an address
     old = {"listen"} if site.address and found.get("listen") is False else set()
     kept = {key: value for key, value in found.items() if key not in old}
-    given = {"name": site.name, "federation": FEDERATION, **({} if site.address else {"listen": False}), **site.own}
+    given = {"name": site.name, **({} if site.address else {"listen": False}), **site.own}
     return dataclasses.replace(keeping(path, kept, given, defaults), found=found)
 
 

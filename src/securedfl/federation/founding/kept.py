@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ import tomli_w
 
 from securedfl.errors import ConfigError
 from securedfl.federation.settings import read_toml
-from securedfl.storage import write_text
+from securedfl.storage import ANYBODY, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,9 @@ class Kept:
         bare = False
         if not self.found or self.found != self.values:
             bare = bool(self.found) and has_comments(self.path, about)
-            write_text(self.path, about + tomli_w.dumps(self.values), advice)
+            # what is kept may be a secret, such as the password of a proxy
+            mode = stat.S_IMODE(self.path.stat().st_mode) if self.found else ANYBODY
+            write_text(self.path, about + tomli_w.dumps(self.values), advice, mode=mode)
         comments = "; its comments are gone" * bare
         return f"Kept of {self.path}: {', '.join(self.keys) or 'nothing else'}{comments}" if self.keys or bare else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Collection
@@ -51,7 +52,9 @@ def open_rows(out: Path) -> tuple[Lines, str]:
     try:
         read_rows(out, PeerRow)
     except DamagedError:
-        aside = path.with_name(f"{METRICS}.damaged")
+        # what was put aside before stays
+        places = (path.with_name(f"{METRICS}.damaged" + f"-{number}" * (number > 1)) for number in itertools.count(1))
+        aside = next(place for place in places if not place.exists())
         try:
             path.replace(aside)
         except OSError as refused:

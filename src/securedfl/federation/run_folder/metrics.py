@@ -281,7 +281,7 @@ def read_rows(folder: Path, kind: type[R], *, torn: bool = True) -> list[R]:
                 sent = row.bytes_out
             else:
                 rows.append(msgspec.convert(found, kind))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise damaged(folder, METRICS, f"line {number}: {error}") from None
     return rows
 

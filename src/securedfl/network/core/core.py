@@ -89,9 +89,9 @@ class Core:
         # those without votes at the end, which a crash left alone, will come again
         if any(record.votes for index, record in stored.entries.items() if index >= self.state.length):
             raise RunFolderError(
-                f"entry {self.state.length} of the stored log is not proven: the journal, or the certificates beside it, "
-                "are damaged; move the folder `state` in this site's `out` away and start this peer again: the others "
-                "will re-admit it"
+                f"entry {self.state.length} of the stored log is not proven: the journal, or the certificates beside "
+                "it, are damaged; move the folder `state` in this site's `out` away and start this peer again: the "
+                "others will re-admit it"
             )
 
     @property

@@ -147,7 +147,7 @@ def loss(peer: LocalPeer, end: str, others: Sequence[LocalPeer]) -> str:
     over, running = peer.last_round_done(), sum(other.running() for other in others)
     when = "after the last round" if over else f"in round {max(peer.status.round, 0)}"
     text = f"{peer.name} {end} {when}; its log is {peer.log}."
-    last = bool(others) and all(other.last_round_done() for other in others)
+    last = running > 0 and all(other.last_round_done() for other in others)
     if (over or last) and not peer.failed():
         how = (
             "also once the others have ended" if over else "while the others, who have done the last round, stay for it"
