@@ -3,8 +3,9 @@
     python benchmarks/network.py [--peers 9] [--size 11200000] [--repeat 3] [--only "shares, mutual TLS"] [--json]
 
 One process per peer on loopback: the protocols over mutual TLS 1.3, votes and results on disk before they count, as
-`securedfl peer` does it; torch.distributed's gloo all_reduce, which has neither TLS nor privacy; and, to see what the
-wire itself costs, as many bytes as `shares` needs through bare sockets.
+`securedfl peer` does it; the same of peers that only dial out, all of whose pairs are joined by one relay;
+torch.distributed's gloo all_reduce, which has neither TLS nor privacy; and, to see what the wire itself costs, as many
+bytes as `shares` needs through bare sockets.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def peer_settings(folder: Path, me: int, job: dict[str, Any]) -> tuple[Any, int]
     from securedfl.network.data.driver import CHUNK, SLICED_CHUNK
     from securedfl.network.progress import PeerSettings
     from securedfl.network.wire.keys import KeyFiles
+    from securedfl.network.wire.values import Endpoint
 
     n, size, averaging = job["peers"], job["size"], averaging_of(job)
     design, row, turn = averaging.design, averaging.protocol, lru_cache(averaging.at)
@@ -64,7 +66,7 @@ def peer_settings(folder: Path, me: int, job: dict[str, Any]) -> tuple[Any, int]
         genesis=State(
             "benchmark",
             tuple(
-                Line(k, name, f"{host}:{port}", bytes.fromhex(key))
+                Line(k, name, "" if job.get("relays") else f"{host}:{port}", bytes.fromhex(key))
                 for k, (name, host, port, key) in enumerate(job["roster"])
             ),
             Settings(last, heartbeat=5.0),
@@ -78,7 +80,8 @@ def peer_settings(folder: Path, me: int, job: dict[str, Any]) -> tuple[Any, int]
             commit_step=row.commit_step,
             chunk=SLICED_CHUNK if row.sliced else CHUNK,
         ),
-        listen=f"{job['roster'][me][1]}:{job['roster'][me][2]}",
+        listen=None if job.get("relays") else f"{job['roster'][me][1]}:{job['roster'][me][2]}",
+        relays=tuple(Endpoint(*row) for row in job.get("relays", [])),
         proxy=f"http://127.0.0.1:{job['proxies'][me]}" if "proxies" in job else None,
     )
     return settings, design.gap
@@ -163,7 +166,14 @@ def bare(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
     return exchange(folder, me, job)
 
 
-ROLES = {"peer": peer, "gloo": gloo, "bare": bare}
+def relay(folder: Path, me: int, job: dict[str, Any]) -> dict[str, object]:
+    """Run the relay until it is killed."""
+    from links import relay as serve
+
+    return serve(folder, me, job)
+
+
+ROLES = {"peer": peer, "gloo": gloo, "bare": bare, "relay": relay}
 
 
 def resident(what: str = "VmRSS") -> int:
@@ -173,14 +183,15 @@ def resident(what: str = "VmRSS") -> int:
 
 
 def make_roster(folder: Path, peers: int) -> list[tuple[str, str, int, str]]:
-    """Make everybody's keys; return who listens where, and by which key they are known."""
+    """Make everybody's keys; return who listens where, and by which key they are known; the last one is a relay."""
     from securedfl.federation.founding.files import free_ports
     from securedfl.network.wire import keys as certificates
 
     certificates.create_authority(folder / "keys")
-    files = [certificates.issue(folder / "keys", f"p{k}") for k in range(peers)]
+    names = [*(f"p{k}" for k in range(peers)), "relay"]
+    files = [certificates.issue(folder / "keys", name) for name in names]
     prints = [certificates.describe(file.certificate).fingerprint for file in files]
-    return [(f"p{k}", "127.0.0.1", port, prints[k]) for k, port in enumerate(free_ports(peers))]
+    return [(names[k], "127.0.0.1", port, prints[k]) for k, port in enumerate(free_ports(peers + 1))]
 
 
 def run(
@@ -192,13 +203,16 @@ def run(
     """
     with tempfile.TemporaryDirectory() as name:
         folder, peers = Path(name), job["peers"]
-        roster, machines = make_roster(folder, peers), job.get("machines") or [[None, "127.0.0.1"]] * peers
+        *roster, relay = make_roster(folder, peers)
+        machines = job.get("machines") or [[None, "127.0.0.1"]] * peers
         roster = [(name, host, port, key) for (name, _, port, key), (_, host) in zip(roster, machines, strict=True)]
         inside = [["ip", "netns", "exec", machine] if machine else [] for machine, _ in machines]
         on_ports([port for _, _, port, _ in roster])
-        (folder / "job.json").write_text(json.dumps({**job, "roster": roster}))
+        relays = [relay] if job.get("relayed") else []
+        (folder / "job.json").write_text(json.dumps({**job, "roster": roster, "relays": relays}))
         command = [sys.executable, __file__, "--role", role, "--folder", name]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        others = [subprocess.Popen([sys.executable, __file__, "--role", "relay", *command[4:]]) for _ in relays]  # noqa: S603
         processes = [
             subprocess.Popen(  # noqa: S603
                 [*inside[k], *command, "--me", str(k)], stdout=subprocess.PIPE, text=True, env=environment
@@ -208,8 +222,9 @@ def run(
         try:
             outputs = [process.communicate(timeout=900)[0] for process in processes]
         finally:
-            for process in processes:
+            for process in [*processes, *others]:
                 process.kill()
+                process.wait()
         if any(process.returncode for process in processes):
             raise SystemExit(f"a process of {role} failed; see above")
         return [json.loads(output.splitlines()[-1]) for output in outputs]
@@ -274,6 +289,7 @@ def measurements(peers: int, size: int) -> Iterator[tuple[str, str, dict[str, An
         yield f"bare socket, {name}", "bare", {"insecure": insecure, "bytes": 8 * size // peers}
     for protocol in ("shares", "resilient", "grouped"):
         yield f"{protocol}, mutual TLS 1.3, on disk", "peer", {"protocol": protocol}
+    yield "shares, through a relay, the same", "peer", {"protocol": "shares", "relayed": True}
     for protocol, options in OPTIONS.items():
         narrow = {"protocol": protocol, "options": {**options, "bits": 16, "range": 0.5}}
         yield f"{protocol}, 16 bits, the same", "peer", narrow
