@@ -90,11 +90,16 @@ def init(
         typer.echo(f"\n{_silent(silent, len(begun))}")
     typer.echo("\nNext:\n" + "\n".join(_next(made.missing, begun, folder / KEYS, paths)))
     if made.federation.entry is None:
-        typer.echo(
-            f"\nWithout --entry, `securedfl peer` trains the data set {made.federation.training.dataset}, dealt to the "
-            "sites, for a trial. For data of your own\nname an app with --entry, or join from your own loop at each "
-            f'site: securedfl.join("{paths[0]}") (docs/guides/own-models.md)'
-        )
+        typer.echo(_trial(made.federation.training.dataset, paths[0]))
+
+
+def _trial(dataset: str | None, first: Path) -> str:
+    """Return what peers do in a federation without an app."""
+    return (
+        f"\nWithout --entry, `securedfl peer` trains the data set {dataset}, dealt to the "
+        "sites, for a trial. For data of your own\nname an app with --entry, or join from your own loop at each "
+        f'site: securedfl.join("{first}") (docs/guides/own-models.md)'
+    )
 
 
 def _unknown(name: str) -> NoReturn:
