@@ -86,9 +86,7 @@ def init(
     for line in (folder / FEDERATION, *paths, *made.kept):
         typer.echo(line)
     typer.echo(f"\n{told(made.certificates)}")
-    if silent := [site.name for site in begun if not site.address]:
-        typer.echo(f"\n{_silent(silent, len(begun))}")
-    typer.echo("\nNext:\n" + "\n".join(_next(made.missing, begun, folder / KEYS, paths)))
+    typer.echo(_silent(begun) + "\nNext:\n" + "\n".join(_next(made.missing, begun, folder / KEYS, paths)))
     if made.federation.entry is None:
         typer.echo(_trial(made.federation.training.dataset, paths[0]))
 
@@ -109,15 +107,18 @@ def _unknown(name: str) -> NoReturn:
     )
 
 
-def _silent(names: list[str], sites: int) -> str:
-    """Return who joins those that only dial out."""
+def _silent(sites: list[Any]) -> str:
+    """Return who joins those that only dial out, if there are any."""
+    names = [site.name for site in sites if not site.address]
     listed = ", ".join(names)
-    if len(names) == sites:
+    if not names:
+        return ""
+    if len(names) == len(sites):
         return (
-            f"All sites ({listed}) only dial out: without a relay nobody reaches anybody. Run one (`securedfl relay "
-            "--help`), and name it under [[relays]] in federation.toml of all sites (docs/guides/network.md)."
+            f"\nAll sites ({listed}) only dial out: without a relay nobody reaches anybody. Run one (`securedfl relay "
+            "--help`), and name it under [[relays]] in federation.toml of all sites (docs/guides/network.md).\n"
         )
-    return f"Only dialling out: {listed}. Each dials the sites that listen, and two of them are joined by one of those."
+    return f"\nOnly dialling out: {listed}. Each dials the sites that listen, and two of them are joined by one of those.\n"
 
 
 def _next(missing: list[str], sites: list[Any], keys: Path, paths: list[Path]) -> list[str]:
