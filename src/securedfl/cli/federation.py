@@ -118,7 +118,8 @@ def _silent(sites: list[Any]) -> str:
             f"\nAll sites ({listed}) only dial out: without a relay nobody reaches anybody. Run one (`securedfl relay "
             "--help`), and name it under [[relays]] in federation.toml of all sites (docs/guides/network.md).\n"
         )
-    return f"\nOnly dialling out: {listed}. Each dials the sites that listen, and two of them are joined by one of those.\n"
+    who = "Each dials the sites that listen, and two of them are joined by one of those."
+    return f"\nOnly dialling out: {listed}. {who}\n"
 
 
 def _next(missing: list[str], sites: list[Any], keys: Path, paths: list[Path]) -> list[str]:
