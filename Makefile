@@ -21,7 +21,7 @@ demo-lora: $(READY)  ## fine-tune a small GPT with LoRA between 9 peer processes
 	$(BIN)/python examples/lora/demo.py $(ARGS)
 
 test: $(READY)  ## run the tests
-	$(BIN)/python -m pytest -n 3 $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 test-adapters: $(VENV)-adapters/.ready $(VENV)-flower/.ready  ## test against real transformers, Lightning, accelerate, Flower
 	$(VENV)-adapters/bin/python -m pytest tests/adapters/libraries --ignore tests/adapters/libraries/test_flower.py -W default $(ARGS)
