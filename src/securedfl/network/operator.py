@@ -294,3 +294,8 @@ def _read(path: Path, kind: type[T]) -> T | None:
     with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return msgspec.json.decode(path.read_bytes(), type=kind)
     return None
+
+
+# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
+msgspec.json.Decoder(Wish)
+msgspec.json.Decoder(Answer)

@@ -57,3 +57,7 @@ class Account:
             return msgspec.convert(found, cls)
         except msgspec.ValidationError as error:
             raise PrivacyError(f"not a ledger: {error}") from None
+
+
+# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
+msgspec.json.Decoder(Account)

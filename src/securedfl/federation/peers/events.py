@@ -136,3 +136,8 @@ def from_json(line: str) -> Event | None:
     except (ValueError, KeyError, TypeError):
         return None
     return event
+
+
+# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
+msgspec.json.Decoder(Tagged)
+msgspec.json.Decoder(PeerRow)

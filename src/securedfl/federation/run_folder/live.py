@@ -147,3 +147,7 @@ class Simulation(Observer):
     def method_finished(self, method: str) -> None:
         """Pass it on."""
         self._other.method_finished(method)
+
+
+# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
+msgspec.json.Decoder(Live)

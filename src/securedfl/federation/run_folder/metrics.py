@@ -303,3 +303,8 @@ def write_table(folder: Path, rows: Iterable[Row]) -> None:
     table.writerow(COLUMNS)
     table.writerows([finite(getattr(row, name)) for name in COLUMNS] for row in rows)
     write_text(folder / TABLE, text.getvalue(), RESUME)
+
+
+# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
+msgspec.json.Decoder(Row)
+msgspec.json.Decoder(PeerRow)
