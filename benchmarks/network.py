@@ -182,16 +182,16 @@ def resident(what: str = "VmRSS") -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
 
 
-def make_roster(folder: Path, peers: int) -> list[tuple[str, str, int, str]]:
-    """Make everybody's keys; return who listens where, and by which key they are known; the last one is a relay."""
+def make_roster(folder: Path, peers: int, *others: str) -> list[tuple[str, str, int, str]]:
+    """Make everybody's keys; return who listens where, and by which key they are known: the peers, then others."""
     from securedfl.federation.founding.files import free_ports
     from securedfl.network.wire import keys as certificates
 
     certificates.create_authority(folder / "keys")
-    names = [*(f"p{k}" for k in range(peers)), "relay"]
+    names = [*(f"p{k}" for k in range(peers)), *others]
     files = [certificates.issue(folder / "keys", name) for name in names]
     prints = [certificates.describe(file.certificate).fingerprint for file in files]
-    return [(names[k], "127.0.0.1", port, prints[k]) for k, port in enumerate(free_ports(peers + 1))]
+    return [(names[k], "127.0.0.1", port, prints[k]) for k, port in enumerate(free_ports(len(names)))]
 
 
 def run(
@@ -203,29 +203,28 @@ def run(
     """
     with tempfile.TemporaryDirectory() as name:
         folder, peers = Path(name), job["peers"]
-        *roster, relay = make_roster(folder, peers)
+        everybody = make_roster(folder, peers, *["relay"] * bool(job.get("relayed")))
+        roster, relays = everybody[:peers], everybody[peers:]
         machines = job.get("machines") or [[None, "127.0.0.1"]] * peers
         roster = [(name, host, port, key) for (name, _, port, key), (_, host) in zip(roster, machines, strict=True)]
         inside = [["ip", "netns", "exec", machine] if machine else [] for machine, _ in machines]
         on_ports([port for _, _, port, _ in roster])
-        relays = [relay] if job.get("relayed") else []
         (folder / "job.json").write_text(json.dumps({**job, "roster": roster, "relays": relays}))
-        command = [sys.executable, __file__, "--role", role, "--folder", name]
+        command = [sys.executable, __file__, "--folder", name, "--role"]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        others = [subprocess.Popen([sys.executable, __file__, "--role", "relay", *command[4:]]) for _ in relays]  # noqa: S603
-        processes = [
-            subprocess.Popen(  # noqa: S603
-                [*inside[k], *command, "--me", str(k)], stdout=subprocess.PIPE, text=True, env=environment
-            )
-            for k in range(peers)
-        ]
+        lines = [[*command, "relay"] for _ in relays]
+        lines += [[*inside[k], *command, role, "--me", str(k)] for k in range(peers)]
+        processes: list[subprocess.Popen[str]] = []
         try:
-            outputs = [process.communicate(timeout=900)[0] for process in processes]
+            for line in lines:
+                processes.append(subprocess.Popen(line, stdout=subprocess.PIPE, text=True, env=environment))  # noqa: S603
+            of_peers = processes[len(relays) :]
+            outputs = [process.communicate(timeout=900)[0] for process in of_peers]
         finally:
-            for process in [*processes, *others]:
+            for process in processes:
                 process.kill()
                 process.wait()
-        if any(process.returncode for process in processes):
+        if any(process.returncode for process in of_peers):
             raise SystemExit(f"a process of {role} failed; see above")
         return [json.loads(output.splitlines()[-1]) for output in outputs]
 

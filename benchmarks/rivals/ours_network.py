@@ -43,6 +43,6 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
         job = {"peers": options.peers, "size": options.size, "repeat": options.repeat + 1, "folder": name}
         job |= {"protocol": options.protocol, "options": OPTIONS[options.protocol]}
-        *job["roster"], _ = make_roster(Path(name), options.peers)
+        job["roster"] = make_roster(Path(name), options.peers)
         found = side_by_side(setup, options, job)
         tell({**found, "versions": versions("securedfl", "numpy", "cryptography")})

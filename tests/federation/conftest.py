@@ -16,10 +16,23 @@ def whole(tmp_path_factory):
 
 
 @pytest.fixture
-def module(tmp_path, monkeypatch):
-    """A module of the user's in the current folder."""
-    (tmp_path / "my_app.py").write_text(SOURCE)
+def importable(tmp_path, monkeypatch):
+    """Return a function that writes a module of the user's into the current folder, and returns that."""
+    names = []
+
+    def write(name, source):
+        (tmp_path / f"{name}.py").write_text(source)
+        names.append(name)
+        return tmp_path
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    sys.modules.pop("my_app", None)
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def module(importable):
+    """A module of the user's in the current folder."""
+    return importable("my_app", SOURCE)

@@ -45,12 +45,8 @@ def run_peers(folder, names):
 
 
 @pytest.fixture
-def plain(tmp_path, monkeypatch):
-    (tmp_path / "plain_app.py").write_text(PLAIN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    sys.modules.pop("plain_app", None)
+def plain(importable):
+    return importable("plain_app", PLAIN)
 
 
 def test_a_federation_from_names_runs(plain):

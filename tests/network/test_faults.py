@@ -183,7 +183,9 @@ def test_a_slow_peer_is_waited_for_until_the_deadline(federation):
     assert made.rows(0)[1]["members"] == ["p0", "p1", "p2"]
 
 
-@pytest.mark.parametrize("damage", [b"\xff\xfe\n", b"[" * 100_000 + b"\n"], ids=["text", "deep"])
+@pytest.mark.parametrize(
+    "damage", [b"\xff\xfe\n", b'{"round": 1}\n', b"[" * 100_000 + b"\n"], ids=["text", "keys", "deep"]
+)
 def test_damaged_rows_are_put_aside_and_keep_no_peer_from_its_part(federation, damage):
     """They are mere statistics; what the ledger says comes from the log."""
     made = shares(federation, rounds=4, data={3: {"slow_round": 3, "slow_seconds": 6}})
