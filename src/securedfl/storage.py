@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -63,6 +64,12 @@ def replacing(path: Path, advice: str = ADVICE, *, mode: int = ANYBODY, spare: P
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def look_at_types(*kinds: Any) -> None:
+    """Let msgspec look at types when their module is imported: threads that do so at once, the first time, crash it."""
+    for kind in kinds:
+        msgspec.json.Decoder(kind)
 
 
 def write_text(path: Path, text: str, advice: str = ADVICE, *, mode: int = ANYBODY) -> None:

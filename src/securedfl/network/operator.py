@@ -24,7 +24,7 @@ from securedfl.network.core.state import Rules, State, refusal
 from securedfl.network.journal import in_use
 from securedfl.network.wire.values import Reach, split_address
 from securedfl.network.words import entry_in_words, looked_in_words
-from securedfl.storage import OWNER, write_bytes
+from securedfl.storage import OWNER, look_at_types, write_bytes
 
 LAST_ROUND = 2**31 - 1
 """The highest round that the log can count to."""
@@ -296,6 +296,4 @@ def _read(path: Path, kind: type[T]) -> T | None:
     return None
 
 
-# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
-msgspec.json.Decoder(Wish)
-msgspec.json.Decoder(Answer)
+look_at_types(Wish, Answer)

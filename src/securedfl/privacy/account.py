@@ -11,6 +11,7 @@ import msgspec
 from securedfl.errors import PrivacyError
 from securedfl.privacy.budget.words import PrivacyPromise
 from securedfl.protocols.protocol import Masks
+from securedfl.storage import look_at_types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,5 +60,4 @@ class Account:
             raise PrivacyError(f"not a ledger: {error}") from None
 
 
-# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
-msgspec.json.Decoder(Account)
+look_at_types(Account)

@@ -11,6 +11,7 @@ import msgspec
 from securedfl.errors import PrivacyError
 from securedfl.privacy.budget.words import PrivacyPromise
 from securedfl.privacy.certificate import UNION, Certificate
+from securedfl.storage import look_at_types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,5 +77,4 @@ def told(certificates: Sequence[RunCertificate]) -> str:
     return certificates[0].sentence if len(certificates) == 1 else ""
 
 
-# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
-msgspec.json.Decoder(RunCertificate)
+look_at_types(RunCertificate)

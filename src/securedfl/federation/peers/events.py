@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from securedfl.federation.run_folder.metrics import PeerRow, to_values
+from securedfl.storage import look_at_types
 
 
 class _Told(msgspec.Struct, frozen=True, tag_field="event"):
@@ -138,6 +139,4 @@ def from_json(line: str) -> Event | None:
     return event
 
 
-# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
-msgspec.json.Decoder(Tagged)
-msgspec.json.Decoder(PeerRow)
+look_at_types(Tagged, PeerRow)

@@ -17,7 +17,7 @@ import numpy as np
 from securedfl.federation.run_folder.files import METRICS, RESUME, TABLE, damaged, mend
 from securedfl.learning.training.task import Score
 from securedfl.privacy.ledger import Tried
-from securedfl.storage import read_lines, write_text
+from securedfl.storage import look_at_types, read_lines, write_text
 
 RoundNumber = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -305,6 +305,4 @@ def write_table(folder: Path, rows: Iterable[Row]) -> None:
     write_text(folder / TABLE, text.getvalue(), RESUME)
 
 
-# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
-msgspec.json.Decoder(Row)
-msgspec.json.Decoder(PeerRow)
+look_at_types(Row, PeerRow)

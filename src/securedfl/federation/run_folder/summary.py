@@ -21,7 +21,7 @@ from securedfl.federation.run_folder.files import DATA, RESUME, SUMMARY, damaged
 from securedfl.federation.run_folder.metrics import Row, finite
 from securedfl.learning.training.task import PeerSamples
 from securedfl.privacy.run_certificate import RunCertificate
-from securedfl.storage import write_text
+from securedfl.storage import look_at_types, write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +221,4 @@ def read_data(folder: Path) -> Data | None:
         raise damaged(folder, DATA, error) from None
 
 
-# now, in one thread: several that let msgspec look at a type for the first time at the same time make it crash
-msgspec.json.Decoder(Summary)
-msgspec.json.Decoder(Data)
+look_at_types(Summary, Data)
